@@ -64,10 +64,7 @@ COPY --from=vllm /opt/specnav ./
 COPY default_models default_models
 COPY config config
 COPY docker/healthcheck.py docker/fleet.sh docker/
-COPY harness harness
 COPY trials trials
-COPY fleet fleet
-COPY evaluation evaluation
 COPY specdec specdec
 COPY cloud_verifier cloud_verifier
 COPY specnav specnav

@@ -130,10 +130,7 @@ COPY docker/entrypoint.sh docker/entrypoint.sh
 COPY docker/healthcheck.py docker/healthcheck.py
 COPY --from=workspace /opt/specnav/config config
 COPY --from=workspace /opt/specnav/ros2_ws ros2_ws
-COPY harness harness
 COPY trials trials
-COPY fleet fleet
-COPY evaluation evaluation
 COPY navsim navsim
 COPY specdec specdec
 COPY cloud_verifier cloud_verifier

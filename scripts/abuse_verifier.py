@@ -38,13 +38,13 @@ from cloud_verifier.security.folder import KeyFolder, new_pair
 from cloud_verifier.security.keyring import utc_now
 from cloud_verifier.security.records import ClientKey
 from cloud_verifier.serving import settle_memory
-from evaluation.results import percentile
-from harness.errors import HarnessError
-from harness.paths import DEFAULT_DRAFT, DEFAULT_TARGET
 from specdec.edge.decoder import EdgeDecoder, connect
 from specdec.models import LoadedModel, Prompt, chat_prompt, load_model
 from specdec.models.threads import set_threads
 from specdec.options import GenerationOptions
+from specnav.errors import HarnessError
+from specnav.paths import DEFAULT_DRAFT, DEFAULT_TARGET
+from specnav.results.demo import percentile
 
 KV_GB = 0.125
 SESSION_TIMEOUT_S = 5.0

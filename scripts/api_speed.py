@@ -29,9 +29,6 @@ from typing import Any
 import torch
 
 from cloud_verifier.config import ServerConfig
-from harness.children import READY, endpoint_of, verifier_spec
-from harness.paths import DEFAULT_TEXT_DRAFT, DEFAULT_TEXT_TARGET, ROOT
-from harness.processes import ChildSpec, Supervisor
 from specdec.drafting.joint import join_forwards
 from specdec.edge.decoder import EdgeDecoder, connect
 from specdec.models import LoadedModel, load_draft
@@ -40,6 +37,9 @@ from specdec.models.timing.pacing import pace
 from specdec.options import GenerationOptions
 from specnav.api.config import ApiConfig
 from specnav.api.run import run_api
+from specnav.paths import DEFAULT_TEXT_DRAFT, DEFAULT_TEXT_TARGET, ROOT
+from specnav.supervise.children import READY, endpoint_of, verifier_spec
+from specnav.supervise.processes import ChildSpec, Supervisor
 
 WAIT_S = 120.0
 TEMPERATURE = 0.9

@@ -35,7 +35,7 @@ from websockets.sync.client import connect
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from harness.children import node_spec, ros_arguments  # noqa: E402
+from specnav.supervise.children import node_spec, ros_arguments  # noqa: E402
 from trials.graph.graph import Process  # noqa: E402
 from trials.graph.stack import CMD_VEL, Stack, speed  # noqa: E402
 

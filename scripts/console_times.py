@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from harness.children import node_spec, ros_arguments  # noqa: E402
+from specnav.supervise.children import node_spec, ros_arguments  # noqa: E402
 from tests.graph.browser import Browser, Tab  # noqa: E402
 from trials.graph.stack import Stack, speed  # noqa: E402
 

@@ -19,11 +19,11 @@ from pathlib import Path
 from soak_fleet import fleet_of
 
 from cloud_verifier.serving import settle_memory
-from harness.paths import DEFAULT_TEXT_DRAFT
 from specdec.edge.decoder import EdgeDecoder, connect
 from specdec.models import chat_prompt, load_model
 from specdec.models.threads import set_threads
 from specdec.options import GenerationOptions
+from specnav.paths import DEFAULT_TEXT_DRAFT
 
 ASKED = ("hello", "what is a dog?", "1 + 1 =", "Tell me a story about a ship that lost its way.")
 WARM = 8

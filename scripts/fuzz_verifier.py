@@ -20,9 +20,6 @@ import psutil
 import zmq
 
 from cloud_verifier.config import ServerConfig
-from harness.children import endpoint_of, verifier_spec
-from harness.paths import DEFAULT_TEXT_DRAFT, DEFAULT_TEXT_TARGET
-from harness.processes import Supervisor
 from specdec.edge.decoder import EdgeDecoder, connect
 from specdec.link import wire
 from specdec.link.convert import sampling_to_wire
@@ -31,6 +28,9 @@ from specdec.methods import METHODS, get_method
 from specdec.models import LoadedModel, chat_prompt, load_model
 from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
+from specnav.paths import DEFAULT_TEXT_DRAFT, DEFAULT_TEXT_TARGET
+from specnav.supervise.children import endpoint_of, verifier_spec
+from specnav.supervise.processes import Supervisor
 
 CLIENTS = 6
 SESSIONS = 5

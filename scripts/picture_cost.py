@@ -23,11 +23,6 @@ from cloud_verifier.config import ServerConfig
 from cloud_verifier.loading import warm_up
 from cloud_verifier.logs import EventLog
 from cloud_verifier.net.server import Server
-from evaluation.bags.contents import choose_image_topic, pictures
-from evaluation.bags.source import open_bag
-from evaluation.bags.types import Types
-from evaluation.errors import EvaluationError
-from harness.paths import DEFAULT_DRAFT, DEFAULT_TARGET
 from spec_vlm_nav.camera.images import PictureOptions, black_like, prepare
 from spec_vlm_nav.common.errors import NavigationError
 from spec_vlm_nav.language.prompting import PromptSpec, build_prompt, choose_frames
@@ -37,6 +32,11 @@ from specdec.errors import SpecdecError
 from specdec.models import LoadedModel, Prompt, load_model
 from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
+from specnav.bags.contents import choose_image_topic, pictures
+from specnav.bags.source import open_bag
+from specnav.bags.types import Types
+from specnav.paths import DEFAULT_DRAFT, DEFAULT_TARGET
+from specnav.results.errors import EvaluationError
 
 BAG = Path(__file__).resolve().parents[1] / "tests/data/rooms.mcap"
 OPTIONS = GenerationOptions(12)

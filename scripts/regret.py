@@ -23,13 +23,13 @@ import msgspec
 import torch
 from rich.progress import Progress
 
-from evaluation.files import write_bytes_atomic
-from evaluation.regret import compared
-from evaluation.regret.bounds import bound_in, words
-from evaluation.regret.page import regret_page
-from evaluation.regret.study import Regret, regret_in
 from specdec.errors import OptionsError
 from specdec.methods import get_method
+from specnav.bench.regret import compared
+from specnav.bench.regret.bounds import bound_in, words
+from specnav.bench.regret.page import regret_page
+from specnav.bench.regret.study import Regret, regret_in
+from specnav.results.files import write_bytes_atomic
 
 T = TypeVar("T")
 

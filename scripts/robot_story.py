@@ -21,21 +21,21 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from evaluation.errors import EvaluationError
-from harness.paths import DEFAULT_DRAFT, DEFAULT_TARGET
 from navsim.errors import NavsimError
 from specdec.errors import SpecdecError
+from specnav.paths import DEFAULT_DRAFT, DEFAULT_TARGET
+from specnav.recipes.drafts.data.sources import Sources
+from specnav.recipes.drafts.figures import DraftFigures, draft_figures
+from specnav.recipes.drafts.measure import perfect
+from specnav.recipes.drafts.network import Network
+from specnav.recipes.drafts.train import TrainDraftConfig, train_draft
+from specnav.recipes.drafts.unseen import SPLIT, FirstDraft, LeftOut, episodes, train_first_draft, walked
+from specnav.recipes.errors import TrainingError
+from specnav.recipes.exits.samples import Sample
+from specnav.recipes.folders import keep_settings
 from specnav.record.run import run_simulated
 from specnav.record.simulated import SimulatedConfig
-from training.drafts.data.sources import Sources
-from training.drafts.figures import DraftFigures, draft_figures
-from training.drafts.measure import perfect
-from training.drafts.network import Network
-from training.drafts.train import TrainDraftConfig, train_draft
-from training.drafts.unseen import SPLIT, FirstDraft, LeftOut, episodes, train_first_draft, walked
-from training.errors import TrainingError
-from training.exits.samples import Sample
-from training.folders import keep_settings
+from specnav.results.errors import EvaluationError
 
 BAG_SEED, OTHER_SEED, MEASURED_SEED = 0, 1_000, 500_000
 """Of the first episode of each bag, and of those that are measured on: never the same rooms."""

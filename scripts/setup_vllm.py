@@ -100,7 +100,7 @@ def declare_operators(place: Path) -> None:
 def run_tests(arguments: list[str]) -> int:
     """The engines' contract, on vLLM; returns pytest's exit code."""
     sys.path.insert(0, str(ROOT))
-    from harness.vllm import vllm_environment
+    from specnav.supervise.vllm import vllm_environment
 
     command = [str(PLACE / "bin" / "python"), "-m", "pytest", "tests/engine_contract", "--engine", "vllm"]
     return subprocess.run([*command, *arguments], cwd=ROOT, env=vllm_environment(os.environ)).returncode

@@ -76,7 +76,7 @@ def fork_server() -> multiprocessing.context.ForkServerContext:
     fork server does not look.
     """
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["specdec.edge.decoder", "cloud_verifier.serving", "harness.children"])
+    context.set_forkserver_preload(["specdec.edge.decoder", "cloud_verifier.serving", "specnav.supervise.children"])
     return context
 
 

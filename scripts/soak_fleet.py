@@ -29,15 +29,15 @@ from soak_client import ClientJob
 from soak_crew import Crew
 from soak_verifier import ask_for
 
-from fleet.cluster import reach, start_here, stop_here
-from fleet.kept import Kept
-from fleet.settings import Bounds, FleetSettings
-from fleet.status import FleetStatus
-from harness.paths import DEFAULT_TEXT_DRAFT, DEFAULT_TEXT_TARGET
-from harness.signals import ends_on_signals
 from specdec.models import load_model
 from specdec.models.threads import set_threads
+from specnav.fleet.cluster import reach, start_here, stop_here
+from specnav.fleet.kept import Kept
 from specnav.fleet.run import end_fleet, start_directory, wait_settled
+from specnav.fleet.settings import Bounds, FleetSettings
+from specnav.fleet.status import FleetStatus
+from specnav.paths import DEFAULT_TEXT_DRAFT, DEFAULT_TEXT_TARGET
+from specnav.signals import ends_on_signals
 
 METHODS = ("ar", "sd", "fsd", "specedge", "sd+overlap:stream", "sd+overlap:continue")
 RESUME_S = 120.0
@@ -112,7 +112,7 @@ def fleet_of(replicas: int, verify_ms: float, state: Path) -> Any:
     here = start_here(replicas + 2)
     try:
         ray = reach(here.ray)
-        from fleet.replica import node_address
+        from specnav.fleet.replica import node_address
 
         server = {"model": str(DEFAULT_TEXT_TARGET), "verify_ms": verify_ms, "drain_s": 5.0, "kv_gb": 0.25}
         settings = FleetSettings(server, Bounds(replicas, replicas), home=node_address())

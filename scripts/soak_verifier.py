@@ -30,14 +30,14 @@ from soak_crew import Crew
 from watched_verifier import Life, WatchedVerifier
 
 from cloud_verifier.config import ServerConfig
-from harness.errors import HarnessError
-from harness.paths import DEFAULT_TEXT_DRAFT, DEFAULT_TEXT_TARGET
-from harness.signals import ends_on_signals
 from specdec.methods import METHODS, get_method
 from specdec.models import LoadedModel, chat_prompt, load_model
 from specdec.models.local import generate_local
 from specdec.models.threads import set_threads
 from specdec.options import GenerationOptions
+from specnav.errors import HarnessError
+from specnav.paths import DEFAULT_TEXT_DRAFT, DEFAULT_TEXT_TARGET
+from specnav.signals import ends_on_signals
 from trials.graph.faulty_link import FaultyLink
 from trials.soak.growth import Allowance, growth
 

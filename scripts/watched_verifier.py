@@ -19,10 +19,10 @@ from pathlib import Path
 import psutil
 
 from cloud_verifier.config import ServerConfig
-from evaluation.drills.records import Sample
-from harness.children import LOOPBACK, verifier_spec
-from harness.errors import ChildFailed
-from harness.processes import Child, Supervisor
+from specnav.drill.records import Sample
+from specnav.errors import ChildFailed
+from specnav.supervise.children import LOOPBACK, verifier_spec
+from specnav.supervise.processes import Child, Supervisor
 
 START_S = 300.0
 PORTS = range(20_000, 30_000)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from rich.console import Console
 from rich.table import Table
 
-from evaluation.costs import Price, Workload, api_cost
-from evaluation.papers import figures
-from harness.errors import UsageError
+from specnav.bench.costs import Price, Workload, api_cost
+from specnav.bench.papers import figures
+from specnav.errors import UsageError
 
 
 def parse_price(text: str) -> Price:

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.errors import UsageError
-from harness.paths import DEFAULT_DRAFT, DEFAULT_TARGET
 from specdec.options import RESUME_TIMEOUT_S
+from specnav.errors import UsageError
+from specnav.paths import DEFAULT_DRAFT, DEFAULT_TARGET
 
 MAX_IMAGE_BYTES = 32 * 1024 * 1024
 
@@ -106,10 +106,10 @@ def run_generate(config: GenerateConfig) -> int:
     images = read_images(config.images)
     biases = read_biases(config.logit_bias)
 
-    from harness.verifier_process import verifier_process
     from specdec.methods import get_method
     from specdec.options import GenerationOptions
     from specdec.text.grammars import read_grammar
+    from specnav.supervise.verifier_process import verifier_process
 
     method = get_method(config.method)
     options = GenerationOptions(

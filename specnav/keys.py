@@ -14,8 +14,8 @@ from cloud_verifier.classes import class_named
 from cloud_verifier.security.folder import KeyFolder, client_files, new_pair, read_client
 from cloud_verifier.security.keyring import utc_now
 from cloud_verifier.security.records import ClientKey, Quota, check_name
-from harness.errors import UsageError
 from specdec.link.keys import write_key
+from specnav.errors import UsageError
 
 
 def new_client(

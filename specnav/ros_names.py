@@ -8,8 +8,8 @@ from rclpy.exceptions import NameValidationException
 from rclpy.validate_namespace import validate_namespace
 from rclpy.validate_topic_name import validate_topic_name
 
-from evaluation.errors import one_line
-from harness.errors import UsageError
+from specnav.errors import UsageError
+from specnav.results.errors import one_line
 
 
 def checked_namespace(given: str, topics: Iterable[str]) -> str:

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from cloud_verifier.config import ServerConfig
-from harness.children import verifier_spec
-from harness.paths import CONFIG, DEFAULT_TARGET, ROOT
-from harness.settings import make_settings, read_yaml
-from harness.vllm import has_own_environment, vllm_environment, vllm_python
+from specnav.paths import CONFIG, DEFAULT_TARGET, ROOT
+from specnav.settings import make_settings, read_yaml
+from specnav.supervise.children import verifier_spec
+from specnav.supervise.vllm import has_own_environment, vllm_environment, vllm_python
 
 
 def run_serve(config: Path | None, flags: Mapping[str, Any]) -> int:

@@ -1,6 +1,6 @@
 """The one exception of the trials: one line that says what was wrong."""
 
-from harness.errors import UsageError
+from specnav.errors import UsageError
 
 
 class TrialError(UsageError):

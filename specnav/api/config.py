@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.errors import UsageError
 from specdec.link.binding import is_loopback
 from specdec.options import RESUME_TIMEOUT_S
+from specnav.errors import UsageError
 
 MEBIBYTE = 2**20
 

@@ -12,10 +12,10 @@ import re
 import secrets
 from pathlib import Path
 
-from harness.errors import UsageError
 from specdec.errors import OptionsError
 from specdec.link.keys import read_private, write_private
 from specnav.api.errors import ApiError
+from specnav.errors import UsageError
 
 PREFIX = "sk-specnav-"
 _NAME = re.compile(r"[\w.-]{1,64}")

@@ -7,9 +7,9 @@ import time
 from importlib.util import find_spec
 from pathlib import Path
 
-from harness.errors import UsageError
-from harness.paths import DEFAULT_TEXT_DRAFT
 from specnav.api.config import ApiConfig
+from specnav.errors import UsageError
+from specnav.paths import DEFAULT_TEXT_DRAFT
 
 INSTALL = "pip install 'specnav[api]'"
 FILES_PER_ANSWER = 8

@@ -11,9 +11,9 @@ from types import FrameType
 import uvicorn
 from fastapi import FastAPI
 
-from harness.errors import UsageError
 from specnav.api.config import host_and_port
 from specnav.bounded_http import WAITING, bounded_config
+from specnav.errors import UsageError
 
 _KEEP_ALIVE_S = 75
 """A connection on which nothing is asked for so long is closed: longer than proxies keep theirs."""

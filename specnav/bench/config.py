@@ -7,17 +7,17 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from evaluation.acceptance.wanted import read_acceptance
-from evaluation.bench.records import PaperFigure, PointRecord
-from evaluation.bench.summary import QUANTITIES
-from evaluation.papers import figure
-from harness.errors import UsageError
-from harness.models import may_be_model
-from harness.paths import CONFIG, DEFAULT_TEXT_DRAFT, DEFAULT_TEXT_TARGET
-from harness.settings import make_settings, read_yaml
 from specdec.link.shaping import LinkProfile, parse_outages
 from specdec.options import GenerationOptions
 from specdec.row_ms import read_ms
+from specnav.bench.acceptance.wanted import read_acceptance
+from specnav.bench.core.records import PaperFigure, PointRecord
+from specnav.bench.core.summary import QUANTITIES
+from specnav.bench.papers import figure
+from specnav.errors import UsageError
+from specnav.models import may_be_model
+from specnav.paths import CONFIG, DEFAULT_TEXT_DRAFT, DEFAULT_TEXT_TARGET
+from specnav.settings import make_settings, read_yaml
 
 POINTS = CONFIG / "points"
 QUESTIONS = CONFIG / "questions" / "short.jsonl"
@@ -46,13 +46,13 @@ _LIMITS: dict[str, tuple[float, float]] = {
 class BenchConfig:
     """Settings of a bench run; a wrong value is refused with the allowed range (UsageError).
 
-    questions: files or datasets (see evaluation.questions). methods: empty = all of the core's. limit: at most so many
+    questions: files or datasets (see questions.py). methods: empty = all of the core's. limit: at most so many
     questions, taken from the files in turn. draft_ms, verify_ms: pacing, 0 = off;
     cloud_draft_ms: of a draft model beside the target, None = as on the edge. outages: START:DURATION in seconds since
     the link came up. length, payload, resample: axes for every method that drafts on the edge (specdec.methods).
     exits, exit_layers: of the verifier (cloud_verifier.ServerConfig). gguf: of a GGUF draft
     (specdec.models.GgufOptions). draft_quantize: of the draft alone, None = as the target. compile, compile_draft: the
-    target and the draft are compiled by torch. acceptance: emulated, as evaluation.acceptance.wanted has it; the draft
+    target and the draft are compiled by torch. acceptance: emulated, as acceptance.wanted has it; the draft
     is the target then. time_scale: every time, of the link and of forwards, was multiplied by it. point: the operating
     point that the settings were taken from.
     """

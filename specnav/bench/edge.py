@@ -8,10 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from cloud_verifier.serving import settle_memory
-from evaluation.acceptance.pace import draft_pace, verify_pace
-from evaluation.bench.contestants import Contestant, EdgeContestant
-from evaluation.bench.names import ORACLES
-from evaluation.bench.records import AnswerRecord
 from specdec.edge.decoder import connect
 from specdec.methods import get_method
 from specdec.models import GgufOptions, LoadedModel, load_draft, load_model
@@ -19,7 +15,11 @@ from specdec.models.split import FrontPart
 from specdec.models.threads import set_threads
 from specdec.models.timing.pacing import Pacer, pace
 from specdec.options import RESUME_TIMEOUT_S
+from specnav.bench.acceptance.pace import draft_pace, verify_pace
 from specnav.bench.config import BenchConfig
+from specnav.bench.core.contestants import Contestant, EdgeContestant
+from specnav.bench.core.names import ORACLES
+from specnav.bench.core.records import AnswerRecord
 
 """How long an answer tries to go on after a lost link, beyond the longest outage."""
 
@@ -53,7 +53,7 @@ class Edge:
         found: list[Contestant] = []
         for name in self.methods:
             if name in ORACLES:
-                from evaluation.bench.oracles import OracleContestant
+                from specnav.bench.core.oracles import OracleContestant
 
                 assert self.oracle is not None
                 assistant = self.draft if name == "hf-assisted" else None

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from evaluation.acceptance.calibrated import calibrate
-from evaluation.acceptance.wanted import read_acceptance
-from evaluation.bench.records import AcceptanceRecord
-from evaluation.questions import Question
 from specdec.models import LoadedModel
 from specdec.sampling.disturbed import Disturbance
+from specnav.bench.acceptance.calibrated import calibrate
+from specnav.bench.acceptance.wanted import read_acceptance
 from specnav.bench.config import BenchConfig, generation_options
+from specnav.bench.core.records import AcceptanceRecord
+from specnav.bench.questions import Question
 
 
 def find_acceptance(

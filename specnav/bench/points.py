@@ -14,20 +14,20 @@ from typing import Any
 import msgspec
 from rich.console import Console
 
-from evaluation.bench.names import unlike_methods
-from evaluation.bench.records import load_bench, save_bench
-from evaluation.points.runs import load_points
-from evaluation.points.written import write_tables
-from evaluation.questions import load_questions
-from evaluation.report.bench import write_bench_report
-from evaluation.report.points import write_points
-from evaluation.results import RESULTS_FILE
-from harness.console import say
-from harness.errors import UsageError
-from harness.paths import ROOT
-from harness.run_folder import new_run_folder
 from specnav.bench.config import POINTS, BenchConfig, load_point, make_config
+from specnav.bench.core.names import unlike_methods
+from specnav.bench.core.records import load_bench, save_bench
+from specnav.bench.operating_points.runs import load_points
+from specnav.bench.operating_points.written import write_tables
+from specnav.bench.questions import load_questions
 from specnav.bench.run import methods_of, run_bench, unlike_before
+from specnav.errors import UsageError
+from specnav.paths import ROOT
+from specnav.report.bench import write_bench_report
+from specnav.report.points import write_points
+from specnav.results.demo import RESULTS_FILE
+from specnav.run_folder import new_run_folder
+from specnav.terminal import say
 
 ALL = "all"
 FIGURES = ROOT / "docs" / "figures.md"

@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cloud_verifier.config import ServerConfig
-from harness.children import LOOPBACK, emulator_spec, endpoint_of, verifier_spec
-from harness.processes import Child, Supervisor
-from harness.vllm import vllm_environment
 from specdec.sampling.disturbed import Disturbance
 from specnav.bench.config import BenchConfig
 from specnav.serve import on_vllm
+from specnav.supervise.children import LOOPBACK, emulator_spec, endpoint_of, verifier_spec
+from specnav.supervise.processes import Child, Supervisor
+from specnav.supervise.vllm import vllm_environment
 
 
 @dataclass(frozen=True)

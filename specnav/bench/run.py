@@ -15,8 +15,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evaluation.bench.journal import Journal, load_answers, whole_questions
-from evaluation.bench.records import (
+from specnav.bench.config import BenchConfig, generation_options, load_point
+from specnav.bench.core.journal import Journal, load_answers, whole_questions
+from specnav.bench.core.records import (
     AcceptanceRecord,
     AnswerRecord,
     BenchResults,
@@ -26,19 +27,18 @@ from evaluation.bench.records import (
     load_bench,
     save_bench,
 )
-from evaluation.bench.summary import make_rows
-from evaluation.errors import EvaluationError, one_line
-from evaluation.questions import Question, load_questions
-from evaluation.report.bench import write_bench_report
-from evaluation.results import RESULTS_FILE, SCHEMA, Setting, describe_machine
-from harness.errors import HarnessError, UsageError
-from harness.paths import ROOT
-from harness.run_folder import new_run_folder, started_at
-from harness.settings import shown_settings
-from harness.signals import ends_on_signals
-from specnav.bench.config import BenchConfig, generation_options, load_point
+from specnav.bench.core.summary import make_rows
 from specnav.bench.processes import surroundings
+from specnav.bench.questions import Question, load_questions
 from specnav.bench.view import BenchView
+from specnav.errors import HarnessError, UsageError
+from specnav.paths import ROOT
+from specnav.report.bench import write_bench_report
+from specnav.results.demo import RESULTS_FILE, SCHEMA, Setting, describe_machine
+from specnav.results.errors import EvaluationError, one_line
+from specnav.run_folder import new_run_folder, started_at
+from specnav.settings import shown_settings
+from specnav.signals import ends_on_signals
 
 if TYPE_CHECKING:
     from specdec.options import GenerationOptions
@@ -132,9 +132,9 @@ def methods_of(config: BenchConfig) -> tuple[tuple[str, ...], str]:
 
     Methods that were named must go with the axes; of all methods those that do. Raises OptionsError, EvaluationError.
     """
-    from evaluation.bench.names import ORACLES, check_names
     from specdec.errors import OptionsError
     from specdec.methods import METHODS, with_axes
+    from specnav.bench.core.names import ORACLES, check_names
 
     check_names(config.methods or tuple(METHODS))
     names, left_out = [], []
@@ -197,10 +197,10 @@ def run_bench(config: BenchConfig, view: BenchView | None = None) -> int:
 
 def _answer_all(run: Run, questions: Sequence[Question], view: BenchView, stack: ExitStack) -> None:
     """Start the processes, load what the edge needs, and put the questions to every contestant."""
-    from evaluation.bench.loop import run_questions
-    from evaluation.bench.names import ORACLES, comparable_with_ar
     from specdec.errors import LinkLost
     from specdec.methods import get_method
+    from specnav.bench.core.loop import run_questions
+    from specnav.bench.core.names import ORACLES, comparable_with_ar
     from specnav.bench.edge import load_edge, pacing_notes
     from specnav.bench.emulated import disturbance_of, find_acceptance
 
@@ -242,7 +242,7 @@ def _answer_all(run: Run, questions: Sequence[Question], view: BenchView, stack:
 
 def _fit(run: Run, questions: Sequence[Question], edge: Edge) -> None:
     """The questions that both models have room for. Raises EvaluationError where there is none."""
-    from evaluation.bench.loop import split_by_length
+    from specnav.bench.core.loop import split_by_length
 
     room = min(edge.draft.context_limit, context_of(run.config.target_model))
     run.questions, run.skipped = split_by_length(questions, edge.draft.tokenizer, room, run.config.max_new_tokens)
@@ -252,8 +252,8 @@ def _fit(run: Run, questions: Sequence[Question], edge: Edge) -> None:
 
 def _replay_flips(run: Run, options: GenerationOptions, view: BenchView) -> None:
     """In half precision: where answers left those of `ar`, was it a near-tie?"""
-    from evaluation.bench.near_ties import find_flips
     from specdec.models import load_model
+    from specnav.bench.core.near_ties import find_flips
 
     config, answers = run.config, load_answers(run.folder)
     suspects = [

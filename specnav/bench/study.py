@@ -12,24 +12,24 @@ from typing import Any
 
 from rich.console import Console
 
-from evaluation.bench.records import load_bench
-from evaluation.errors import EvaluationError
-from evaluation.report.studies import write_studies
-from evaluation.results import RESULTS_FILE, SCHEMA
-from evaluation.studies import study_named, study_names
-from evaluation.studies.estimate import in_words
-from evaluation.studies.gather import gather
-from evaluation.studies.plan import Study
-from evaluation.studies.records import SettingRecord, StudyResults, load_studies, save_study
-from harness.console import say
-from harness.errors import UsageError
-from harness.run_folder import new_run_folder
-from harness.signals import ends_on_signals
 from specnav.bench.config import BenchConfig, load_point
+from specnav.bench.core.records import load_bench
 from specnav.bench.points import is_finished
 from specnav.bench.run import methods_of, run_bench, unlike_before
+from specnav.bench.studies import study_named, study_names
+from specnav.bench.studies.estimate import in_words
+from specnav.bench.studies.gather import gather
+from specnav.bench.studies.plan import Study
+from specnav.bench.studies.records import SettingRecord, StudyResults, load_studies, save_study
 from specnav.bench.study_jobs import POINT, Job, check_flags, make_jobs
 from specnav.bench.study_view import StudyView
+from specnav.errors import UsageError
+from specnav.report.studies import write_studies
+from specnav.results.demo import RESULTS_FILE, SCHEMA
+from specnav.results.errors import EvaluationError
+from specnav.run_folder import new_run_folder
+from specnav.signals import ends_on_signals
+from specnav.terminal import say
 
 TIME_SCALE = 0.25
 

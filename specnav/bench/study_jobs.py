@@ -9,16 +9,16 @@ from typing import Any
 
 from cloud_verifier.config import NO_EXITS
 from cloud_verifier.loading import beside
-from evaluation.files import read_json
-from evaluation.questions import load_questions
-from evaluation.studies.estimate import START_S, Times, answer_s, warm_up_s
-from evaluation.studies.plan import Asked, Setting, Study
-from harness.errors import UsageError
 from specdec.methods import METHODS
 from specdec.verifying.exits.files import ABOUT, About
 from specnav.bench.config import BenchConfig, make_config, with_times
 from specnav.bench.points import point_names
+from specnav.bench.questions import load_questions
 from specnav.bench.run import methods_of
+from specnav.bench.studies.estimate import START_S, Times, answer_s, warm_up_s
+from specnav.bench.studies.plan import Asked, Setting, Study
+from specnav.errors import UsageError
+from specnav.results.files import read_json
 
 POINT = "go2-wifi6"
 _FLAGS = {"rtt_ms": "--rtt"}

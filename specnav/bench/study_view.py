@@ -17,13 +17,13 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from evaluation.bench.loop import Advance
-from evaluation.bench.records import BenchResults
-from evaluation.questions import Question
-from evaluation.studies.estimate import in_words
-from harness.console import say
+from specnav.bench.core.loop import Advance
+from specnav.bench.core.records import BenchResults
+from specnav.bench.questions import Question
+from specnav.bench.studies.estimate import in_words
 from specnav.bench.study_jobs import Job
 from specnav.bench.view import BenchView
+from specnav.terminal import say
 
 _SPEED_OVER_S = 600.0
 """The time left is worked out from how fast it went for so long."""

@@ -9,11 +9,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from evaluation.bench.loop import Advance
-from evaluation.bench.records import BenchResults, BenchRow
-from evaluation.questions import Question
-from evaluation.report.page import shown
-from harness.console import View, progress_bar, say
+from specnav.bench.core.loop import Advance
+from specnav.bench.core.records import BenchResults, BenchRow
+from specnav.bench.questions import Question
+from specnav.report.page import shown
+from specnav.terminal import View, progress_bar, say
 
 
 class BenchView(View):

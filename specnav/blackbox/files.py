@@ -6,11 +6,11 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from evaluation.bags.mcap_storage import read_facts
-from evaluation.errors import one_line
-from harness.errors import UsageError
 from spec_vlm_nav.blackbox.folder import NAME, PARTIAL, reason_of
 from spec_vlm_nav.blackbox.recording import METADATA
+from specnav.bags.mcap_storage import read_facts
+from specnav.errors import UsageError
+from specnav.results.errors import one_line
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from evaluation.bags.source import open_bag
-from evaluation.bags.types import NEWEST
-from harness.errors import UsageError
 from spec_vlm_nav.blackbox.folder import default_folder
 from spec_vlm_nav.blackbox.triggers import one_line
+from specnav.bags.source import open_bag
+from specnav.bags.types import NEWEST
 from specnav.blackbox.files import BoxFile, find_files, read_file
 from specnav.blackbox.timeline import events
+from specnav.errors import UsageError
 from specnav.record.types import own_types
 
 MB = 1e6

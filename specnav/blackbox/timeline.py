@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from evaluation.bags.source import Bag
-from evaluation.bags.storage import Topic
-from evaluation.bags.types import Types
-from evaluation.errors import EvaluationError
 from spec_vlm_nav.blackbox.triggers import one_line
 from spec_vlm_nav.common.codes import ErrorCode, LinkState, MotionState, Verification
 from spec_vlm_nav.common.diagnostics import Level
 from spec_vlm_nav.motion.command import CommandKind
+from specnav.bags.source import Bag
+from specnav.bags.storage import Topic
+from specnav.bags.types import Types
+from specnav.results.errors import EvaluationError
 
 OURS = "spec_vlm_nav_interfaces/msg/"
 SOURCES = ("model", "exploration", "supervisor")

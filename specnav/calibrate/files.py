@@ -9,13 +9,13 @@ from pathlib import Path
 
 import yaml
 
-from evaluation.files import write_bytes_atomic
-from harness.errors import UsageError
-from harness.settings import read_yaml
 from spec_vlm_nav.common.parameters import Value
 from spec_vlm_nav.parameters.files import all_said_in
 from specnav.calibrate.core.measuring import Noise
 from specnav.calibrate.core.result import DEFAULTS, Calibration
+from specnav.errors import UsageError
+from specnav.results.files import write_bytes_atomic
+from specnav.settings import read_yaml
 
 FIRST_LINE = "# Written by specnav calibrate"
 

@@ -16,7 +16,6 @@ from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.signals import SignalHandlerOptions
 
-from harness.errors import UsageError
 from spec_vlm_nav.common.errors import NavigationError
 from spec_vlm_nav.common.geometry import ZERO
 from specnav.calibrate.asking import Asker
@@ -24,6 +23,7 @@ from specnav.calibrate.config import CalibrateConfig
 from specnav.calibrate.core.course import Course, Phase
 from specnav.calibrate.core.procedure import CalibrationError, Findings, Limits
 from specnav.calibrate.wire import Wire
+from specnav.errors import UsageError
 from specnav.ros_names import checked_namespace
 
 RATE_HZ, SPIN_S = 30.0, 0.005

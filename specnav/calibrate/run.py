@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from datetime import datetime, timezone
 
-from harness.errors import UsageError
 from specnav.calibrate.config import CalibrateConfig
 from specnav.calibrate.core.result import calibration, check
 from specnav.calibrate.files import Circumstances, check_out, given_parameters, text_of, write
 from specnav.calibrate.view import show
+from specnav.errors import UsageError
 
 
 def _say(words: str) -> None:

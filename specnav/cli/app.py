@@ -1,7 +1,7 @@
 """The `specnav` command: one typer app whose commands parse flags and hand over to the rooms that do the work.
 
 Rooms are imported inside the commands, so that `specnav --help` answers at once. An error that a user can act on
-(see `harness.errors`) ends as one line on stderr and a non-zero exit code, never as a traceback.
+(see `specnav.errors`) ends as one line on stderr and a non-zero exit code, never as a traceback.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Annotated
 
 import typer
 
-from harness.errors import UsageError, user_errors
 from specdec.options import RESUME_TIMEOUT_S
 from specnav.cli.bags import add_bag_commands
 from specnav.cli.bench import add_bench_commands
 from specnav.cli.blackbox import add_blackbox_command
 from specnav.cli.doctor import add_doctor_command
 from specnav.cli.drill import add_drill_commands
+from specnav.cli.fleet import fleet_app
 from specnav.cli.keys import keys_app
 from specnav.cli.models import convert_app, plan_app
 from specnav.cli.options import (
@@ -54,7 +54,7 @@ from specnav.cli.pipeline import add_pipeline_command
 from specnav.cli.robot import add_robot_commands
 from specnav.cli.serving import add_serving_commands
 from specnav.cli.train import train_app
-from specnav.fleet.command import fleet_app
+from specnav.errors import UsageError, user_errors
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -371,7 +371,7 @@ def cost(
     tau: Annotated[float, typer.Option(min=1, help="Tokens gained per round.")] = 2.5,
 ) -> None:
     """Compare API bills: the cloud alone, a draft model in the cloud, a draft model on the edge."""
-    from evaluation.costs import Workload
+    from specnav.bench.costs import Workload
     from specnav.cost import run_cost
 
     work = Workload(requests, tokens_in, tokens_out, gamma, tau)

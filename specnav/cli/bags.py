@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from harness.errors import UsageError
 from specnav.cli.options import (
     Device,
     Draft,
@@ -21,6 +20,7 @@ from specnav.cli.options import (
     Target,
     Temperature,
 )
+from specnav.errors import UsageError
 
 
 def add_bag_commands(app: typer.Typer) -> None:
@@ -172,13 +172,13 @@ def record(
 ) -> None:
     """Write a robot's topics (camera, odometry, velocities, instruction, actions, metrics) into one mcap file."""
     need_rosbags()
-    from evaluation.bags.writing import check_name
+    from specnav.bags.writing import check_name
 
     check_name(out, force)
     if sim:
         if topics:
             raise UsageError("--sim records its own topics; leave the names out")
-        from harness.paths import DEFAULT_TARGET
+        from specnav.paths import DEFAULT_TARGET
         from specnav.record.run import run_simulated
         from specnav.record.simulated import SimulatedConfig
 

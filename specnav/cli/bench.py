@@ -240,8 +240,8 @@ def bench(
     ] = None,
 ) -> None:
     """Compare methods on text questions: edge and cloud as two processes over an emulated link."""
-    from harness.errors import UsageError
     from specnav.bench.points import run_points
+    from specnav.errors import UsageError
 
     flags = {
         "questions": (*(questions or ()), *(more_questions or ())) or None,

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from harness.errors import UsageError
 from specnav.cli.bags import need_rosbags
 from specnav.cli.options import Draft, Key, Target
+from specnav.errors import UsageError
 
 
 def add_blackbox_command(app: typer.Typer) -> None:

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from harness.errors import UsageError
-from harness.paths import DEFAULT_DRAFT, DEFAULT_TARGET
+from specnav.errors import UsageError
+from specnav.paths import DEFAULT_DRAFT, DEFAULT_TARGET
 
 
 def add_doctor_command(app: typer.Typer) -> None:

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from harness.errors import UsageError
 from specnav.cli.options import Seed
+from specnav.errors import UsageError
 
 
 def add_drill_commands(app: typer.Typer) -> None:

@@ -83,7 +83,7 @@ def rotate(
     keys: Folder = DEFAULT_FOLDER,
 ) -> None:
     """Replace a key by a new one; class and quota stay. Also lets a revoked client in again."""
-    from harness.errors import UsageError
+    from specnav.errors import UsageError
     from specnav.keys import rotate_client, rotate_server
 
     if server == (name is not None):

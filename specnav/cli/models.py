@@ -35,7 +35,7 @@ def memory(
     json: Annotated[bool, typer.Option("--json", help="Bytes, for scripts.")] = False,
 ) -> None:
     """Memory of edge and cloud, from the models' configurations alone."""
-    from harness.errors import UsageError
+    from specnav.errors import UsageError
     from specnav.plan.run import PlanConfig, run_plan_memory
 
     if device not in ("cuda", "cpu"):
@@ -128,7 +128,7 @@ def fleet(
     json: Annotated[bool, typer.Option("--json", help="The plan as JSON instead of tables.")] = False,
 ) -> None:
     """Simulate a fleet: GPUs that robots need, by method, with a promised p95. Nothing is measured, no model loaded."""
-    from harness.errors import UsageError
+    from specnav.errors import UsageError
     from specnav.plan.fleet import FleetConfig, run_against, run_plan_fleet, with_flags
 
     if against is not None:

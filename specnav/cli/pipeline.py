@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from harness.errors import UsageError
 from specnav.cli.options import Seed
+from specnav.errors import UsageError
 
 MOST_RTT_MS = 10_000
 
@@ -44,7 +44,7 @@ def pipeline(
     ] = None,
 ) -> None:
     """Measure camera to motion and standing time, with and without early action and prefetch (real processes)."""
-    from harness.run_folder import new_run_folder
+    from specnav.run_folder import new_run_folder
     from trials.pipeline.pipeline import PipelineConfig
     from trials.pipeline.view import show_pipeline
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from harness.errors import UsageError
+from specnav.errors import UsageError
 
 mission_app = typer.Typer(no_args_is_help=True, help="Missions: several instructions one after the other.")
 Given = Annotated[

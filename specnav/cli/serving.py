@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from harness.errors import UsageError
 from specdec.options import RESUME_TIMEOUT_S
 from specnav.cli.options import METRICS, Device, Gguf, Key, Patience, Quantize
+from specnav.errors import UsageError
 
 
 def add_serving_commands(app: typer.Typer) -> None:

@@ -44,9 +44,9 @@ def train_vlm_pair(
     workers: Workers = 2,
 ) -> None:
     """Train the robot's vision-language pair on rooms of the simulator and an oracle that knows them."""
-    from harness.paths import RUNS
-    from harness.signals import ends_on_signals
-    from training.vlm import TrainVlmConfig, train_vlm
+    from specnav.paths import RUNS
+    from specnav.recipes.vlm import TrainVlmConfig, train_vlm
+    from specnav.signals import ends_on_signals
 
     # The stages' shares of the time in the run that made the shipped pair.
     tower, target, draft = 0.4 * minutes, 0.45 * minutes, 0.15 * minutes
@@ -90,9 +90,9 @@ def train_text_pair(
     ] = None,
 ) -> None:
     """Train the text pair on this interpreter's standard library; a killed run continues where it stopped."""
-    from harness.paths import DEFAULT_TEXT_TARGET, RUNS
-    from harness.signals import ends_on_signals
-    from training.text.train import TextSchedule, TrainTextConfig, train_text
+    from specnav.paths import DEFAULT_TEXT_TARGET, RUNS
+    from specnav.recipes.text.train import TextSchedule, TrainTextConfig, train_text
+    from specnav.signals import ends_on_signals
 
     config = TrainTextConfig(
         out=out or DEFAULT_TEXT_TARGET.parent,
@@ -149,8 +149,8 @@ def train_early_exits(
     workers: Workers = 1,
 ) -> None:
     """Train early-exit adapters for a target; a killed run continues where it stopped."""
-    from harness.signals import ends_on_signals
-    from training.exits.train import TrainExitsConfig, train_exits
+    from specnav.recipes.exits.train import TrainExitsConfig, train_exits
+    from specnav.signals import ends_on_signals
 
     config = TrainExitsConfig(
         target=target,
@@ -232,9 +232,9 @@ def train_a_draft(
     workers: Workers = 1,
 ) -> None:
     """Teach a draft model to foretell a target; a killed run continues where it stopped."""
-    from harness.signals import ends_on_signals
-    from training.drafts.data.sources import Sources
-    from training.drafts.train import TrainDraftConfig, train_draft
+    from specnav.recipes.drafts.data.sources import Sources
+    from specnav.recipes.drafts.train import TrainDraftConfig, train_draft
+    from specnav.signals import ends_on_signals
 
     sources = Sources(
         tuple(questions or ()),

@@ -13,10 +13,10 @@ import torch
 from gguf import GGUFReader, ReaderTensor
 from numpy.typing import NDArray
 
-from harness.errors import UsageError
 from specnav.convert.content import Content, Planned
 from specnav.convert.kinds import Kind
 from specnav.convert.writing import stretches
+from specnav.errors import UsageError
 
 Floats = NDArray[np.float32]
 

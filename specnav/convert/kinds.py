@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import gguf
 from gguf import GGMLQuantizationType, LlamaFileType
 
-from harness.errors import UsageError
+from specnav.errors import UsageError
 
 _HALF_STEP = 2.0**-24
 """The smallest step of float16, in which scales are kept: what is smaller is lost."""

@@ -12,8 +12,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from harness.console import plain_table, progress_bar, say
-from harness.errors import UsageError
+from specnav.errors import UsageError
+from specnav.terminal import plain_table, progress_bar, say
 
 _ROOM = 16 * 2**20
 """What metadata may take beside the tensors: a large vocabulary, twice."""

@@ -10,7 +10,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from harness.errors import UsageError
+from specnav.errors import UsageError
 
 _NUMBERS = (torch.float32, torch.float16, torch.bfloat16)
 _WRITTEN = ("F32", "F16", "BF16")

@@ -13,11 +13,11 @@ import torch
 from gguf import MODEL_ARCH, GGUFWriter, RopeScalingType, TensorNameMap
 from torch import Tensor
 
-from harness.errors import UsageError
 from specnav.convert.content import Content, Planned
 from specnav.convert.kinds import F32, Kind, kind_of_head, kind_of_tensor
 from specnav.convert.source import Source
 from specnav.convert.vocabulary import Vocabulary
+from specnav.errors import UsageError
 
 ARCHES = {
     "llama": MODEL_ARCH.LLAMA,

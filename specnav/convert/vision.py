@@ -11,11 +11,11 @@ import gguf
 from gguf import GGUFWriter, VisionProjectorType
 from torch import Tensor
 
-from harness.errors import UsageError
 from specdec.models.gguf.mmproj import QWEN2_5_VL, QWEN2_VL, TEMPORAL_PATCH, Part, parts
 from specnav.convert.content import Content, Planned
 from specnav.convert.kinds import BF16, F32, Kind, kind_of_tensor, kind_of_tower
 from specnav.convert.source import Source
+from specnav.errors import UsageError
 
 TOWERS = {QWEN2_VL: VisionProjectorType.QWEN2VL, QWEN2_5_VL: VisionProjectorType.QWEN25VL}
 _LAYER_NORM_EPS = 1e-6

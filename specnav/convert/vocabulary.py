@@ -10,8 +10,8 @@ from typing import Any
 
 from gguf import GGUFWriter, Keys, TokenType
 
-from harness.errors import UsageError
 from specdec.models import load_tokenizer
+from specnav.errors import UsageError
 
 SPECIAL_TOKENS = "specnav.special_tokens"
 """Own key: JSON of the named special tokens, and of those without a name under `extra`."""

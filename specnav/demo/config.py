@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from harness.paths import CONFIG, DEFAULT_DRAFT, DEFAULT_TARGET
 from specnav.demo.errors import DemoError
+from specnav.paths import CONFIG, DEFAULT_DRAFT, DEFAULT_TARGET
 
 METHODS = ("fsd", "auto", "sd", "specedge", "picospec", "ar")
 EXPLORATIONS = ("auto", "frontier_search", "damped_search", "none")

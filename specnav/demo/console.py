@@ -14,16 +14,16 @@ from importlib.util import find_spec
 
 from rich.console import Console
 
-from harness import children
-from harness.console import say
-from harness.errors import UsageError
-from harness.run_folder import new_run_folder
-from harness.signals import ends_on_signals
 from navsim.episodes import Episode, make_episode
 from spec_vlm_nav.console.access import is_loopback
 from specnav.demo.config import DemoConfig
 from specnav.demo.run import check_inputs, server_settings
 from specnav.demo.views import PlainView
+from specnav.errors import UsageError
+from specnav.run_folder import new_run_folder
+from specnav.signals import ends_on_signals
+from specnav.supervise import children
+from specnav.terminal import say
 
 LOOK_S = 0.2
 PAGE = ("starlette", "uvicorn", "websockets")

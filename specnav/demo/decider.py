@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from harness.children import Parameter, decider_spec
-from harness.processes import ChildSpec
 from specnav.demo.config import DemoConfig
+from specnav.supervise.children import Parameter, decider_spec
+from specnav.supervise.processes import ChildSpec
 
 
 def vlm_spec(

@@ -25,11 +25,11 @@ from sensor_msgs.msg import CompressedImage
 from spec_vlm_nav_interfaces.msg import DecisionMetrics, MotionCommand, MotionStatus
 from std_msgs.msg import Empty, String
 
-from evaluation.trace import Decision, Span
 from navsim.episodes import Episode
 from spec_vlm_nav.common.codes import SOURCES, ErrorCode, MotionState
 from specnav.demo.errors import DemoError
 from specnav.demo.recorder import Recorder, SimState
+from specnav.results.trace import Decision, Span
 
 POLL_S = 0.02
 AT_START_M = 0.05

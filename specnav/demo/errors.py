@@ -1,6 +1,6 @@
 """The one exception of the demo: every message says what was wrong and what to do, in one line."""
 
-from harness.errors import HarnessError
+from specnav.errors import HarnessError
 
 
 class DemoError(HarnessError):

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from evaluation.report import write_report
-from evaluation.results import (
+from specnav.demo.config import DemoConfig
+from specnav.report import write_report
+from specnav.results.demo import (
     SCHEMA,
     Comparison,
     DemoResults,
@@ -19,10 +20,9 @@ from evaluation.results import (
     save_results,
     summarise,
 )
-from evaluation.trace import EpisodeTrace, save_trace
-from harness.run_folder import started_at
-from harness.settings import shown_settings
-from specnav.demo.config import DemoConfig
+from specnav.results.trace import EpisodeTrace, save_trace
+from specnav.run_folder import started_at
+from specnav.settings import shown_settings
 
 
 def settings_of(config: DemoConfig) -> dict[str, Setting]:

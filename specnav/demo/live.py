@@ -18,9 +18,9 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from evaluation.results import EpisodeResult, percentile
-from evaluation.trace import Decision
 from specnav.demo.views import Scene, cost_of, in_words, result_in_words
+from specnav.results.demo import EpisodeResult, percentile
+from specnav.results.trace import Decision
 
 CAMERA_COLUMNS, CAMERA_ROWS = 56, 17
 SHOWN_DECISIONS = 5

@@ -14,8 +14,8 @@ from typing import Literal
 
 import msgspec
 
-from evaluation.trace import Decision, PathPoint, VideoFrame, episode_folder
 from spec_vlm_nav.common.geometry import wrap
+from specnav.results.trace import Decision, PathPoint, VideoFrame, episode_folder
 
 STILL_MPS, STILL_RADPS = 0.02, 0.05
 SETTLED_S = 0.4  # the robot must have stood still for so long

@@ -15,16 +15,6 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from cloud_verifier.config import ServerConfig
-from evaluation.errors import one_line
-from evaluation.identity import compare_with_target
-from evaluation.results import Comparison
-from evaluation.standing import LATE_MS
-from harness.console import say
-from harness.errors import HarnessError, UsageError
-from harness.models import may_be_model
-from harness.run_folder import new_run_folder
-from harness.settings import make_settings, read_yaml
-from harness.signals import ends_on_signals
 from navsim.episodes import make_episode
 from specnav.demo.config import DemoConfig
 from specnav.demo.errors import DemoError
@@ -33,6 +23,16 @@ from specnav.demo.live import LiveView
 from specnav.demo.recorder import Limits
 from specnav.demo.scoring import make_trace, score_recording
 from specnav.demo.views import PlainView, View
+from specnav.errors import HarnessError, UsageError
+from specnav.models import may_be_model
+from specnav.results.demo import Comparison
+from specnav.results.errors import one_line
+from specnav.results.identity import compare_with_target
+from specnav.results.standing import LATE_MS
+from specnav.run_folder import new_run_folder
+from specnav.settings import make_settings, read_yaml
+from specnav.signals import ends_on_signals
+from specnav.terminal import say
 
 if TYPE_CHECKING:
     from specdec.models import Prompt

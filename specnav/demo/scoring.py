@@ -5,15 +5,15 @@ Nothing is judged here: success comes from `navsim.scoring`, counts and times fr
 
 from __future__ import annotations
 
-from evaluation.results import EpisodeResult, Outcome
-from evaluation.standing import is_late, stood_s
-from evaluation.trace import Decision, EpisodeTrace, MapObject, Rectangle, VideoFrame
 from navsim.episodes import Episode
 from navsim.geometry import Disc, Pose2D, Shape
 from navsim.kinds import COLOURS
 from navsim.scoring import Score, score_episode
 from spec_vlm_nav.language.actions import sees_target
 from specnav.demo.recorder import Ending, Recorder, path_length
+from specnav.results.demo import EpisodeResult, Outcome
+from specnav.results.standing import is_late, stood_s
+from specnav.results.trace import Decision, EpisodeTrace, MapObject, Rectangle, VideoFrame
 
 OUTCOMES: dict[str, Outcome] = {
     "success": "reached",

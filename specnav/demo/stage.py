@@ -14,9 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cloud_verifier.config import ServerConfig
-from harness import children
-from harness.processes import ChildSpec, Supervisor
-from harness.surroundings import (
+from navsim.episodes import Episode
+from specnav.demo.config import DemoConfig
+from specnav.demo.decider import vlm_spec
+from specnav.demo.director import Director, Topics
+from specnav.demo.recorder import Ending, Limits, Recorder
+from specnav.demo.views import Scene, View
+from specnav.supervise import children
+from specnav.supervise.processes import ChildSpec, Supervisor
+from specnav.supervise.surroundings import (
     Domain,
     ports_in_use,
     read_udp_tables,
@@ -24,12 +30,6 @@ from harness.surroundings import (
     ros_environment,
     segments_of,
 )
-from navsim.episodes import Episode
-from specnav.demo.config import DemoConfig
-from specnav.demo.decider import vlm_spec
-from specnav.demo.director import Director, Topics
-from specnav.demo.recorder import Ending, Limits, Recorder
-from specnav.demo.views import Scene, View
 
 RESET_TIMEOUT_S = 20.0
 SETTLE_TIMEOUT_S = 5.0

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from evaluation.results import LatencyRow, percentile
-from evaluation.trace import Decision
 from navsim.episodes import make_episode
 from specnav.demo.config import DemoConfig
 from specnav.demo.recorder import Limits
 from specnav.demo.stage import Stage
 from specnav.demo.views import View
+from specnav.results.demo import LatencyRow, percentile
+from specnav.results.trace import Decision
 
 METHODS = ("ar", "sd", "fsd")
 RTTS_MS = (0.0, 40.0, 120.0)

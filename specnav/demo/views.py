@@ -10,9 +10,9 @@ from typing import Protocol
 
 from rich.console import Console
 
-from evaluation.results import EpisodeResult
-from evaluation.trace import Decision
-from harness.console import say
+from specnav.results.demo import EpisodeResult
+from specnav.results.trace import Decision
+from specnav.terminal import say
 
 
 @dataclass(frozen=True)

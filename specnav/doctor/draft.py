@@ -10,11 +10,11 @@ from dataclasses import asdict, dataclass
 
 from rich.console import Console
 
-from harness.console import plain_table, say
-from harness.errors import UsageError
 from specdec.models import LoadedModel, load_draft
 from specdec.models.threads import set_threads
 from specnav.bench.drafts.forwards import time_rows_of
+from specnav.errors import UsageError
+from specnav.terminal import plain_table, say
 
 ROWS = (1, 2, 4, 8)
 CONTEXT = 128

@@ -21,7 +21,7 @@ from typing import Literal
 from rich.console import Console
 from rich.table import Table
 
-from harness.paths import ROOT
+from specnav.paths import ROOT
 
 Status = Literal["ok", "missing", "optional"]
 _MARK = {"ok": "[green]✓[/]", "missing": "[red]✗[/]", "optional": "[yellow]–[/]"}

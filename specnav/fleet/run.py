@@ -14,7 +14,9 @@ from typing import Any
 import msgspec
 from rich.console import Console
 
-from fleet.cluster import (
+from specdec.link.binding import is_loopback
+from specnav.errors import UsageError
+from specnav.fleet.cluster import (
     AUTO,
     NAMESPACE,
     Here,
@@ -26,14 +28,20 @@ from fleet.cluster import (
     stop_here,
     write_here,
 )
-from fleet.errors import FleetError
-from fleet.kept import Kept, forget_kept
-from fleet.settings import Bounds, FleetSettings, Place, Scaling, check_settings, gpus_of_replica, read_bounds
-from fleet.status import FleetStatus
-from harness.console import plain_table, say
-from harness.errors import UsageError
-from specdec.link.binding import is_loopback
+from specnav.fleet.errors import FleetError
+from specnav.fleet.kept import Kept, forget_kept
+from specnav.fleet.settings import (
+    Bounds,
+    FleetSettings,
+    Place,
+    Scaling,
+    check_settings,
+    gpus_of_replica,
+    read_bounds,
+)
+from specnav.fleet.status import FleetStatus
 from specnav.serve import serve_settings
+from specnav.terminal import plain_table, say
 
 DIRECTORY = "directory"
 CALL_S = 30.0
@@ -115,7 +123,7 @@ def _reach_or_start(config: UpConfig, bounds: Bounds, console: Console) -> Here:
 def _up(config: UpConfig, bounds: Bounds, server: dict[str, Any], here: Here, ray: Any, console: Console) -> int:
     if find_directory(ray) is not None:
         raise UsageError(f"a fleet runs at {here.ray} already: specnav fleet status, upgrade or down")
-    from fleet.replica import node_address
+    from specnav.fleet.replica import node_address
 
     node = node_address()
     machines = {one["NodeManagerAddress"] for one in ray.nodes() if one["Alive"]}
@@ -156,7 +164,7 @@ def start_directory(ray: Any, state: Path, first: Kept, metrics: str) -> Any:
     """The actor, on this node, where its address stays the same. Raises FleetError."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    from fleet.directory import Directory, as_fleet_error
+    from specnav.fleet.directory import Directory, as_fleet_error
 
     node = ray.get_runtime_context().get_node_id()
     actor = (
@@ -207,7 +215,7 @@ def run_upgrade(
     """Replace all replicas, one after another; flags: what is to be different; returns when it is done."""
     console = Console(stderr=True)
     with _directory(ray_address, state) as (ray, actor):
-        from fleet.replica import node_address
+        from specnav.fleet.replica import node_address
 
         before: FleetSettings = ray.get(actor.settings.remote(), timeout=CALL_S)
         given = dict(before.server)

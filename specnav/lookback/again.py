@@ -17,14 +17,14 @@ from typing import Any, Literal
 
 import msgspec
 
-from evaluation.bags.contents import NO_ACTION
-from evaluation.bags.records import DECISIONS_FILE, DecisionRecord
-from evaluation.errors import EvaluationError
-from harness.paths import ROOT
-from harness.processes import die_with_parent
 from specdec.errors import OptionsError
 from specdec.methods import METHODS, get_method
+from specnav.bags.contents import NO_ACTION
+from specnav.bags.records import DECISIONS_FILE, DecisionRecord
 from specnav.lookback.walk import Walk
+from specnav.paths import ROOT
+from specnav.results.errors import EvaluationError
+from specnav.supervise.processes import die_with_parent
 
 State = Literal["none", "starting", "deciding", "done", "cancelled", "failed"]
 Difference = Literal["same", "words", "action", "failed", "unknown"]

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw, ImageFont
 
-from evaluation.bags.contents import FrameEntry
-from evaluation.errors import EvaluationError
-from evaluation.files import write_bytes_atomic
-from evaluation.report.media import every_nth, montage, shorten
+from specnav.bags.contents import FrameEntry
 from specnav.lookback.walk import Walk
+from specnav.report.media import every_nth, montage, shorten
+from specnav.results.errors import EvaluationError
+from specnav.results.files import write_bytes_atomic
 
 WIDTH, CAPTION = 448, 40
 MOST_FRAMES = {".gif": 240, ".mp4": 9000}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from evaluation.bags.labels import read_labels
-from evaluation.errors import EvaluationError
-from evaluation.files import write_bytes_atomic
+from specnav.bags.labels import read_labels
 from specnav.replay.plan import VOCABULARY
+from specnav.results.errors import EvaluationError
+from specnav.results.files import write_bytes_atomic
 
 
 class Labels:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from harness.console import say
-from harness.errors import UsageError
+from specnav.errors import UsageError
 from specnav.lookback.again import Again, Deciders, check_method
+from specnav.terminal import say
 
 
 def look_back(

@@ -18,17 +18,17 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route
 
-from evaluation.errors import EvaluationError
-from harness.errors import UsageError
-from harness.signals import ends_on_signals
 from spec_vlm_nav.console.access import check_origin
 from spec_vlm_nav.console.web import HEADERS
 from spec_vlm_nav.console.web import PAGE as CONSOLE_PAGE
 from specnav.bounded_http import bounded_config
+from specnav.errors import UsageError
 from specnav.lookback.again import Again, offered_methods
 from specnav.lookback.clip import MEDIA_TYPES, make_clip
 from specnav.lookback.labels import Labels
 from specnav.lookback.walk import Walk
+from specnav.results.errors import EvaluationError
+from specnav.signals import ends_on_signals
 
 PAGE = Path(__file__).parent / "page"
 FILES = {

@@ -6,7 +6,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from evaluation.bags.contents import (
+from spec_vlm_nav.camera.images import RawImage, from_raw, to_jpeg
+from spec_vlm_nav.common.errors import FrameError
+from spec_vlm_nav.console.decisions import decision_record
+from specnav.bags.contents import (
     METRICS,
     FrameEntry,
     Pixels,
@@ -14,16 +17,13 @@ from evaluation.bags.contents import (
     pictures,
     read_contents,
 )
-from evaluation.bags.source import Bag, open_bag, recordings_in
-from evaluation.bags.timeline import Timeline
-from evaluation.bags.types import NEWEST, Types
-from evaluation.errors import EvaluationError
-from spec_vlm_nav.camera.images import RawImage, from_raw, to_jpeg
-from spec_vlm_nav.common.errors import FrameError
-from spec_vlm_nav.console.decisions import decision_record
+from specnav.bags.source import Bag, open_bag, recordings_in
+from specnav.bags.timeline import Timeline
+from specnav.bags.types import NEWEST, Types
 from specnav.blackbox.timeline import Event, events
 from specnav.record.types import own_types
 from specnav.replay.plan import VOCABULARY
+from specnav.results.errors import EvaluationError
 
 MOST_BYTES = 400_000_000  # of pictures kept in memory
 

@@ -10,12 +10,12 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
-from evaluation.files import write_bytes_atomic
-from harness.console import plain_table
-from harness.errors import UsageError
 from spec_vlm_nav.missions.plan import Plan
 from spec_vlm_nav.missions.reading import from_sentence, read
 from specdec.settings_files import read_file
+from specnav.errors import UsageError
+from specnav.results.files import write_bytes_atomic
+from specnav.terminal import plain_table
 
 MOST_BYTES = 400_000
 

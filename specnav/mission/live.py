@@ -14,8 +14,8 @@ from rclpy.executors import SingleThreadedExecutor
 from spec_vlm_nav_interfaces.action import RunMission
 from spec_vlm_nav_interfaces.srv import ChangeMission
 
-from harness.errors import UsageError
 from spec_vlm_nav.ros.run import destroy
+from specnav.errors import UsageError
 from specnav.ros_names import checked_namespace
 
 SERVER_S, ANSWER_S, SPIN_S = 8.0, 5.0, 0.05

@@ -10,12 +10,12 @@ from typing import Any
 
 from rich.console import Console
 
-from harness.console import say
-from harness.errors import UsageError
 from spec_vlm_nav.common.errors import MissionError
 from spec_vlm_nav.missions.plan import Plan
 from spec_vlm_nav.missions.results import plan_json
+from specnav.errors import UsageError
 from specnav.mission.files import show, show_plan, text_of, write
+from specnav.terminal import say
 
 ORDERS = ("pause", "resume", "skip", "cancel", "move", "append", "show")
 
@@ -68,8 +68,8 @@ def run_live(given: str, namespace: str, out: Path | None) -> int:
     """Carry out a mission on a live robot; 0, or 1 when a step failed. Raises UsageError; Ctrl-C: the robot stands."""
     text, plan = _read(given)
     _need_ros()
-    from harness.signals import ends_on_signals
     from specnav.mission.live import MissionClient
+    from specnav.signals import ends_on_signals
 
     show_plan(json.loads(plan_json(plan)))
     console = Console(stderr=True)
@@ -82,15 +82,15 @@ def run_in_demo(given: str, seed: int, out: Path | None) -> int:
     """Carry out a mission in the simulator, all processes on this machine; 0, or 1 when a step failed."""
     text, plan = _read(given)
     _need_ros()
-    from harness import children
-    from harness.run_folder import new_run_folder
-    from harness.signals import ends_on_signals
     from navsim.episodes import make_episode
     from specnav.demo.config import DemoConfig
     from specnav.demo.run import check_inputs, server_settings
     from specnav.demo.stage import open_stage
     from specnav.demo.views import PlainView
     from specnav.mission.live import MissionClient
+    from specnav.run_folder import new_run_folder
+    from specnav.signals import ends_on_signals
+    from specnav.supervise import children
 
     show_plan(json.loads(plan_json(plan)))
     config = replace(DemoConfig(seed=seed), headless=True)

@@ -6,20 +6,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from evaluation.bench.records import PointRecord
-from evaluation.capacity import BATCH_FILE, load_curve
-from evaluation.costs import Workload as ApiWorkload
-from evaluation.errors import EvaluationError
-from evaluation.fleet.against import FILE, load_clients, number
-from evaluation.fleet.pair import TREE_FAILS
-from evaluation.fleet.times import KNEE_ROWS, CurveTimes, ForwardTimes, RowTimes
-from evaluation.latency import acceptance_for
-from evaluation.papers import figure, figures
-from evaluation.results import Setting
-from evaluation.studies.records import STUDY_FILE, load_study
-from harness.errors import UsageError
 from specdec.row_ms import RowMs
+from specnav.bench.capacity import BATCH_FILE, load_curve
 from specnav.bench.config import POINTS, load_point
+from specnav.bench.core.records import PointRecord
+from specnav.bench.costs import Workload as ApiWorkload
+from specnav.bench.latency import acceptance_for
+from specnav.bench.papers import figure, figures
+from specnav.bench.studies.records import STUDY_FILE, load_study
+from specnav.errors import UsageError
+from specnav.plan.simulated.against import FILE, load_clients, number
+from specnav.plan.simulated.pair import TREE_FAILS
+from specnav.plan.simulated.times import KNEE_ROWS, CurveTimes, ForwardTimes, RowTimes
+from specnav.results.demo import Setting
+from specnav.results.errors import EvaluationError
 
 TABLE = "a100"
 """Paper 000's Table 9: a server of Vicuna-7B on an A100, a client of Vicuna-68M on a Jetson, by rows."""
@@ -32,7 +32,7 @@ TREE_DEPTH = 6
 @dataclass(frozen=True)
 class Calibration:
     """What the simulation runs on. draft_ms, cloud_draft_ms: a draft forward on the edge, and in the cloud. alpha,
-    tree_alpha: see evaluation.fleet.pair. words: where each comes from.
+    tree_alpha: see specnav.plan.simulated.pair. words: where each comes from.
     """
 
     target: ForwardTimes

@@ -12,27 +12,27 @@ from pathlib import Path
 import msgspec
 from rich.console import Console
 
-from evaluation.errors import EvaluationError
-from evaluation.fleet.against import load_clients, played_beside
-from evaluation.fleet.links import in_words, profile_of
-from evaluation.fleet.page import write_fleet
-from evaluation.fleet.pair import METHODS, OVERHEAD_MS, Pair, checked
-from evaluation.fleet.records import FleetResults, save_fleet
-from evaluation.fleet.replica import ReplicaPolicy
-from evaluation.fleet.search import Promise
-from evaluation.fleet.simulation import Fleet, simpy_module
-from evaluation.fleet.study import Question, answer_methods, sweep_links
-from evaluation.fleet.times import RowTimes
-from evaluation.fleet.workload import Workload, arrivals_named
-from evaluation.papers import figure
-from evaluation.results import SCHEMA, Setting
-from harness.console import progress_bar, say
-from harness.errors import UsageError
-from harness.run_folder import new_run_folder, started_at
-from harness.signals import ends_on_signals
 from specdec.link.shaping import LinkProfile
+from specnav.bench.papers import figure
+from specnav.errors import UsageError
 from specnav.plan.calibration import calibrated, tree_for
 from specnav.plan.fleet_view import against_table, fleet_table, summary
+from specnav.plan.simulated.against import load_clients, played_beside
+from specnav.plan.simulated.links import in_words, profile_of
+from specnav.plan.simulated.page import write_fleet
+from specnav.plan.simulated.pair import METHODS, OVERHEAD_MS, Pair, checked
+from specnav.plan.simulated.records import FleetResults, save_fleet
+from specnav.plan.simulated.replica import ReplicaPolicy
+from specnav.plan.simulated.search import Promise
+from specnav.plan.simulated.simulation import Fleet, simpy_module
+from specnav.plan.simulated.study import Question, answer_methods, sweep_links
+from specnav.plan.simulated.times import RowTimes
+from specnav.plan.simulated.workload import Workload, arrivals_named
+from specnav.results.demo import SCHEMA, Setting
+from specnav.results.errors import EvaluationError
+from specnav.run_folder import new_run_folder, started_at
+from specnav.signals import ends_on_signals
+from specnav.terminal import progress_bar, say
 
 GPU_PRICE = "specedge_001.prices_per_hour.a100_40"
 KV_KB = 56.0

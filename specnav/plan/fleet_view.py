@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from evaluation.fleet.against import GAP_MAY, RATE_MAY, Beside
-from evaluation.fleet.findings import fleet_words
-from evaluation.fleet.records import FleetResults
-from evaluation.fleet.study import order
-from evaluation.studies.figures import signed
-from harness.console import plain_table
+from specnav.bench.studies.figures import signed
+from specnav.plan.simulated.against import GAP_MAY, RATE_MAY, Beside
+from specnav.plan.simulated.findings import fleet_words
+from specnav.plan.simulated.records import FleetResults
+from specnav.plan.simulated.study import order
+from specnav.terminal import plain_table
 
 LEGEND = (
     "SIMULATED. GPUs: needed for all robots; $: a robot-hour; bear: robots that {gpus} GPUs bear; +1: that one GPU "

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from rich.console import Console
 from rich.table import Table
 
-from harness.errors import UsageError
+from specnav.errors import UsageError
 from specnav.plan.memory import ModelMemory, check, memory_of
 
 GPU_CONTEXT = 500 * 2**20

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from evaluation.bags.source import Bag
-from evaluation.bags.storage import Topic
-from harness.errors import UsageError
+from specnav.bags.source import Bag
+from specnav.bags.storage import Topic
+from specnav.errors import UsageError
 
 ODOMETRY = frozenset({"nav_msgs/msg/Odometry", "tf2_msgs/msg/TFMessage"})
 SENSORS, STRING = "sensor_msgs/msg/", "std_msgs/msg/String"

@@ -18,10 +18,10 @@ from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.signals import SignalHandlerOptions
 from rosgraph_msgs.msg import Clock
 
-from evaluation.bags.qos import latched_topics
-from evaluation.bags.source import Bag, open_bag
-from harness.errors import UsageError
 from spec_vlm_nav.blackbox.definitions import installed_definition
+from specnav.bags.qos import latched_topics
+from specnav.bags.source import Bag, open_bag
+from specnav.errors import UsageError
 from specnav.play.choice import COMMANDS, Played, check_definition, choose, left_out, parse_remaps
 from specnav.play.pace import Pace
 

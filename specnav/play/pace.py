@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from evaluation.bags.timeline import Timeline
+from specnav.bags.timeline import Timeline
 
 
 @dataclass(frozen=True)

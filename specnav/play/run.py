@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from harness.errors import UsageError
+from specnav.errors import UsageError
 
 
 def run_play(

@@ -20,12 +20,12 @@ from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.signals import SignalHandlerOptions
 
-from evaluation.bags.types import Types
-from evaluation.bags.writing import McapFile
-from evaluation.errors import EvaluationError, one_line
 from spec_vlm_nav.blackbox.definitions import installed_definition
+from specnav.bags.types import Types
+from specnav.bags.writing import McapFile
 from specnav.record.types import own_types
 from specnav.record.wanted import is_wanted
+from specnav.results.errors import EvaluationError, one_line
 
 LOOK_S, SPIN_S, SAY_S = 0.5, 0.1, 10.0
 DEPTH = 100

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.errors import UsageError
+from specnav.errors import UsageError
 
 if TYPE_CHECKING:
     from specnav.record.simulated import SimulatedConfig  # brings torch and the simulator: not for a robot
@@ -20,9 +20,9 @@ def run_simulated(config: SimulatedConfig) -> int:
     """Record simulated episodes; returns the exit code. Raises UsageError and the rooms' errors."""
     import torch
 
-    from harness.signals import ends_on_signals
     from specdec.models import load_model
     from specnav.record.simulated import record_simulated
+    from specnav.signals import ends_on_signals
 
     torch.set_num_threads(1)
     model = load_model(str(config.target))

@@ -18,9 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 import cv2
 
-from evaluation.bags.types import Types
-from evaluation.bags.writing import McapFile
-from evaluation.files import write_bytes_atomic
 from navsim.base import PlanarBase
 from navsim.episodes import Episode, make_episode
 from navsim.errors import BadRequest
@@ -36,8 +33,11 @@ from spec_vlm_nav.motion.executor import MotionExecutor, Progress
 from specdec.models import LoadedModel
 from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
+from specnav.bags.types import Types
+from specnav.bags.writing import McapFile
+from specnav.recipes.rollouts import OracleSpeaker, Run, simulated_body
 from specnav.record.types import own_types
-from training.rollouts import OracleSpeaker, Run, simulated_body
+from specnav.results.files import write_bytes_atomic
 
 if TYPE_CHECKING:
     from navsim.world import World

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from evaluation.bags.types import NEWEST, Types
-from harness.paths import ROOT
+from specnav.bags.types import NEWEST, Types
+from specnav.paths import ROOT
 
 INTERFACES = ROOT / "ros2_ws" / "src" / "spec_vlm_nav_interfaces"
 

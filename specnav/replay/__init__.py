@@ -1,4 +1,4 @@
 """`specnav replay`: a bag's camera frames are decided again, by the robot's own prompt, parser and decoder, and scored.
 
-No ROS is needed: bags are read by `evaluation.bags`, which also keeps the scores; here models and processes are run.
+No ROS is needed: bags are read by `specnav.bags`, which also keeps the scores; here models and processes are run.
 """

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.errors import UsageError
-from harness.paths import CONFIG, DEFAULT_DRAFT, DEFAULT_TARGET
-from harness.settings import read_yaml
 from spec_vlm_nav.camera.images import PictureOptions
 from spec_vlm_nav.deciding.parameters import VLM_NAV
 from spec_vlm_nav.model.decider import ANSWER_GRAMMARS
+from specnav.errors import UsageError
+from specnav.paths import CONFIG, DEFAULT_DRAFT, DEFAULT_TARGET
+from specnav.settings import read_yaml
 
 RATES = ("frames", "bag")
 _LIMITS: dict[str, tuple[float, float]] = {

@@ -8,9 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from evaluation.bags.contents import NO_ACTION, Pixels
-from evaluation.bags.records import DecisionRecord
-from evaluation.errors import one_line
 from spec_vlm_nav.camera.frame import Frame
 from spec_vlm_nav.camera.images import PictureOptions, RawImage
 from spec_vlm_nav.common.errors import NavigationError
@@ -24,7 +21,10 @@ from specdec.errors import ModelError
 from specdec.models import Prompt
 from specdec.options import GenerationOptions
 from specdec.text.streaming import StreamingText
+from specnav.bags.contents import NO_ACTION, Pixels
+from specnav.bags.records import DecisionRecord
 from specnav.replay.plan import Task
+from specnav.results.errors import one_line
 
 
 @dataclass

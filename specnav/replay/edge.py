@@ -6,10 +6,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from cloud_verifier.serving import settle_memory
-from harness.errors import UsageError
-from harness.models import may_be_model
-from harness.paths import DEFAULT_TARGET
-from harness.verifier_process import verifier_process
 from spec_vlm_nav.language.grammar import action_grammar
 from spec_vlm_nav.model.asking import grammars_of, prompt_spec
 from spec_vlm_nav.model.decider import ACTIONS
@@ -18,8 +14,12 @@ from specdec.methods import get_method
 from specdec.models import GgufOptions, LoadedModel, load_draft, load_draft_tokenizer
 from specdec.models.threads import set_threads
 from specdec.options import RESUME_TIMEOUT_S, GenerationOptions
+from specnav.errors import UsageError
+from specnav.models import may_be_model
+from specnav.paths import DEFAULT_TARGET
 from specnav.replay.config import ReplayConfig
 from specnav.replay.deciding import MethodDecider, Prompter
+from specnav.supervise.verifier_process import verifier_process
 
 CONNECT_TIMEOUT_S, REPLY_TIMEOUT_S = 5.0, 10.0
 

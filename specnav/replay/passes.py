@@ -12,8 +12,8 @@ from typing import Protocol
 
 import msgspec
 
-from evaluation.bags.contents import Pixels
-from evaluation.bags.records import DecisionRecord
+from specnav.bags.contents import Pixels
+from specnav.bags.records import DecisionRecord
 from specnav.replay.deciding import History
 from specnav.replay.plan import Task
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from evaluation.bags.contents import NO_ACTION, Contents, FrameEntry
-from evaluation.bags.labels import Label, match_labels
-from evaluation.errors import EvaluationError
 from spec_vlm_nav.common.errors import InstructionError
 from spec_vlm_nav.language.actions import ACTION_SENTENCES, Action
 from spec_vlm_nav.language.prompting import clean_instruction
 from spec_vlm_nav.language.stop_words import is_stop
+from specnav.bags.contents import NO_ACTION, Contents, FrameEntry
+from specnav.bags.labels import Label, match_labels
+from specnav.results.errors import EvaluationError
 
 VOCABULARY: dict[str, str] = {sentence: action.short for sentence, action in ACTION_SENTENCES.items()}
 ACTIONS: tuple[str, ...] = (*VOCABULARY.values(), NO_ACTION)

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import msgspec
 
-from evaluation.bags.contents import Contents, Pixels, choose_image_topic, pictures, read_contents
-from evaluation.bags.labels import read_labels
-from evaluation.bags.records import (
+from specnav.bags.contents import Contents, Pixels, choose_image_topic, pictures, read_contents
+from specnav.bags.labels import read_labels
+from specnav.bags.records import (
     FRAMES,
     BagRecord,
     DecisionRecord,
@@ -29,22 +29,22 @@ from evaluation.bags.records import (
     load_replay,
     save_replay,
 )
-from evaluation.bags.scoring import all_identical, compare_runs, make_rows
-from evaluation.bags.source import Bag, open_bag
-from evaluation.bags.types import NEWEST, Types
-from evaluation.bench.names import comparable_with_ar
-from evaluation.errors import EvaluationError, one_line
-from evaluation.report.replay import write_replay_report
-from evaluation.results import SCHEMA, Setting, describe_machine
-from harness.errors import UsageError
-from harness.run_folder import new_run_folder, started_at
-from harness.settings import shown_settings
-from harness.signals import ends_on_signals
+from specnav.bags.scoring import all_identical, compare_runs, make_rows
+from specnav.bags.source import Bag, open_bag
+from specnav.bags.types import NEWEST, Types
+from specnav.bench.core.names import comparable_with_ar
+from specnav.errors import UsageError
 from specnav.record.types import own_types
 from specnav.replay.config import ReplayConfig
 from specnav.replay.passes import Passage, at_bag_speed, by_frames, warm_up
 from specnav.replay.plan import ACTIONS, VOCABULARY, Plan, Task, make_plan
 from specnav.replay.view import ReplayView
+from specnav.report.replay import write_replay_report
+from specnav.results.demo import SCHEMA, Setting, describe_machine
+from specnav.results.errors import EvaluationError, one_line
+from specnav.run_folder import new_run_folder, started_at
+from specnav.settings import shown_settings
+from specnav.signals import ends_on_signals
 
 MOST_PICTURES = 150
 ALWAYS_PICTURES = 40

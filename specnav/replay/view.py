@@ -9,9 +9,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from evaluation.bags.records import DecisionRecord, ReplayResults
-from evaluation.report.page import shown
-from harness.console import View, plain_table, progress_bar
+from specnav.bags.records import DecisionRecord, ReplayResults
+from specnav.report.page import shown
+from specnav.terminal import View, plain_table, progress_bar
 
 Advance = Callable[[DecisionRecord], None]
 LINE_EVERY = 50

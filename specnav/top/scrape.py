@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from harness.errors import HarnessError, UsageError
+from specnav.errors import HarnessError, UsageError
 
 PREFIX = "specdec_"
 TIMEOUT_S = 5.0

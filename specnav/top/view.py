@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from harness.console import plain_table
+from specnav.terminal import plain_table
 from specnav.top.figures import ClientFigures, Figures, Quantile
 
 MOST_CLIENTS = 20

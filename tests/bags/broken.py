@@ -14,7 +14,7 @@ from mcap.writer import CompressionType, Writer
 from rosbags.interfaces import Qos, QosDurability, QosHistory, QosLiveliness, QosReliability, QosTime
 from rosbags.rosbag2 import CompressionMode
 
-from evaluation.bags.contents import COMPRESSED, STRING
+from specnav.bags.contents import COMPRESSED, STRING
 from tests.bags.made_up import CAMERA, START_NS, STEP_NS, MadeUp, encoded, stamp, types_of
 
 _NEVER = QosTime(9223372036, 854775807)

@@ -12,8 +12,8 @@ from PIL import Image as Picture
 from rosbags.interfaces import Qos
 from rosbags.rosbag2 import CompressionFormat, CompressionMode, StoragePlugin, Writer
 
-from evaluation.bags.contents import COMMAND, COMPRESSED, IMAGE, METRICS, STRING
-from evaluation.bags.types import Types
+from specnav.bags.contents import COMMAND, COMPRESSED, IMAGE, METRICS, STRING
+from specnav.bags.types import Types
 from specnav.record.types import own_definitions
 
 CAMERA = "/camera/compressed"

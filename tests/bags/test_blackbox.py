@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from evaluation.bags.contents import METRICS, STRING, choose_image_topic
-from evaluation.bags.records import load_replay
-from evaluation.bags.source import open_bag
 from spec_vlm_nav.blackbox.box import BlackBox, BoxConfig
 from spec_vlm_nav.blackbox.folder import Folder
 from spec_vlm_nav.blackbox.mcap_file import Channel, write_mcap
 from spec_vlm_nav.common.codes import MotionState
 from spec_vlm_nav.common.status import Status
+from specnav.bags.contents import METRICS, STRING, choose_image_topic
+from specnav.bags.records import load_replay
+from specnav.bags.source import open_bag
 from specnav.cli.app import main
 from specnav.record.types import own_types
 from tests.bags.made_up import MadeUp

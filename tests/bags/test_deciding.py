@@ -6,9 +6,6 @@ import sys
 
 import pytest
 
-from evaluation.bags.contents import FrameEntry, Pixels
-from evaluation.bags.records import load_decisions, load_replay
-from harness.paths import DEFAULT_DRAFT
 from spec_vlm_nav.camera.images import PictureOptions
 from spec_vlm_nav.language.actions import Action, ActionKind
 from spec_vlm_nav.language.prompting import PRESETS
@@ -16,7 +13,10 @@ from specdec.edge.stats import AnswerStats, RoundStats
 from specdec.errors import LinkLost, ModelError
 from specdec.models import load_tokenizer
 from specdec.options import GenerationOptions
+from specnav.bags.contents import FrameEntry, Pixels
+from specnav.bags.records import load_decisions, load_replay
 from specnav.cli.app import main
+from specnav.paths import DEFAULT_DRAFT
 from specnav.replay.deciding import History, MethodDecider, Prompter
 from specnav.replay.edge import Edge
 from specnav.replay.plan import Task

@@ -5,12 +5,12 @@ from rosbags.interfaces import QosDurability
 from rosbags.rosbag2 import StoragePlugin, Writer
 from rosbags.typesys import Stores, get_typestore
 
-from evaluation.bags.qos import latched_profile
-from evaluation.bags.qos import latched_topics as latched_topics_of
-from evaluation.bags.source import open_bag
-from evaluation.bags.writing import McapFile
-from evaluation.errors import EvaluationError
+from specnav.bags.qos import latched_profile
+from specnav.bags.qos import latched_topics as latched_topics_of
+from specnav.bags.source import open_bag
+from specnav.bags.writing import McapFile
 from specnav.record.types import own_types
+from specnav.results.errors import EvaluationError
 
 STORE = get_typestore(Stores.ROS2_HUMBLE)
 STRING = "std_msgs/msg/String"

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from evaluation.bags.labels import read_labels
-from evaluation.errors import EvaluationError
+from specnav.bags.labels import read_labels
 from specnav.lookback.again import Again, Deciders
 from specnav.lookback.clip import make_clip, write_clip
 from specnav.lookback.labels import Labels
 from specnav.lookback.walk import read_walk
 from specnav.replay.plan import VOCABULARY
+from specnav.results.errors import EvaluationError
 from tests.bags.made_up import STEP_NS, MadeUp, walk
 
 ROOMS = Path(__file__).resolve().parents[1] / "data" / "rooms.mcap"

@@ -12,10 +12,10 @@ import time
 
 import pytest
 
-from evaluation.bags.records import DecisionRecord
-from evaluation.errors import EvaluationError
+from specnav.bags.records import DecisionRecord
 from specnav.lookback.again import Again, Deciders, check_method, differs
 from specnav.lookback.walk import read_walk
+from specnav.results.errors import EvaluationError
 from tests.bags.made_up import walk
 
 REPLAY = """

@@ -13,16 +13,16 @@ from backports import zstd
 from mcap.writer import CompressionType
 from rosbags.rosbag2 import CompressionMode
 
-from evaluation.bags import storage
-from evaluation.bags.contents import choose_image_topic, pictures, read_contents
-from evaluation.bags.source import open_bag
-from evaluation.bags.storage import Message, Run, Topic, in_order
-from evaluation.bags.timeline import MAX_PAUSE_S, Timeline
-from evaluation.errors import EvaluationError
+from specnav.bags import storage
+from specnav.bags.contents import choose_image_topic, pictures, read_contents
+from specnav.bags.source import open_bag
+from specnav.bags.storage import Message, Run, Topic, in_order
+from specnav.bags.timeline import MAX_PAUSE_S, Timeline
 from specnav.lookback.walk import find_bag
 from specnav.play.choice import choose, left_out
 from specnav.play.pace import Pace
 from specnav.replay.plan import VOCABULARY
+from specnav.results.errors import EvaluationError
 from tests.bags import broken
 from tests.bags.broken import chunk, frame_bytes, mcap, message, opening, splits, times, walk_part
 from tests.bags.made_up import CAMERA, START_NS, MadeUp, noise, types_of
@@ -439,7 +439,7 @@ def test_a_small_file_cannot_unpack_to_much(tmp_path, name, monkeypatch):
         return content, finished
 
     for module in ("storage", "mcap_storage"):
-        monkeypatch.setattr(f"evaluation.bags.{module}.unpack", unpack)
+        monkeypatch.setattr(f"specnav.bags.{module}.unpack", unpack)
     path = tmp_path / "bomb.mcap"
     path.write_bytes(BOMBS[name])
     bag = open_bag(path)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from evaluation.bags.contents import FrameEntry
-from evaluation.bags.records import DecisionRecord
 from spec_vlm_nav.language.actions import ACTION_SENTENCES
+from specnav.bags.contents import FrameEntry
+from specnav.bags.records import DecisionRecord
 from specnav.replay.passes import Passage, at_bag_speed, by_frames, warm_up
 from specnav.replay.plan import Task
 

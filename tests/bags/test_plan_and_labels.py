@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from evaluation.bags.contents import Contents, FrameEntry, Reference
-from evaluation.bags.labels import match_labels, read_labels
-from evaluation.bags.storage import Topic
-from evaluation.errors import EvaluationError
 from spec_vlm_nav.language.actions import ACTION_SENTENCES
+from specnav.bags.contents import Contents, FrameEntry, Reference
+from specnav.bags.labels import match_labels, read_labels
+from specnav.bags.storage import Topic
 from specnav.replay.plan import ACTIONS, VOCABULARY, make_plan
+from specnav.results.errors import EvaluationError
 
 SECOND = 10**9
 TOPIC = Topic("/camera", "sensor_msgs/msg/CompressedImage", 10)

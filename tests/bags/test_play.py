@@ -2,9 +2,9 @@
 
 import pytest
 
-from evaluation.bags.source import Bag
-from evaluation.bags.storage import Topic
-from harness.errors import UsageError
+from specnav.bags.source import Bag
+from specnav.bags.storage import Topic
+from specnav.errors import UsageError
 from specnav.play.choice import check_definition, choose, parse_remaps
 from specnav.play.pace import Pace
 

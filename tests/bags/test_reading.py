@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from rosbags.rosbag2 import CompressionMode
 
-from evaluation.bags.contents import Pixels, choose_image_topic, pictures, read_contents
-from evaluation.bags.source import open_bag
-from evaluation.errors import EvaluationError
 from spec_vlm_nav.camera.images import RawImage, from_raw
+from specnav.bags.contents import Pixels, choose_image_topic, pictures, read_contents
+from specnav.bags.source import open_bag
 from specnav.replay.plan import VOCABULARY
+from specnav.results.errors import EvaluationError
 from tests.bags.made_up import CAMERA, START_NS, STEP_NS, MadeUp, encoded, raw_image, types_of, walk
 
 pytestmark = pytest.mark.slow

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from mcap.writer import CompressionType
 
-from evaluation.bags.records import load_decisions, load_replay
-from evaluation.report.page import REPORT_FILE
-from harness.paths import DEFAULT_TARGET
-from harness.verifier_process import verifier_process
+from specnav.bags.records import load_decisions, load_replay
 from specnav.cli.app import main
+from specnav.paths import DEFAULT_TARGET
+from specnav.report.page import REPORT_FILE
+from specnav.supervise.verifier_process import verifier_process
 from tests.bags import broken
 from tests.bags.made_up import MadeUp, raw_image, walk
 
@@ -127,7 +127,7 @@ def test_raw_frames_at_the_bags_speed_with_an_instruction_given(monkeypatch, cap
 def test_what_a_damaged_bag_lost_is_in_the_terminal_the_results_and_the_report(
     monkeypatch, capsys, verifier, tmp_path
 ):
-    monkeypatch.setattr("evaluation.bags.timeline.MAX_PAUSE_S", 1)
+    monkeypatch.setattr("specnav.bags.timeline.MAX_PAUSE_S", 1)
     recorded = [0, *broken.times(12)[1:]]  # the clock was not set when the first frame came
     path = broken.mcap(tmp_path / "walk.mcap", recorded, compression=CompressionType.NONE)
     data = bytearray(path.read_bytes())

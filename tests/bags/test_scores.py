@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from evaluation.bags.records import (
+from specnav.bags.records import (
     BagRecord,
     DecisionRecord,
     ReplayResults,
@@ -14,10 +14,10 @@ from evaluation.bags.records import (
     load_replay,
     save_replay,
 )
-from evaluation.bags.scoring import all_identical, compare_runs, confusion_of, make_rows
-from evaluation.errors import EvaluationError
-from evaluation.report.replay import write_replay_report
+from specnav.bags.scoring import all_identical, compare_runs, confusion_of, make_rows
 from specnav.replay.plan import ACTIONS
+from specnav.report.replay import write_replay_report
+from specnav.results.errors import EvaluationError
 
 
 def decision(number, method="fsd", action="stop", reference="", ids=(1, 2), ms=10.0, **more):

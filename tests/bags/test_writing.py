@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from evaluation.bags.contents import STRING
-from evaluation.bags.source import open_bag
-from evaluation.bags.types import plain
-from evaluation.bags.writing import McapFile
-from evaluation.errors import EvaluationError
+from specnav.bags.contents import STRING
+from specnav.bags.source import open_bag
+from specnav.bags.types import plain
+from specnav.bags.writing import McapFile
 from specnav.record.types import INTERFACES
 from specnav.record.wanted import is_wanted
+from specnav.results.errors import EvaluationError
 from tests.bags.made_up import types_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -80,8 +80,8 @@ def test_a_killed_recording_can_be_replayed_from_its_folder(tmp_path):
     program = """
 import sys, time
 from pathlib import Path
-from evaluation.bags.contents import STRING
-from evaluation.bags.writing import McapFile
+from specnav.bags.contents import STRING
+from specnav.bags.writing import McapFile
 from tests.bags.made_up import types_of
 ticks = iter(range(10**9))
 file = McapFile(Path(sys.argv[1]), types_of(), clock=lambda: next(ticks))
@@ -169,7 +169,7 @@ def test_what_is_recorded_unless_topics_are_named(name, kind, wanted):
 
 def test_reading_bags_needs_no_model_no_ros_and_no_robot():
     program = (
-        "import sys, evaluation.bags.labels, evaluation.bags.writing, evaluation.report.replay;"
+        "import sys, specnav.bags.labels, specnav.bags.writing, specnav.report.replay;"
         "print([m for m in ('torch', 'rclpy', 'spec_vlm_nav', 'specnav', 'specdec.models') if m in sys.modules])"
     )
     done = subprocess.run(

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from evaluation.bench.floor import floor_ms
-from evaluation.bench.records import (
+from specdec.edge.stats import RoundStats
+from specdec.link.shaping import LinkProfile
+from specnav.bench.core.floor import floor_ms
+from specnav.bench.core.records import (
     AnswerRecord,
     BenchResults,
     PaperFigure,
     PointRecord,
     Skipped,
 )
-from evaluation.bench.summary import make_rows
-from evaluation.trace import Span
-from specdec.edge.stats import RoundStats
-from specdec.link.shaping import LinkProfile
+from specnav.bench.core.summary import make_rows
+from specnav.results.trace import Span
 
 LINK = LinkProfile(rtt_ms=40.0)
 DRAFT_MS, VERIFY_MS, TRIP_MS, EXTRA_MS = 12.0, 30.0, 20.0, 1.0

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from evaluation.bench.clients import ClientsRow
-from evaluation.capacity import BatchCurve, CurvePoint, Flow, PromptDelay, rounds_a_second
-from evaluation.studies.records import CellRecord, StudyResults
-from evaluation.studies.serving.batch import ROWS, SESSIONS
-from evaluation.studies.serving.cells import COUNTS, METHODS, RTTS, Cell, cells, searches
 from specdec.methods import get_method
+from specnav.bench.capacity import BatchCurve, CurvePoint, Flow, PromptDelay, rounds_a_second
 from specnav.bench.config import load_point
+from specnav.bench.core.clients import ClientsRow
+from specnav.bench.studies.records import CellRecord, StudyResults
+from specnav.bench.studies.serving.batch import ROWS, SESSIONS
+from specnav.bench.studies.serving.cells import COUNTS, METHODS, RTTS, Cell, cells, searches
 
 VERIFY_MS, DRAFT_MS, POINT_RTT_MS = 94.2, 11.0, 15.0
 BEST = {"cloud-sd": 2, "sd": 2, "fsd": 4}

@@ -6,16 +6,16 @@ import msgspec
 import pytest
 from made_up import made_up_results
 
-from evaluation.bench.journal import Journal
-from evaluation.bench.records import load_bench
-from evaluation.errors import EvaluationError
-from evaluation.report.points import INDEX_FILE, MARKDOWN_FILE, write_points
-from harness.errors import UsageError
 from specdec.errors import OptionsError
 from specdec.methods import METHODS
 from specnav.bench.config import POINTS, make_config
+from specnav.bench.core.journal import Journal
+from specnav.bench.core.records import load_bench
 from specnav.bench.points import point_names, run_points
 from specnav.bench.run import methods_of
+from specnav.errors import UsageError
+from specnav.report.points import INDEX_FILE, MARKDOWN_FILE, write_points
+from specnav.results.errors import EvaluationError
 
 POINT = """
 title: {name}

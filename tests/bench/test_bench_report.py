@@ -8,9 +8,9 @@ import msgspec
 import pytest
 from made_up import made_up_results, sd_answer
 
-from evaluation.bench.journal import Journal, load_answers
-from evaluation.bench.records import load_bench
-from evaluation.report.bench import build_bench_page, tokens_until, write_bench_report
+from specnav.bench.core.journal import Journal, load_answers
+from specnav.bench.core.records import load_bench
+from specnav.report.bench import build_bench_page, tokens_until, write_bench_report
 
 
 class Page(HTMLParser):

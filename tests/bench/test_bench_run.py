@@ -14,11 +14,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from evaluation.bench.records import load_bench
-from harness.errors import UsageError
 from specdec.methods import METHODS
 from specnav.bench.config import BenchConfig
+from specnav.bench.core.records import load_bench
 from specnav.bench.run import logs_folder, run_bench
+from specnav.errors import UsageError
 
 TOKENS = 32
 SLOW_MS = 50.0

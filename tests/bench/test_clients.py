@@ -8,11 +8,11 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from harness.errors import HarnessError, UsageError
 from specnav.bench.serving.capacity import CLIENTS_FILE, numbers_of, run_capacity, table
 from specnav.bench.serving.client import ClientRecord, Round
 from specnav.bench.serving.clients import summarise
 from specnav.bench.serving.watch import Between, Look, between, metrics_of
+from specnav.errors import HarnessError, UsageError
 
 SEEN = Between({"idle_share": 0.25}, 0.4, 0.3)
 

@@ -8,17 +8,17 @@ import pytest
 from made_up_studies import made_up_setting, made_up_study
 from typer.testing import CliRunner
 
-from evaluation.bench.records import BenchResults, save_bench
-from evaluation.questions import load_questions
-from evaluation.studies import study_named
-from evaluation.studies.plan import Setting
-from evaluation.studies.records import load_study
-from harness.errors import UsageError
 from specnav.bench.config import BenchConfig
+from specnav.bench.core.records import BenchResults, save_bench
 from specnav.bench.drafts.candidates import candidates_of
 from specnav.bench.drafts.run import run_drafts_study
+from specnav.bench.questions import load_questions
 from specnav.bench.run import methods_of, settings_of
+from specnav.bench.studies import study_named
+from specnav.bench.studies.plan import Setting
+from specnav.bench.studies.records import load_study
 from specnav.cli.app import app
+from specnav.errors import UsageError
 
 FOLDER = str(tiny.built_pairs() / "text-draft")
 

@@ -14,11 +14,11 @@ from made_up import (
     sd_answer,
 )
 
-from evaluation.bench.floor import floor_ms, one_way_ms, union_length
-from evaluation.bench.records import PaperFigure
-from evaluation.bench.summary import make_rows, ours_for
-from evaluation.trace import Span
 from specdec.link.shaping import LinkProfile
+from specnav.bench.core.floor import floor_ms, one_way_ms, union_length
+from specnav.bench.core.records import PaperFigure
+from specnav.bench.core.summary import make_rows, ours_for
+from specnav.results.trace import Span
 
 EVERYBODY = frozenset({"ar", "sd", "hf-generate"})
 

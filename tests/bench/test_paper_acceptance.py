@@ -9,23 +9,32 @@ import pytest
 import yaml
 from made_up import made_up_results
 
-from evaluation.acceptance.wanted import read_acceptance
-from evaluation.bench.journal import Journal
-from evaluation.bench.names import same_at, unlike_methods
-from evaluation.bench.records import AcceptanceRecord, load_bench
-from evaluation.errors import EvaluationError
-from evaluation.papers import figure
-from evaluation.points.explained import why
-from evaluation.points.formulas import printed_of
-from evaluation.points.runs import formula_at, load_points, paper_of
-from evaluation.points.written import BEGIN, BLOCK, END, block, table, with_block, with_table, write_tables
-from evaluation.report.points import write_points
-from harness.errors import UsageError
-from harness.paths import ROOT
 from specdec.methods import METHODS
+from specnav.bench.acceptance.wanted import read_acceptance
 from specnav.bench.config import POINTS, load_point, make_config, paper_acceptance
+from specnav.bench.core.journal import Journal
+from specnav.bench.core.names import same_at, unlike_methods
+from specnav.bench.core.records import AcceptanceRecord, load_bench
+from specnav.bench.operating_points.explained import why
+from specnav.bench.operating_points.formulas import printed_of
+from specnav.bench.operating_points.runs import formula_at, load_points, paper_of
+from specnav.bench.operating_points.written import (
+    BEGIN,
+    BLOCK,
+    END,
+    block,
+    table,
+    with_block,
+    with_table,
+    write_tables,
+)
+from specnav.bench.papers import figure
 from specnav.bench.points import run_points
 from specnav.bench.run import methods_of, run_bench, settings_of
+from specnav.errors import UsageError
+from specnav.paths import ROOT
+from specnav.report.points import write_points
+from specnav.results.errors import EvaluationError
 
 NAMES = sorted(path.stem for path in POINTS.glob("*.yaml"))
 EMULATED = AcceptanceRecord(

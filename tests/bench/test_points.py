@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from evaluation.errors import EvaluationError
-from evaluation.latency import specedge_depth
-from evaluation.papers import figure, figures
-from harness.errors import UsageError
 from specnav.bench.config import POINTS, BenchConfig, load_point, make_config
+from specnav.bench.latency import specedge_depth
+from specnav.bench.papers import figure, figures
+from specnav.errors import UsageError
+from specnav.results.errors import EvaluationError
 
 NAMES = sorted(path.stem for path in POINTS.glob("*.yaml"))
 FSD = {

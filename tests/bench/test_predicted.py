@@ -8,8 +8,8 @@ import msgspec
 import pytest
 from made_up import DRAFT_MS, TRIP_MS, VERIFY_MS, ar_answer, oracle_answer, sd_answer
 
-from evaluation import latency
-from evaluation.bench.predicted import (
+from specnav.bench import latency
+from specnav.bench.core.predicted import (
     CLOUD_SD,
     HINTED,
     PIPELINED,
@@ -22,9 +22,9 @@ from evaluation.bench.predicted import (
     parts_of,
     predictions,
 )
-from evaluation.bench.records import PaperFigure
-from evaluation.bench.summary import make_rows
-from evaluation.trace import Span
+from specnav.bench.core.records import PaperFigure
+from specnav.bench.core.summary import make_rows
+from specnav.results.trace import Span
 
 METHODS = ["sd", "ar", "hf-generate"]
 

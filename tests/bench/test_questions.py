@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from evaluation.errors import EvaluationError
-from evaluation.questions import load_questions, questions_of_rows
+from specnav.bench.questions import load_questions, questions_of_rows
+from specnav.results.errors import EvaluationError
 
 
 def line(number, turns=("what?",), **more):

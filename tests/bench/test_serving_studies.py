@@ -10,21 +10,21 @@ import msgspec
 import pytest
 from made_up_serving import BEST, made_up_batch, made_up_clients, made_up_curve, made_up_row
 
-from evaluation.capacity import BATCH_FILE, Capacity, Flow, load_curve, most_clients, rounds_a_second
-from evaluation.errors import EvaluationError
-from evaluation.files import write_json
-from evaluation.papers import figure
-from evaluation.studies import study_named
-from evaluation.studies.records import load_study
-from evaluation.studies.serving.cells import METHODS, RTTS, Cell, best_gammas, cells, searches, seen_in
-from evaluation.studies.serving.clients import PAPER
-from evaluation.studies.serving.planned import predicted
-from harness.errors import HarnessError, UsageError
 from specdec.errors import OptionsError
 from specdec.models import load_model
+from specnav.bench.capacity import BATCH_FILE, Capacity, Flow, load_curve, most_clients, rounds_a_second
+from specnav.bench.papers import figure
 from specnav.bench.serving.batch_study import run_batch_study
 from specnav.bench.serving.forwards import measure_curve
 from specnav.bench.serving.study import run_clients_study
+from specnav.bench.studies import study_named
+from specnav.bench.studies.records import load_study
+from specnav.bench.studies.serving.cells import METHODS, RTTS, Cell, best_gammas, cells, searches, seen_in
+from specnav.bench.studies.serving.clients import PAPER
+from specnav.bench.studies.serving.planned import predicted
+from specnav.errors import HarnessError, UsageError
+from specnav.results.errors import EvaluationError
+from specnav.results.files import write_json
 
 
 def simulated(clients: int, think: float, forward: float, most: float, spread: float = 0.4) -> float:

@@ -6,17 +6,17 @@ import msgspec
 import pytest
 from made_up_studies import ASKED, made_up_study
 
-from evaluation.errors import EvaluationError
-from evaluation.report.studies import REPORT_FILE, write_studies
-from evaluation.report.study_charts import colours_of, line_chart, row_chart
-from evaluation.studies import STUDIES, study_named, study_names
-from evaluation.studies.crossings import best_by_range, crossings
-from evaluation.studies.estimate import START_S, Times, answer_s, in_words
-from evaluation.studies.figures import system_of, systems
-from evaluation.studies.plan import Asked, Line, LineChart, RowChart, RowSeries
-from evaluation.studies.records import StudyResults, load_studies, load_study, save_study
 from specdec.methods import get_method
 from specnav.bench.config import load_point
+from specnav.bench.studies import STUDIES, study_named, study_names
+from specnav.bench.studies.crossings import best_by_range, crossings
+from specnav.bench.studies.estimate import START_S, Times, answer_s, in_words
+from specnav.bench.studies.figures import system_of, systems
+from specnav.bench.studies.plan import Asked, Line, LineChart, RowChart, RowSeries
+from specnav.bench.studies.records import StudyResults, load_studies, load_study, save_study
+from specnav.report.studies import REPORT_FILE, write_studies
+from specnav.report.study_charts import colours_of, line_chart, row_chart
+from specnav.results.errors import EvaluationError
 
 
 def read(name: str, **more):

@@ -6,19 +6,19 @@ import msgspec
 import pytest
 from made_up_studies import made_up_setting
 
-from evaluation.bench.records import BenchResults, load_bench, save_bench
-from evaluation.errors import EvaluationError
-from evaluation.questions import load_questions
-from evaluation.studies import study_named
-from evaluation.studies.plan import Setting
-from evaluation.studies.records import load_study
-from harness.errors import UsageError
 from specdec.row_ms import RowMs, read_ms
 from specnav.bench.config import BenchConfig
+from specnav.bench.core.records import BenchResults, load_bench, save_bench
+from specnav.bench.questions import load_questions
 from specnav.bench.run import methods_of, settings_of
+from specnav.bench.studies import study_named
+from specnav.bench.studies.plan import Setting
+from specnav.bench.studies.records import load_study
 from specnav.bench.study import redraw, run_studies
 from specnav.bench.study_jobs import make_jobs
 from specnav.bench.study_view import StudyView
+from specnav.errors import UsageError
+from specnav.results.errors import EvaluationError
 
 
 class MadeUpRuns:

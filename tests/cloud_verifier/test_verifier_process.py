@@ -16,12 +16,12 @@ from typing import IO
 import pytest
 from conftest_servers import Pair
 
-from harness.processes import ChildSpec
 from specdec.edge.decoder import EdgeDecoder, connect
 from specdec.errors import LinkLost
 from specdec.models import chat_prompt
 from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
+from specnav.supervise.processes import ChildSpec
 from tests.graph.forking import ForkedProcess, forking_parent
 
 pytestmark = pytest.mark.graph

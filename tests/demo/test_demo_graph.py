@@ -14,8 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from evaluation.results import DemoResults, load_results
-from evaluation.trace import load_traces
+from specnav.results.demo import DemoResults, load_results
+from specnav.results.trace import load_traces
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
@@ -26,7 +26,7 @@ CODE = """
 import sys
 from pathlib import Path
 from specnav.demo.run import DemoConfig, run_demo
-from harness.errors import user_errors
+from specnav.errors import user_errors
 base, out = Path(sys.argv[1]), Path(sys.argv[2])
 with user_errors():
     sys.exit(run_demo(DemoConfig(

@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness.errors import ChildFailed
-from harness.processes import ChildSpec, Supervisor, last_words
+from specnav.errors import ChildFailed
+from specnav.supervise.processes import ChildSpec, Supervisor, last_words
 
 READY = re.compile("ready")
 STUBBORN = (
@@ -134,7 +134,7 @@ def test_two_children_of_one_name_are_refused(supervisor: Supervisor) -> None:
 
 def test_children_die_when_their_supervisor_is_killed(tmp_path: Path) -> None:
     code = (
-        "import sys, time\nfrom pathlib import Path\nfrom harness.processes import ChildSpec, Supervisor\n"
+        "import sys, time\nfrom pathlib import Path\nfrom specnav.supervise.processes import ChildSpec, Supervisor\n"
         f"s = Supervisor(Path({str(tmp_path)!r}))\n"
         "c = s.start(ChildSpec('a', [sys.executable, '-S', '-c', 'import time; time.sleep(60)']))\n"
         "print(c.process.pid, flush=True)\ntime.sleep(60)"

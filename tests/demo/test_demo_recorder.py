@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from evaluation.trace import Decision, PathPoint
 from specnav.demo.recorder import Ending, Limits, Recorder, SimState, path_length
+from specnav.results.trace import Decision, PathPoint
 
 LIMITS = Limits(max_decisions=3, timeout_s=60.0)
 

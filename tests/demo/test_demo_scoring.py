@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from evaluation.results import DemoResults, summarise
-from evaluation.trace import Decision, PathPoint
 from navsim.episodes import Episode, make_episode
 from navsim.geometry import Pose2D
 from navsim.planner import plan
 from specnav.demo.recorder import Ending, Recorder, SimState
 from specnav.demo.scoring import make_trace, score_recording
+from specnav.results.demo import DemoResults, summarise
+from specnav.results.trace import Decision, PathPoint
 
 
 def drive(episode: Episode, poses: list[Pose2D], collisions: int = 0) -> Recorder:

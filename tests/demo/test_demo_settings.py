@@ -9,10 +9,6 @@ from PIL import Image
 from rich.console import Console
 
 from cloud_verifier.config import ServerConfig
-from evaluation.trace import Decision
-from harness.children import emulator_spec, endpoint_of, ros_arguments, verifier_spec
-from harness.errors import UsageError
-from harness.run_folder import new_run_folder
 from specnav.demo.config import DemoConfig
 from specnav.demo.decider import vlm_spec
 from specnav.demo.errors import DemoError
@@ -20,6 +16,10 @@ from specnav.demo.journal import settings_of
 from specnav.demo.live import LiveView
 from specnav.demo.run import check_inputs, server_settings, weights_of
 from specnav.demo.views import PlainView, Scene
+from specnav.errors import UsageError
+from specnav.results.trace import Decision
+from specnav.run_folder import new_run_folder
+from specnav.supervise.children import emulator_spec, endpoint_of, ros_arguments, verifier_spec
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from harness import surroundings
-from harness.errors import HarnessError
-from harness.surroundings import Domain, ports_in_use, remove_segments, ros_environment, segments_of
+from specnav.errors import HarnessError
+from specnav.supervise import surroundings
+from specnav.supervise.surroundings import Domain, ports_in_use, remove_segments, ros_environment, segments_of
 
 TABLE = """  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref
   123: 00000000:1DE2 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 11 2 0 0

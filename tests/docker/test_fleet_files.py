@@ -16,9 +16,9 @@ from typing import Any
 import typer.testing
 import yaml
 
-from fleet.settings import DIRECTORY_PORT
-from harness.paths import ROOT
 from specnav.cli.app import app
+from specnav.fleet.settings import DIRECTORY_PORT
+from specnav.paths import ROOT
 
 DOCKER = ROOT / "docker"
 HOSTS = re.compile(r"https?://([\w.-]+)")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from harness.paths import ROOT
+from specnav.paths import ROOT
 
 kubernetes_validate = pytest.importorskip(
     "kubernetes_validate", reason="pip install kubernetes-validate (the extra dev)"

@@ -13,8 +13,8 @@ import yaml
 from made_up_verifier import MadeUpVerifier
 from prometheus_client.parser import text_string_to_metric_families
 
-from harness.paths import ROOT
 from specnav.cli.options import METRICS
+from specnav.paths import ROOT
 
 OBSERVE = ROOT / "docker/observe"
 COMPOSE = yaml.safe_load((ROOT / "docker/compose.observe.yaml").read_text())

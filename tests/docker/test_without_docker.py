@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.paths import ROOT
+from specnav.paths import ROOT
 
 WORKS = "exit 0"
 NONE = "exit 1"

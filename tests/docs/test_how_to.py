@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted((ROOT / "docs/how_to").glob("*.md"))
 NEEDED = (
     "cloud_verifier",
-    "harness",
+    "specnav",
     "navsim",
     "ros2_ws/src/spec_vlm_nav/README.md",
     "ros2_ws/src/spec_vlm_nav/spec_vlm_nav",

@@ -20,12 +20,12 @@ ROOMS = (
     "cloud_verifier",
     "evaluation",
     "fleet",
-    "harness",
+    "specnav.supervise",
     "navsim",
     "spec_vlm_nav",
     "specdec",
     "specnav",
-    "training",
+    "specnav.recipes",
     "trials",
 )
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from evaluation.drills.records import Sample
+from specnav.drill.records import Sample
 from trials.soak.growth import Allowance, growth, slope
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from evaluation.fleet.pair import Pair
-from evaluation.fleet.replica import ReplicaPolicy
-from evaluation.fleet.simulation import Fleet, Window
-from evaluation.fleet.times import RowTimes
-from evaluation.fleet.workload import Workload
 from specdec.link.shaping import LinkProfile
+from specnav.plan.simulated.pair import Pair
+from specnav.plan.simulated.replica import ReplicaPolicy
+from specnav.plan.simulated.simulation import Fleet, Window
+from specnav.plan.simulated.times import RowTimes
+from specnav.plan.simulated.workload import Workload
 
 FLAT = float("inf")
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw
 
-from evaluation.results import Comparison, DemoResults, EpisodeResult, LatencyRow, save_results, summarise
-from evaluation.trace import (
+from specnav.results.demo import Comparison, DemoResults, EpisodeResult, LatencyRow, save_results, summarise
+from specnav.results.trace import (
     Decision,
     EpisodeTrace,
     MapObject,

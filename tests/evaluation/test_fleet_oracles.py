@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 from fleets import FLAT, ExponentialTimes, fleet, pair, single_server
 
-from evaluation.fleet.simulation import Played, Window, simulate
-from evaluation.fleet.times import RowTimes
-from evaluation.latency import acceptance_for, cloud_ar, edge_sd, expected_tokens
 from specdec.link.shaping import LinkProfile
+from specnav.bench.latency import acceptance_for, cloud_ar, edge_sd, expected_tokens
+from specnav.plan.simulated.simulation import Played, Window, simulate
+from specnav.plan.simulated.times import RowTimes
 
 pytest.importorskip("simpy")
 

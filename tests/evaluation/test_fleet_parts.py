@@ -8,16 +8,16 @@ from random import Random
 import pytest
 from fleets import FLAT, LINK, WINDOW, fleet, pair
 
-from evaluation.capacity import BatchCurve, CurvePoint
-from evaluation.errors import EvaluationError
-from evaluation.fleet.links import PRESETS, in_words, profile_of
-from evaluation.fleet.measures import batch_ci, figures_of
-from evaluation.fleet.pair import METHODS, accepted, way_of
-from evaluation.fleet.replica import Ask, Directory, Replica, ReplicaPolicy
-from evaluation.fleet.simulation import Window, simulate
-from evaluation.fleet.times import CurveTimes, RowTimes
-from evaluation.fleet.workload import Workload, arrivals_named, arrivals_of
 from specdec.row_ms import RowMs
+from specnav.bench.capacity import BatchCurve, CurvePoint
+from specnav.plan.simulated.links import PRESETS, in_words, profile_of
+from specnav.plan.simulated.measures import batch_ci, figures_of
+from specnav.plan.simulated.pair import METHODS, accepted, way_of
+from specnav.plan.simulated.replica import Ask, Directory, Replica, ReplicaPolicy
+from specnav.plan.simulated.simulation import Window, simulate
+from specnav.plan.simulated.times import CurveTimes, RowTimes
+from specnav.plan.simulated.workload import Workload, arrivals_named, arrivals_of
+from specnav.results.errors import EvaluationError
 
 simpy = pytest.importorskip("simpy")
 

@@ -8,12 +8,12 @@ import msgspec
 import pytest
 from fleets import fleet, single_server
 
-from evaluation.errors import EvaluationError
-from evaluation.fleet.findings import fleet_words, overtakings
-from evaluation.fleet.page import write_fleet
-from evaluation.fleet.records import FleetResults, MethodPlan, SweepPoint, load_fleet, save_fleet
-from evaluation.fleet.search import Planner, Promise, check_possible
-from evaluation.fleet.study import Question, answer_methods, sweep_links
+from specnav.plan.simulated.findings import fleet_words, overtakings
+from specnav.plan.simulated.page import write_fleet
+from specnav.plan.simulated.records import FleetResults, MethodPlan, SweepPoint, load_fleet, save_fleet
+from specnav.plan.simulated.search import Planner, Promise, check_possible
+from specnav.plan.simulated.study import Question, answer_methods, sweep_links
+from specnav.results.errors import EvaluationError
 
 pytest.importorskip("simpy")
 

@@ -6,10 +6,10 @@ import msgspec
 import pytest
 from synthetic_run import make_run
 
-from evaluation.identity import compare_with_target, spread
-from evaluation.results import Comparison
-from evaluation.trace import EpisodeTrace, load_traces
 from specdec.models import Prompt
+from specnav.results.demo import Comparison
+from specnav.results.identity import compare_with_target, spread
+from specnav.results.trace import EpisodeTrace, load_traces
 
 
 @pytest.fixture

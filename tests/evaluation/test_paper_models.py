@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from evaluation import latency
-from evaluation.costs import Price, Workload, api_cost, kilotokens_per_dollar
-from evaluation.papers import figures
+from specnav.bench import latency
+from specnav.bench.costs import Price, Workload, api_cost, kilotokens_per_dollar
+from specnav.bench.papers import figures
 
 
 @pytest.mark.parametrize("row", figures()["fsd_000"]["api_cost"]["rows"], ids=lambda row: row["target"])

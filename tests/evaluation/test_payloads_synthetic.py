@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from evaluation.errors import EvaluationError
-from evaluation.payloads import SCHEMES, RowShape, Scheme, payloads
 from specdec.sampling.recoveries import Recovery
+from specnav.bench.payloads import SCHEMES, RowShape, Scheme, payloads
+from specnav.results.errors import EvaluationError
 
 VOCAB = 150_000
 

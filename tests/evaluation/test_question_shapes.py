@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from evaluation.errors import EvaluationError
-from evaluation.questions import load_questions, questions_of_rows
+from specnav.bench.questions import load_questions, questions_of_rows
+from specnav.results.errors import EvaluationError
 
 ONE = '{"question_id": 1, "turns": ["a"]}'
 

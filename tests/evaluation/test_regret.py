@@ -10,14 +10,6 @@ from statistics import median
 import pytest
 import torch
 
-from evaluation.bench.promises import mean_error, promises_chart, windows
-from evaluation.regret.bounds import bound_in, words
-from evaluation.regret.language import Language
-from evaluation.regret.machine import Machine
-from evaluation.regret.page import regret_page
-from evaluation.regret.playing import language_of, play
-from evaluation.regret.study import ENOUGH, OF_AR, Regret, regret_in
-from evaluation.regret.worlds import World, forwards, random_world
 from specdec.edge.controller import Choice, Controller, Plan
 from specdec.edge.estimates.shadow_budget import ShadowBudget
 from specdec.edge.estimates.trial import Trial
@@ -26,6 +18,14 @@ from specdec.edge.recorder import Recorder
 from specdec.edge.stats import RoundStats
 from specdec.link.shaping import LinkProfile
 from specdec.link.wire import AloneUp, Down, Open, Tokens, Up
+from specnav.bench.core.promises import mean_error, promises_chart, windows
+from specnav.bench.regret.bounds import bound_in, words
+from specnav.bench.regret.language import Language
+from specnav.bench.regret.machine import Machine
+from specnav.bench.regret.page import regret_page
+from specnav.bench.regret.playing import language_of, play
+from specnav.bench.regret.study import ENOUGH, OF_AR, Regret, regret_in
+from specnav.bench.regret.worlds import World, forwards, random_world
 
 WORLDS = 40
 CHEAP = 0.15

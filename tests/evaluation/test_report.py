@@ -10,14 +10,14 @@ import pytest
 from PIL import Image
 from synthetic_run import make_run
 
-from evaluation.errors import EvaluationError
-from evaluation.report import write_report
-from evaluation.report.charts import histogram, latency_plot, timeline, tokens_per_decision
-from evaluation.report.drawing import Scale, ticks
-from evaluation.report.floor import overlap, place_label
-from evaluation.report.media import every_nth, make_gif
-from evaluation.results import load_results, save_results, summarise
-from evaluation.trace import EpisodeTrace, Span, load_traces, save_trace
+from specnav.report import write_report
+from specnav.report.charts import histogram, latency_plot, timeline, tokens_per_decision
+from specnav.report.drawing import Scale, ticks
+from specnav.report.floor import overlap, place_label
+from specnav.report.media import every_nth, make_gif
+from specnav.results.demo import load_results, save_results, summarise
+from specnav.results.errors import EvaluationError
+from specnav.results.trace import EpisodeTrace, Span, load_traces, save_trace
 
 
 class References(HTMLParser):

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 from synthetic_run import make_run
 
-from evaluation.errors import EvaluationError
-from evaluation.results import (
+from specnav.results.demo import (
     Comparison,
     EpisodeResult,
     check_settings,
@@ -17,7 +16,8 @@ from evaluation.results import (
     save_results,
     summarise,
 )
-from evaluation.trace import Decision, load_traces
+from specnav.results.errors import EvaluationError
+from specnav.results.trace import Decision, load_traces
 
 CONTRACT_EPISODE = {
     "instruction", "success", "collisions", "steps", "time_to_goal_s", "path_m", "shortest_path_m", "decision_ms",
@@ -100,7 +100,7 @@ def test_failed_write_keeps_the_old_file_and_leaves_nothing_beside_it(
     def fail(*_: object) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr("evaluation.files.os.replace", fail)
+    monkeypatch.setattr("specnav.results.files.os.replace", fail)
     with pytest.raises(OSError, match="disk full"):
         save_results(tmp_path, results)
     assert (tmp_path / "results.json").read_bytes() == before

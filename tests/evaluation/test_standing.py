@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from evaluation.standing import LATE_MS, is_late, stood_s
-from evaluation.trace import PathPoint
+from specnav.results.standing import LATE_MS, is_late, stood_s
+from specnav.results.trace import PathPoint
 
 
 def driven(*times: float) -> list[PathPoint]:

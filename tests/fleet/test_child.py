@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from fleet.child import FIRST_PAUSE_S, LASTING_S, MOST_PAUSE_S, next_pause
+from specnav.fleet.child import FIRST_PAUSE_S, LASTING_S, MOST_PAUSE_S, next_pause
 
 SERVED_BRIEFLY = LASTING_S / 2
 

@@ -11,15 +11,23 @@ from typer.testing import CliRunner
 
 from cloud_verifier.config import ServerConfig
 from cloud_verifier.errors import VerifierError
-from fleet.choice import SLACK, Candidate, choose
-from fleet.errors import FleetError
-from fleet.identity import differences, identity_of
-from fleet.kept import Kept, read_kept, write_kept
-from fleet.replica import start_replica
-from fleet.scaling import Scaler, Seen, Step, next_step
-from fleet.settings import Bounds, FleetSettings, Place, Scaling, check_settings, gpus_of_replica, read_bounds
 from specnav.cli.app import app
+from specnav.fleet.choice import SLACK, Candidate, choose
+from specnav.fleet.errors import FleetError
+from specnav.fleet.identity import differences, identity_of
+from specnav.fleet.kept import Kept, read_kept, write_kept
+from specnav.fleet.replica import start_replica
 from specnav.fleet.run import server_of
+from specnav.fleet.scaling import Scaler, Seen, Step, next_step
+from specnav.fleet.settings import (
+    Bounds,
+    FleetSettings,
+    Place,
+    Scaling,
+    check_settings,
+    gpus_of_replica,
+    read_bounds,
+)
 
 
 def test_an_edge_gets_the_replica_with_the_fewest_answers_before_its_own():

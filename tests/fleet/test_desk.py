@@ -14,11 +14,11 @@ import zmq
 
 from cloud_verifier.logs import EventLog
 from cloud_verifier.security.folder import KeyFolder
-from fleet.desk import Desk
 from specdec.errors import KeyRefused, LinkLost, VerifierBusy, VersionMismatch
 from specdec.link import directory as edge_side
 from specdec.link.directory import FleetRoute, marks_of
 from specdec.link.directory_wire import MOST_BYTES, Ask, Nobody, Rest, Take, decode_told, encode
+from specnav.fleet.desk import Desk
 from specnav.keys import export_client, new_client, revoke_client
 
 pytestmark = pytest.mark.realtime

@@ -25,14 +25,23 @@ from typing import Any
 import psutil
 import pytest
 
-from fleet.cluster import PORTS, Here, end_session, reach, start_here, start_node, stop_here, write_here
-from fleet.status import FleetStatus
 from specdec.edge.decoder import EdgeDecoder, connect
 from specdec.errors import LinkLost
 from specdec.models import LoadedModel, Prompt
 from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
+from specnav.fleet.cluster import (
+    PORTS,
+    Here,
+    end_session,
+    reach,
+    start_here,
+    start_node,
+    stop_here,
+    write_here,
+)
 from specnav.fleet.run import DIRECTORY, NAMESPACE
+from specnav.fleet.status import FleetStatus
 
 pytestmark = [
     pytest.mark.graph,
@@ -258,7 +267,7 @@ def test_down_ends_everything(running):
 
 
 def bounds(least: int, most: int) -> Any:
-    from fleet.settings import Bounds
+    from specnav.fleet.settings import Bounds
 
     return Bounds(least, most)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from fleet.cluster import TOKEN_FILE, Here, members, running_here, start_here, stop_here
+from specnav.fleet.cluster import TOKEN_FILE, Here, members, running_here, start_here, stop_here
 
 RAY = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed: pip install 'specnav[fleet]'")
 
@@ -42,11 +42,12 @@ def test_a_note_in_a_folder_of_everybodys_that_another_user_has_left_leads_nowhe
 ) -> None:
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.setattr("fleet.cluster.answers", lambda address: True)
+    monkeypatch.setattr("specnav.fleet.cluster.answers", lambda address: True)
     noted = tmp_path / "ray/ray_current_cluster"
     noted.parent.mkdir()
     noted.write_text("10.6.6.6:6379\n")
     assert running_here() == "10.6.6.6:6379"
     monkeypatch.setattr(os, "getuid", lambda: 4321)
-    monkeypatch.setattr("fleet.cluster.os.lstat", lambda path: os.stat_result((0o100644, 0, 0, 1, 1234, 0, 0, 0, 0, 0)))
+    owned_by_1234 = os.stat_result((0o100644, 0, 0, 1, 1234, 0, 0, 0, 0, 0))
+    monkeypatch.setattr("specnav.fleet.cluster.os.lstat", lambda path: owned_by_1234)
     assert running_here() == ""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from fleet.identity import Identity
-from fleet.register import ACTIVE_S, MOST_EDGES, MOST_OF_OWNER, SETTLE_S, SILENT_S, Register, Report
 from specdec.link.directory_wire import NOBODY_READY, NOBODY_SAME, Ask, Nobody, Take
+from specnav.fleet.identity import Identity
+from specnav.fleet.register import ACTIVE_S, MOST_EDGES, MOST_OF_OWNER, SETTLE_S, SILENT_S, Register, Report
 
 ONE = Identity("m", "v", "e", "", "s", "")
 OTHER = Identity("m2", "v", "e", "", "s", "")
@@ -134,7 +134,7 @@ def test_after_a_restart_edges_stay_where_they_are_until_all_have_reported():
 
 
 def test_edges_without_end_fill_no_memory(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("fleet.register.MOST_EDGES", 50)
+    monkeypatch.setattr("specnav.fleet.register.MOST_EDGES", 50)
     assert MOST_EDGES >= 10_000
     of = register(report(1))
     for number in range(200):
@@ -166,7 +166,7 @@ def test_edges_that_one_key_invents_displace_its_own_only():
 
 
 def test_where_all_edges_are_too_many_the_one_goes_whose_owner_has_most(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("fleet.register.MOST_EDGES", 20)
+    monkeypatch.setattr("specnav.fleet.register.MOST_EDGES", 20)
     of = register(report(1))
     of.answer(edge(0), b"early", ask(0), 0, 1.0)
     for number in range(1, 100):
@@ -186,7 +186,7 @@ def test_what_edges_claim_starts_no_replica_and_what_replicas_report_does():
 
 
 def test_marks_tell_nobody_what_another_key_asks_and_displace_its_own_only(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("fleet.register.MOST_MARKS_KEPT", 8)
+    monkeypatch.setattr("specnav.fleet.register.MOST_MARKS_KEPT", 8)
     of, mark = register(report(1), report(2)), b"asked it"
     at = taken(of.answer(b"robot\0" + edge(1), b"robot", ask(1, marks=[mark], active=False), 0, 1.0))
     for number in range(2, 40):

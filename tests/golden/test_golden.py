@@ -16,15 +16,15 @@ import msgspec
 import pytest
 import typer.main
 
-from evaluation.bench.records import BenchResults
-from evaluation.questions import load_questions
-from evaluation.results import DemoResults
-from harness.paths import CONFIG, DEFAULT_TEXT_TARGET
 from specdec.link import wire
 from specdec.models import chat_prompt, load_model
 from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
+from specnav.bench.core.records import BenchResults
+from specnav.bench.questions import load_questions
 from specnav.cli.app import app
+from specnav.paths import CONFIG, DEFAULT_TEXT_TARGET
+from specnav.results.demo import DemoResults
 from tests.wire_messages import DOWN, UP
 
 HERE = Path(__file__).parent

@@ -10,7 +10,7 @@ import pytest
 # `pytest` does not put the repository on the path, `python -m pytest` does.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from harness.processes import Supervisor
+from specnav.supervise.processes import Supervisor
 from tests.graph.forking import forked_children
 from tests.graph.harness import ROOT
 from tests.graph.stack import Pair, Stack

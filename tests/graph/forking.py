@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import IO
 
-from harness.processes import ChildSpec, Supervisor, die_with_parent
+from specnav.supervise.processes import ChildSpec, Supervisor, die_with_parent
 
 PRELOADED = (
     "cloud_verifier.__main__",

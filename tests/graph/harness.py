@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness.paths import ROOT
+from specnav.paths import ROOT
 from trials.graph.graph import Graph, Process, ros_args
 from trials.graph.probe import Heard, Probe
 from trials.graph.waiting import wait_until

@@ -15,9 +15,9 @@ from sensor_msgs.msg import CompressedImage
 from spec_vlm_nav_interfaces.msg import DecisionMetrics, MotionCommand
 from std_msgs.msg import String
 
-from evaluation.bags.contents import stamp_of
-from evaluation.bags.source import open_bag
-from evaluation.bags.writing import McapFile
+from specnav.bags.contents import stamp_of
+from specnav.bags.source import open_bag
+from specnav.bags.writing import McapFile
 from specnav.record.types import own_types
 from tests.graph.harness import ROOT, Graph, ros_args, wait_until
 from tests.graph.stack import free_port

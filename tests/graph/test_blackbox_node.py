@@ -21,9 +21,9 @@ from spec_vlm_nav_interfaces.msg import DecisionMetrics, MotionStatus, RobotStat
 from std_msgs.msg import Bool, Empty, String
 from std_srvs.srv import Trigger
 
-from evaluation.bags.contents import pictures
-from evaluation.bags.source import open_bag
 from spec_vlm_nav.camera.images import decode
+from specnav.bags.contents import pictures
+from specnav.bags.source import open_bag
 from specnav.blackbox.files import read_file
 from specnav.replay.config import ReplayConfig
 from specnav.replay.run import read_bag

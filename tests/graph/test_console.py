@@ -16,8 +16,8 @@ from std_msgs.msg import Empty
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
-from harness.children import node_spec
 from spec_vlm_nav.console.access import Role, add_token, make_token
+from specnav.supervise.children import node_spec
 from tests.graph.browser import Browser, chromium
 from tests.graph.harness import ros_args, wait_until
 from tests.graph.stack import Stack, speed

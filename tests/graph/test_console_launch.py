@@ -19,9 +19,9 @@ import yaml
 from PIL import Image as Picture
 from sensor_msgs.msg import CompressedImage, Image
 
-from harness.paths import ROOT
-from harness.processes import ChildSpec
 from spec_vlm_nav.console.access import Role, add_token, make_token
+from specnav.paths import ROOT
+from specnav.supervise.processes import ChildSpec
 from tests.certificates import certificate
 from tests.graph.browser import Browser
 from tests.graph.harness import Graph, ros_args, wait_until

@@ -10,7 +10,7 @@ import pytest
 from geometry_msgs.msg import Twist, TwistStamped
 from spec_vlm_nav_interfaces.msg import MotionCommand, MotionStatus
 
-from harness.surroundings import segments_of
+from specnav.supervise.surroundings import segments_of
 from tests.graph.bases import FakeBase
 from tests.graph.harness import Graph, children_of, ros_args, wait_until
 

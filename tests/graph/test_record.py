@@ -13,8 +13,8 @@ from sensor_msgs.msg import CompressedImage, Image
 from spec_vlm_nav_interfaces.msg import DecisionMetrics, MotionCommand
 from std_msgs.msg import String
 
-from evaluation.bags.contents import choose_image_topic, pictures, read_contents
-from evaluation.bags.source import open_bag
+from specnav.bags.contents import choose_image_topic, pictures, read_contents
+from specnav.bags.source import open_bag
 from specnav.record.types import own_types
 from specnav.replay.plan import VOCABULARY
 from tests.graph.harness import Graph

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from harness.surroundings import segments_of
+from specnav.supervise.surroundings import segments_of
 from tests.graph.harness import children_of, wait_until
 from tests.graph.stack import Stack, speed
 

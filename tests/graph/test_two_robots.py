@@ -12,7 +12,7 @@ from sensor_msgs.msg import CompressedImage
 from spec_vlm_nav_interfaces.msg import DecisionMetrics, MotionCommand
 from std_msgs.msg import Empty, String
 
-from evaluation.bags.source import open_bag
+from specnav.bags.source import open_bag
 from specnav.record.types import own_types
 from tests.graph.bases import FakeBase
 from tests.graph.harness import ROOT, Graph, ros_args, wait_until

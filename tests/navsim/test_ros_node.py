@@ -15,7 +15,7 @@ import cv2
 import numpy as np
 import pytest
 
-from harness.surroundings import Domain, ports_in_use, read_udp_tables
+from specnav.supervise.surroundings import Domain, ports_in_use, read_udp_tables
 
 pytestmark = [pytest.mark.graph, pytest.mark.timeout(120)]
 rclpy = pytest.importorskip("rclpy")

@@ -22,9 +22,9 @@ from spec_vlm_nav.language.sightings import Sighting
 from spec_vlm_nav.model.worker import ActionFound
 from spec_vlm_nav.motion.command import CommandKind
 from spec_vlm_nav.ros.deciding.settings import navigator_config
+from specnav.recipes.rollouts import simulated_body
 from tests.robot.navigator_world import World
 from tests.robot.test_floor_reading import BOX, painted
-from training.rollouts import simulated_body
 
 ROOT = Path(__file__).resolve().parents[2]
 ON = Move(Action(ActionKind.FORWARD, 50), ActionSource.MODEL)

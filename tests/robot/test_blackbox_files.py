@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 from mcap.reader import make_reader
 
-from evaluation.bags.source import open_bag
-from evaluation.bags.types import Types
 from spec_vlm_nav.blackbox.definitions import definition_of, members_of
 from spec_vlm_nav.blackbox.folder import NAME, Folder, Usage, default_folder, reason_of
 from spec_vlm_nav.blackbox.mcap_file import Channel, write_mcap
@@ -20,6 +18,8 @@ from spec_vlm_nav.blackbox.ring import Contents, Entry
 from spec_vlm_nav.blackbox.triggers import Trigger
 from spec_vlm_nav.blackbox.writer import FileThread
 from spec_vlm_nav.common.errors import BlackboxError, FrameError
+from specnav.bags.source import open_bag
+from specnav.bags.types import Types
 from specnav.record.types import own_definitions
 from trials.graph.waiting import wait_until
 

@@ -3,12 +3,12 @@
 import pytest
 import yaml
 
-from harness.paths import CONFIG
 from spec_vlm_nav.common.errors import MissionError
 from spec_vlm_nav.missions.path import back, grow, straightened, way_back
 from spec_vlm_nav.missions.plan import MOST_STEPS, Kind, OnFailure, StartWhen
 from spec_vlm_nav.missions.reading import from_sentence, read
 from spec_vlm_nav.missions.sentences import split
+from specnav.paths import CONFIG
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,13 @@ import torch
 from wired import WiredLink
 
 from cloud_verifier.config import ServerConfig
-from harness.children import verifier_spec
-from harness.paths import DEFAULT_TEXT_DRAFT, DEFAULT_TEXT_TARGET
 from specdec.edge.decoder import EdgeDecoder
 from specdec.errors import ModelError
 from specdec.models import LoadedModel, chat_prompt, load_model
 from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
+from specnav.paths import DEFAULT_TEXT_DRAFT, DEFAULT_TEXT_TARGET
+from specnav.supervise.children import verifier_spec
 
 ASKED = (
     "what is seven times eight?",

@@ -12,14 +12,14 @@ from test_generic import build as build_other
 from wired import WiredLink
 
 from cloud_verifier.config import ServerConfig
-from harness.children import verifier_spec
-from harness.paths import DEFAULT_DRAFT, DEFAULT_TARGET, DEFAULT_TEXT_DRAFT, DEFAULT_TEXT_TARGET
 from specdec.edge.decoder import EdgeDecoder
 from specdec.errors import ModelError
 from specdec.models import LoadedModel, Prompt, chat_prompt, load_model
 from specdec.models.local import generate_local
 from specdec.models.plans import extend_many
 from specdec.options import GenerationOptions
+from specnav.paths import DEFAULT_DRAFT, DEFAULT_TARGET, DEFAULT_TEXT_DRAFT, DEFAULT_TEXT_TARGET
+from specnav.supervise.children import verifier_spec
 
 pytestmark = pytest.mark.slow
 

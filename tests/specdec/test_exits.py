@@ -10,7 +10,6 @@ import pytest
 import torch
 from conftest_servers import Pair
 
-from evaluation.papers import figures
 from specdec.errors import ModelError, OptionsError
 from specdec.models import LoadedModel, chat_prompt, load_model
 from specdec.verifying.exits import (
@@ -24,6 +23,7 @@ from specdec.verifying.exits import (
     usual_width,
 )
 from specdec.verifying.exits.layers import PUBLISHED
+from specnav.bench.papers import figures
 
 
 @dataclass(frozen=True)

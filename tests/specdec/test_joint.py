@@ -9,13 +9,13 @@ import pytest
 import torch
 from conftest_servers import Pair, StartServer, patiently_connected
 
-from harness.paths import DEFAULT_TEXT_DRAFT, DEFAULT_TEXT_TARGET
 from specdec.drafting.joint import JointForwards, join_forwards
 from specdec.edge.decoder import EdgeDecoder
 from specdec.errors import ModelError
 from specdec.models import LoadedModel, ModelSession, Prompt, chat_prompt, load_draft, load_model
 from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
+from specnav.paths import DEFAULT_TEXT_DRAFT, DEFAULT_TEXT_TARGET
 
 WAIT_S = 20.0
 

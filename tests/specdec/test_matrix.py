@@ -24,15 +24,15 @@ from test_emulator import emulated
 from test_exits import random_exits
 
 from cloud_verifier.config import ServerConfig
-from evaluation.questions import Question, load_questions
-from harness.children import endpoint_of, verifier_spec
-from harness.paths import CONFIG, DEFAULT_TEXT_DRAFT, DEFAULT_TEXT_TARGET, ROOT
-from harness.processes import Supervisor
 from specdec.edge.decoder import EdgeDecoder, connect
 from specdec.edge.stats import AnswerStats
 from specdec.models import LoadedModel, Prompt, chat_prompt, load_model
 from specdec.options import GenerationOptions
 from specdec.verifying.exits import save_exits
+from specnav.bench.questions import Question, load_questions
+from specnav.paths import CONFIG, DEFAULT_TEXT_DRAFT, DEFAULT_TEXT_TARGET, ROOT
+from specnav.supervise.children import endpoint_of, verifier_spec
+from specnav.supervise.processes import Supervisor
 
 pytestmark = pytest.mark.slow
 

@@ -19,12 +19,12 @@ import openai
 import pytest
 from conftest_models import picture
 
-from harness.paths import DEFAULT_TEXT_TARGET
-from harness.processes import ChildSpec
 from specdec.models import LoadedModel, Prompt, load_model
 from specdec.models.local import generate_local
 from specdec.models.prompt import Message, conversation_prompt
 from specdec.options import GenerationOptions
+from specnav.paths import DEFAULT_TEXT_TARGET
+from specnav.supervise.processes import ChildSpec
 from tests.graph.forking import forking_parent
 
 WAIT_S = 60.0

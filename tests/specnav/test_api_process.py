@@ -36,11 +36,11 @@ from api_processes import (
 )
 from conftest_models import picture
 
-from harness.paths import DEFAULT_DRAFT, DEFAULT_TARGET, DEFAULT_TEXT_TARGET
 from specdec.models import LoadedModel, load_model
 from specdec.models.prompt import Message, conversation_prompt, plain_prompt
 from specdec.options import GenerationOptions
 from specnav.api.keys import new_key
+from specnav.paths import DEFAULT_DRAFT, DEFAULT_TARGET, DEFAULT_TEXT_TARGET
 
 JSON = "Content-Type: application/json\r\n"
 pytestmark = pytest.mark.graph

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from harness.errors import UsageError
 from specdec.models.prompt import Message
 from specnav.api.asking.asked import Asked, chat_asked, completion_asked
 from specnav.api.asking.bodies import HARMLESS, NEUTRAL, ChatBody, CompletionBody, read_body
@@ -18,6 +17,7 @@ from specnav.api.desk import Desk
 from specnav.api.errors import ApiError, api_error
 from specnav.api.keys import ApiKeys, new_key
 from specnav.api.text import AnswerText
+from specnav.errors import UsageError
 
 PNG = b"\x89PNG\r\n\x1a\n rest of a picture"
 PICTURE = "data:image/png;base64," + base64.b64encode(PNG).decode()

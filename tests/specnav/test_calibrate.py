@@ -11,7 +11,6 @@ from datetime import datetime, timezone
 import pytest
 import yaml
 
-from harness.errors import UsageError
 from spec_vlm_nav.common.geometry import ZERO, Motion, Pose
 from spec_vlm_nav.motion.parameters.motion import MOTION
 from spec_vlm_nav.motion.watchdogs import Reading
@@ -26,6 +25,7 @@ from specnav.calibrate.files import Circumstances, check_out, given_parameters, 
 from specnav.calibrate.simulated import World, calibrate, carry_out
 from specnav.calibrate.table import measure
 from specnav.calibrate.view import table_of
+from specnav.errors import UsageError
 from trials.monkey.base import BaseTraits, OdometryFault
 
 pytestmark = pytest.mark.slow

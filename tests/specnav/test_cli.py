@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from harness.errors import user_errors
 from specnav.cli.app import main
+from specnav.errors import user_errors
 
 
 def run(monkeypatch, capsys, *arguments):

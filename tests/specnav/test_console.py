@@ -4,7 +4,7 @@ import io
 
 from rich.console import Console
 
-from harness.console import View, plain_table
+from specnav.terminal import View, plain_table
 
 
 def test_a_line_is_not_folded_and_nothing_in_it_is_markup():

@@ -20,7 +20,6 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from typer.testing import CliRunner
 
-from harness.errors import UsageError
 from specdec.models import Prompt, load_model
 from specdec.models.direct import read_tokenizer
 from specdec.models.gguf.mmproj import read_header
@@ -29,6 +28,7 @@ from specnav.convert import run as converting
 from specnav.convert import text
 from specnav.convert.kinds import KINDS
 from specnav.convert.run import ConvertConfig, run_convert
+from specnav.errors import UsageError
 
 pytestmark = pytest.mark.slow
 

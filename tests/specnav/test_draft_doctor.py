@@ -10,11 +10,11 @@ import conftest_models as tiny
 import pytest
 from typer.testing import CliRunner
 
-from harness.errors import UsageError
 from specdec.models import load_model
 from specnav.cli.app import app
 from specnav.doctor import machine
 from specnav.doctor.draft import measure
+from specnav.errors import UsageError
 
 pytestmark = pytest.mark.slow
 

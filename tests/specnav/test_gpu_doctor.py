@@ -10,7 +10,6 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from harness.errors import UsageError
 from specdec.models import load_model
 from specnav.cli.app import app
 from specnav.doctor.gpu import run as gpu
@@ -18,6 +17,7 @@ from specnav.doctor.gpu.choosing import agreement_of, choices
 from specnav.doctor.gpu.counting import Launches, Reads
 from specnav.doctor.gpu.measuring import count_work, find_flips, read_bytes
 from specnav.doctor.gpu.records import Flips, ForwardTime, ModelFindings
+from specnav.errors import UsageError
 
 pytestmark = pytest.mark.slow
 

@@ -9,8 +9,8 @@ import pytest
 import zmq
 
 from cloud_verifier.security.folder import KeyFolder
-from harness.children import verifier_spec
 from specdec.link.keys import read_key
+from specnav.supervise.children import verifier_spec
 
 pytestmark = pytest.mark.skipif(not zmq.has("curve"), reason="this pyzmq has no CURVE")
 

@@ -11,15 +11,15 @@ import pytest
 from typer.testing import CliRunner
 
 import specnav.plan.fleet as command
-from evaluation.bench.clients import ClientsRow
-from evaluation.capacity import BATCH_FILE, BatchCurve, CurvePoint
-from evaluation.errors import EvaluationError
-from evaluation.files import write_json
-from evaluation.fleet.against import FILE, SavedClients, load_clients, played_beside
-from evaluation.latency import expected_tokens
-from harness.errors import UsageError
+from specnav.bench.capacity import BATCH_FILE, BatchCurve, CurvePoint
+from specnav.bench.core.clients import ClientsRow
+from specnav.bench.latency import expected_tokens
 from specnav.cli.app import app
+from specnav.errors import UsageError
 from specnav.plan.calibration import calibrated, gpu_names
+from specnav.plan.simulated.against import FILE, SavedClients, load_clients, played_beside
+from specnav.results.errors import EvaluationError
+from specnav.results.files import write_json
 
 pytest.importorskip("simpy")
 

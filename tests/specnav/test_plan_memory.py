@@ -9,10 +9,10 @@ import conftest_models as tiny
 import pytest
 from typer.testing import CliRunner
 
-from harness.errors import UsageError
 from specdec.errors import ModelError
 from specdec.models import load_model
 from specnav.cli.app import app
+from specnav.errors import UsageError
 from specnav.plan.memory import memory_of
 from specnav.plan.published import PUBLISHED
 from specnav.plan.run import PlanConfig, run_plan_memory

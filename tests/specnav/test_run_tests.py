@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from harness.paths import ROOT
+from specnav.paths import ROOT
 
 
 @pytest.fixture

@@ -22,14 +22,14 @@ from cloud_verifier.engine_vllm.checks import (
 )
 from cloud_verifier.engine_vllm.starting import refuse_what_is_not_done
 from cloud_verifier.errors import VerifierError
-from harness.children import verifier_spec
-from harness.errors import UsageError
-from harness.paths import DEFAULT_TARGET, DEFAULT_TEXT_TARGET
-from harness.vllm import vllm_environment
 from specdec.models import load_model
 from specdec.models.threads import is_small
 from specnav import serve
 from specnav.bench.serving.capacity import run_capacity
+from specnav.errors import UsageError
+from specnav.paths import DEFAULT_TARGET, DEFAULT_TEXT_TARGET
+from specnav.supervise.children import verifier_spec
+from specnav.supervise.vllm import vllm_environment
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -62,7 +62,7 @@ def test_an_environment_counts_only_once_it_is_complete(tmp_path: Path) -> None:
 def test_without_vllm_one_line_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(VerifierError, match="make setup-vllm"):
         check_version()
-    monkeypatch.setattr("harness.vllm.VLLM", tmp_path)
+    monkeypatch.setattr("specnav.supervise.vllm.VLLM", tmp_path)
     with pytest.raises(UsageError, match="make setup-vllm"):
         serve.become_verifier_on_vllm([])
 
@@ -73,7 +73,7 @@ def test_the_verifier_goes_on_in_vllms_environment(tmp_path: Path, monkeypatch: 
     for name in ("bin/python", "lib/libiomp5.so"):
         (tmp_path / name).touch()
     called: list[tuple[Path, list[str], dict[str, str]]] = []
-    monkeypatch.setattr("harness.vllm.VLLM", tmp_path)
+    monkeypatch.setattr("specnav.supervise.vllm.VLLM", tmp_path)
     monkeypatch.setattr("os.execve", lambda *told: called.append(told))
     serve.become_verifier_on_vllm(["python", "-m", "cloud_verifier", "--engine", "vllm"])
     ((python, argv, environment),) = called
@@ -95,7 +95,7 @@ def test_what_only_our_own_engine_takes_is_refused_in_a_line() -> None:
 def test_the_bench_says_at_once_that_vllm_is_missing(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("harness.vllm.VLLM", tmp_path)
+    monkeypatch.setattr("specnav.supervise.vllm.VLLM", tmp_path)
     with pytest.raises(UsageError, match="make setup-vllm"):
         run_capacity({"methods": ("sd",), "out": tmp_path / "run"}, "1", 1.0, (), "vllm")
     assert not (tmp_path / "run").exists()

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 
-from harness.paths import DEFAULT_TEXT_DRAFT
 from specdec.models.threads import is_small, set_threads
 from specnav.generate import GenerateConfig, run_generate
+from specnav.paths import DEFAULT_TEXT_DRAFT
 
 MANY = 3
 

@@ -45,8 +45,9 @@ def test_simulator_comes_up_without_torch_and_without_what_is_ours() -> None:
 def test_commands_answer_without_torch() -> None:
     """Help and wrong flags, and the parents of the processes that load models."""
     code = (
-        "import specnav.cli.app, specnav.generate, harness.verifier_process, specnav.serve, specnav.demo.run\n"
-        "import trials.drill.run, cloud_verifier.__main__, evaluation.bench.names\n"
+        "import specnav.cli.app, specnav.generate, specnav.supervise.verifier_process\n"
+        "import specnav.serve, specnav.demo.run\n"
+        "import trials.drill.run, cloud_verifier.__main__, specnav.bench.core.names\n"
         "from specdec.methods import get_method\n"
         "get_method('fsd')"
     )

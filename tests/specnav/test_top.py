@@ -9,7 +9,7 @@ import pytest
 from made_up_verifier import MadeUpVerifier
 from rich.console import Console
 
-from harness.errors import UsageError
+from specnav.errors import UsageError
 from specnav.top.figures import Quantile, figures_between
 from specnav.top.run import Watch
 from specnav.top.scrape import Address, NoAnswer, Sample, Scrape, parse

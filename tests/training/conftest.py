@@ -12,8 +12,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from conftest_servers import model_root, servers, text_pair, vision_pair  # noqa: F401
 
-from training.text.models import LlamaShape
-from training.text.train import TextResult, TextSchedule, TrainTextConfig, train_text
+from specnav.recipes.text.models import LlamaShape
+from specnav.recipes.text.train import TextResult, TextSchedule, TrainTextConfig, train_text
 
 torch.set_num_threads(1)
 

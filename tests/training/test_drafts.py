@@ -14,20 +14,20 @@ from conftest_servers import Pair
 from specdec.edge.decoder import connect
 from specdec.models import load_model
 from specdec.verdict_log import Said, VerdictLog
+from specnav.recipes.drafts.curve import Point, draw_curve, read_curve, write_curve
+from specnav.recipes.drafts.data.logged import logged_texts, split
+from specnav.recipes.drafts.data.ordinary import ordinary_request
+from specnav.recipes.drafts.data.prose import read_packages, request
+from specnav.recipes.drafts.data.sources import Sources, gather, question_prompts, read_texts
+from specnav.recipes.drafts.figures import draft_figures, sampled_figures
+from specnav.recipes.drafts.network import Network
+from specnav.recipes.drafts.remote import RemoteTarget
+from specnav.recipes.drafts.start import kept_dtype, start_folder
+from specnav.recipes.drafts.train import TrainDraftConfig, train_draft
+from specnav.recipes.drafts.writing import write_answers
+from specnav.recipes.errors import TrainingError
+from specnav.recipes.exits.samples import Sample
 from tests.training.words import WORDS, said_by
-from training.drafts.curve import Point, draw_curve, read_curve, write_curve
-from training.drafts.data.logged import logged_texts, split
-from training.drafts.data.ordinary import ordinary_request
-from training.drafts.data.prose import read_packages, request
-from training.drafts.data.sources import Sources, gather, question_prompts, read_texts
-from training.drafts.figures import draft_figures, sampled_figures
-from training.drafts.network import Network
-from training.drafts.remote import RemoteTarget
-from training.drafts.start import kept_dtype, start_folder
-from training.drafts.train import TrainDraftConfig, train_draft
-from training.drafts.writing import write_answers
-from training.errors import TrainingError
-from training.exits.samples import Sample
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -206,7 +206,7 @@ def test_a_full_disk_is_told_and_the_former_draft_stays(
     def full(*arguments: object, **named: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("training.drafts.train.add_companions", full)
+    monkeypatch.setattr("specnav.recipes.drafts.train.add_companions", full)
     with pytest.raises(TrainingError, match="make room"):
         train_draft(config)
     assert {file.name: file.read_bytes() for file in config.out.iterdir()} == before
@@ -312,7 +312,7 @@ def test_composed_requests_are_the_same_for_a_seed_and_never_unfilled() -> None:
 
 
 def test_requests_about_installed_packages_are_the_same_for_a_seed(tmp_path: Path) -> None:
-    code = ROOT / "training" / "text" / "corpus.py"
+    code = ROOT / "specnav" / "recipes" / "text" / "corpus.py"
     for package in ("one", "two", "tests"):
         (tmp_path / package / "tests").mkdir(parents=True)
         (tmp_path / package / "part.py").write_bytes(code.read_bytes())
@@ -331,7 +331,7 @@ def test_requests_about_installed_packages_are_the_same_for_a_seed(tmp_path: Pat
 def test_answers_are_the_same_however_many_processes_write_them_and_none_is_written_twice(
     model_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("training.drafts.writing.SHARD", 2)
+    monkeypatch.setattr("specnav.recipes.drafts.writing.SHARD", 2)
     target = Network(str(model_root / "text-target"))
     prompts = question_prompts(target.loaded, WORDS, "words")
     found = []

@@ -12,16 +12,16 @@ from PIL import Image
 from shrunken import build
 
 from specdec.models import chat_prompt
+from specnav.recipes.drafts.data.sources import question_prompts
+from specnav.recipes.drafts.network import Network
+from specnav.recipes.drafts.packing import pack
+from specnav.recipes.drafts.task import GREEDY_ROUNDS, RENEWED_EVERY, DistilSpec, DistilTask
+from specnav.recipes.drafts.teacher import Teacher
+from specnav.recipes.errors import TrainingError
+from specnav.recipes.exits.samples import Sample, save_samples
+from specnav.recipes.loop import LoopSettings, _run
+from specnav.recipes.optimiser import MuonAdamW
 from tests.training.words import WORDS, said_by
-from training.drafts.data.sources import question_prompts
-from training.drafts.network import Network
-from training.drafts.packing import pack
-from training.drafts.task import GREEDY_ROUNDS, RENEWED_EVERY, DistilSpec, DistilTask
-from training.drafts.teacher import Teacher
-from training.errors import TrainingError
-from training.exits.samples import Sample, save_samples
-from training.loop import LoopSettings, _run
-from training.optimiser import MuonAdamW
 
 
 @pytest.fixture

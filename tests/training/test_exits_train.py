@@ -14,15 +14,15 @@ import torch
 from specdec.errors import OptionsError
 from specdec.models import LoadedModel, chat_prompt, load_model
 from specdec.verifying.exits import ExitAdapters, Exits, load_exits, save_exits
-from training.errors import TrainingError
-from training.exits.encoding import encode_conversations
-from training.exits.frequent import add_to, frequent_tokens
-from training.exits.invented import own_answers
-from training.exits.reading import read_conversations
-from training.exits.samples import Sample, load_samples, save_samples
-from training.exits.task import ExitTask, ExitTaskSpec, hidden_rows, weights_digest
-from training.exits.train import TrainExitsConfig, train_exits
-from training.loop import LoopSettings, _run, read_checkpoint
+from specnav.recipes.errors import TrainingError
+from specnav.recipes.exits.encoding import encode_conversations
+from specnav.recipes.exits.frequent import add_to, frequent_tokens
+from specnav.recipes.exits.invented import own_answers
+from specnav.recipes.exits.reading import read_conversations
+from specnav.recipes.exits.samples import Sample, load_samples, save_samples
+from specnav.recipes.exits.task import ExitTask, ExitTaskSpec, hidden_rows, weights_digest
+from specnav.recipes.exits.train import TrainExitsConfig, train_exits
+from specnav.recipes.loop import LoopSettings, _run, read_checkpoint
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -185,7 +185,7 @@ def test_large_losses_are_computed_twice_with_the_same_gradients(root, llama, tm
     batch = task.batch(torch.Generator().manual_seed(1), 2)
     gradients = []
     for limit in (1 << 40, 1):
-        monkeypatch.setattr("training.exits.task.LARGE", limit)
+        monkeypatch.setattr("specnav.recipes.exits.task.LARGE", limit)
         task.model.zero_grad()
         task.loss(*batch)[0].backward()
         gradients.append(task.model.down.grad.clone())
@@ -381,7 +381,7 @@ def test_a_loss_that_is_no_number_stops_and_the_last_good_checkpoint_stays(
 def test_weights_that_are_no_numbers_are_never_saved(task, tmp_path, monkeypatch) -> None:
     settings = loop_settings(tmp_path / "run", 3)
     monkeypatch.setattr(
-        "training.loop.MuonAdamW.step", lambda self, lr: task.model.up.data.fill_(float("inf"))
+        "specnav.recipes.loop.MuonAdamW.step", lambda self, lr: task.model.up.data.fill_(float("inf"))
     )
     with pytest.raises(TrainingError, match="no number"):
         run(task, settings)
@@ -422,7 +422,7 @@ def test_samples_that_cannot_be_written_leave_the_former_ones(tmp_path, monkeypa
 
 
 def test_a_full_disk_at_the_end_leaves_the_former_exits(root, tmp_path) -> None:
-    from training.folders import appearing_at_once, roomy
+    from specnav.recipes.folders import appearing_at_once, roomy
 
     out = shutil.copytree(root / "llama", tmp_path / "out")
     said = r"out cannot be written \(No space left"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from training.folders import appearing_at_once
+from specnav.recipes.folders import appearing_at_once
 
 
 def test_a_new_folder_takes_the_place_of_the_old_one(tmp_path):

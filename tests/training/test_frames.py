@@ -11,8 +11,8 @@ pytest.importorskip("navsim.world")
 from navsim.episodes import make_episode
 from navsim.geometry import Pose2D
 from navsim.world import World
-from training.errors import TrainingError
-from training.frames import (
+from specnav.recipes.errors import TrainingError
+from specnav.recipes.frames import (
     FRAME,
     SEEN_PIXELS,
     free_length,
@@ -24,9 +24,9 @@ from training.frames import (
     shard_files,
     view_of,
 )
-from training.oracle import stated_bearing
-from training.tower import patch_order, patchify
-from training.vision_stage import dense_labels, flip_order
+from specnav.recipes.oracle import stated_bearing
+from specnav.recipes.tower import patch_order, patchify
+from specnav.recipes.vision_stage import dense_labels, flip_order
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from spec_vlm_nav.language.actions import (
     reasoning_of,
     sees_target,
 )
-from training.oracle import (
+from specnav.recipes.oracle import (
     STOP_DISTANCE,
     View,
     answer_seen,
@@ -26,8 +26,8 @@ from training.oracle import (
     instruct,
     stated_distance,
 )
-from training.questions import Encoder
-from training.vocabulary import build_tokenizer
+from specnav.recipes.questions import Encoder
+from specnav.recipes.vocabulary import build_tokenizer
 
 VIEWS = st.builds(
     View,

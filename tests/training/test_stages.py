@@ -14,14 +14,20 @@ from PIL import Image
 
 from spec_vlm_nav.language.prompting import PromptSpec, build_prompt
 from specdec.models import load_model
-from training.architecture import DRAFT_TEXT, TARGET_TEXT, VisionShape, export_weights, save_model_folder
-from training.decoder import Decoder, inference_weights
-from training.errors import TrainingError
-from training.loop import LoopSettings, fit, read_checkpoint
-from training.questions import ANSWER, PREFIX, Encoder, attention_mask, image_positions
-from training.speaker import foretold, greedy_answers, load_trained, tokens_a_pass
-from training.tower import Tower, patchify
-from training.vlm import TrainVlmConfig, train_vlm
+from specnav.recipes.architecture import (
+    DRAFT_TEXT,
+    TARGET_TEXT,
+    VisionShape,
+    export_weights,
+    save_model_folder,
+)
+from specnav.recipes.decoder import Decoder, inference_weights
+from specnav.recipes.errors import TrainingError
+from specnav.recipes.loop import LoopSettings, fit, read_checkpoint
+from specnav.recipes.questions import ANSWER, PREFIX, Encoder, attention_mask, image_positions
+from specnav.recipes.speaker import foretold, greedy_answers, load_trained, tokens_a_pass
+from specnav.recipes.tower import Tower, patchify
+from specnav.recipes.vlm import TrainVlmConfig, train_vlm
 
 pytestmark = pytest.mark.slow
 
@@ -54,7 +60,7 @@ def test_a_killed_stage_goes_on_from_its_checkpoint_to_the_same_weights(tmp_path
         "import os, sys; sys.path.insert(0, sys.argv[1])\n"
         "from pathlib import Path\n"
         "from test_stages import Toy, settings\n"
-        "from training.loop import fit\n"
+        "from specnav.recipes.loop import fit\n"
         "def stop(step, total, said):\n"
         "    if step >= 50: os.kill(os.getpid(), 9)\n"
         "if __name__ == '__main__':\n"

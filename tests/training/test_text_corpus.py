@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from training.errors import TrainingError
-from training.text.corpus import (
+from specnav.recipes.errors import TrainingError
+from specnav.recipes.text.corpus import (
     clean,
     is_held_back,
     library_files,
@@ -18,9 +18,16 @@ from training.text.corpus import (
     source_talks,
     topic_talks,
 )
-from training.text.rows import RowSource, draw_positions, encode_part, load_stream, save_encoded, talk_text
-from training.text.speech import encode_questions, invent_questions
-from training.text.vocabulary import ASSISTANT, CONTEXT, END, USER, learn_tokenizer
+from specnav.recipes.text.rows import (
+    RowSource,
+    draw_positions,
+    encode_part,
+    load_stream,
+    save_encoded,
+    talk_text,
+)
+from specnav.recipes.text.speech import encode_questions, invent_questions
+from specnav.recipes.text.vocabulary import ASSISTANT, CONTEXT, END, USER, learn_tokenizer
 
 
 @pytest.fixture(scope="module")

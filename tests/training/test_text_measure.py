@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from training.errors import TrainingError
-from training.text.measure import mean_loss, pair_figures, read_questions, tokens_a_round
-from training.text.models import LlamaShape, build_model
-from training.text.repeats import loops, tokens_to_avoid
-from training.text.rows import OwnTexts
-from training.text.speech import speak
+from specnav.recipes.errors import TrainingError
+from specnav.recipes.text.measure import mean_loss, pair_figures, read_questions, tokens_a_round
+from specnav.recipes.text.models import LlamaShape, build_model
+from specnav.recipes.text.repeats import loops, tokens_to_avoid
+from specnav.recipes.text.rows import OwnTexts
+from specnav.recipes.text.speech import speak
 
 SHAPE = LlamaShape(layers=1, width=64, inner=64, heads=2, kv_heads=1)
 VOCABULARY, END = 40, 0

@@ -12,12 +12,12 @@ import torch
 from specdec.models import chat_prompt, load_model
 from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
-from training.errors import TrainingError
-from training.text.models import trained_model
-from training.text.rows import OwnTexts
-from training.text.speech import encode_questions, speak
-from training.text.task import TextTask, TextTaskSpec, own_weights
-from training.text.train import HELD_BACK, train_text
+from specnav.recipes.errors import TrainingError
+from specnav.recipes.text.models import trained_model
+from specnav.recipes.text.rows import OwnTexts
+from specnav.recipes.text.speech import encode_questions, speak
+from specnav.recipes.text.task import TextTask, TextTaskSpec, own_weights
+from specnav.recipes.text.train import HELD_BACK, train_text
 
 pytestmark = pytest.mark.slow
 

@@ -11,12 +11,12 @@ import pytest
 pytest.importorskip("navsim.world")
 
 from navsim.kinds import COLOURS, KINDS
-from training import data_stage, frames, text_stage
-from training.drafts import unseen
-from training.drafts.unseen import FirstDraft, LeftOut, episodes, text_arguments, train_first_draft
-from training.errors import TrainingError
-from training.frames import random_room
-from training.text_stage import TextTask
+from specnav.recipes import data_stage, frames, text_stage
+from specnav.recipes.drafts import unseen
+from specnav.recipes.drafts.unseen import FirstDraft, LeftOut, episodes, text_arguments, train_first_draft
+from specnav.recipes.errors import TrainingError
+from specnav.recipes.frames import random_room
+from specnav.recipes.text_stage import TextTask
 
 LEFT_OUT = LeftOut(("plant", "lamp"), ("purple", "pink"))
 FRAMES = 28

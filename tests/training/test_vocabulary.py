@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from spec_vlm_nav.language.actions import ACTION_SENTENCES
 from spec_vlm_nav.language.prompting import PromptSpec, build_prompt
-from training.vocabulary import build_tokenizer, save_tokenizer, template_words
+from specnav.recipes.vocabulary import build_tokenizer, save_tokenizer, template_words
 
 tokenizer = cache(build_tokenizer)  # not at import: every worker imports this file, and one runs it
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from training.drafts.data.sources import question_prompts
-from training.drafts.network import Network
-from training.exits.samples import Sample
+from specnav.recipes.drafts.data.sources import question_prompts
+from specnav.recipes.drafts.network import Network
+from specnav.recipes.exits.samples import Sample
 
 WORDS = ["one two three", "four five six", "seven eight nine", "ten eleven twelve", "what is this", "say it again"]
 

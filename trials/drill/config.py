@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.children import Parameter
+from specnav.supervise.children import Parameter
 from trials.errors import TrialError
 
 # Slow, so that a motion lasts longer than the watchdogs; everything else is as in config/robot.yaml.

@@ -9,10 +9,10 @@ from collections.abc import Callable
 import msgspec
 from spec_vlm_nav_interfaces.msg import MotionCommand
 
-from evaluation.drills.records import DrillRun
 from spec_vlm_nav.common.codes import ErrorCode, LinkState, MotionState
 from spec_vlm_nav.deciding.handlers.motions import GOING_ON
 from spec_vlm_nav.motion.command import CommandKind
+from specnav.drill.records import DrillRun
 from trials.drill.faults import LinkCut
 from trials.drill.judging import judge
 from trials.drill.records import Bound, Drill, Moment, Reaction, Recovery, Said, Trace

@@ -6,10 +6,10 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from evaluation.drills.records import DrillResults, DrillRun, LeakCheck, SoakFigures, save_drill
-from evaluation.report.drill import write_drill_report
-from evaluation.results import SCHEMA, Setting, describe_machine
-from harness.run_folder import started_at
+from specnav.drill.records import DrillResults, DrillRun, LeakCheck, SoakFigures, save_drill
+from specnav.report.drill import write_drill_report
+from specnav.results.demo import SCHEMA, Setting, describe_machine
+from specnav.run_folder import started_at
 from trials.drill.judging import row_of
 from trials.drill.records import Drill
 

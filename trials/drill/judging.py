@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from evaluation.drills.records import DrillRun, FaultRow
-from evaluation.results import percentile
+from specnav.drill.records import DrillRun, FaultRow
+from specnav.results.demo import percentile
 from trials.drill.records import Drill, Reaction, Reason, Recovery, Said, Trace
 
 STILL = 1e-3  # m/s or rad/s, by odometry; cmd_vel is exactly zero

@@ -11,10 +11,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evaluation.errors import one_line
-from harness.run_folder import new_run_folder
-from harness.settings import shown_settings
-from harness.signals import ends_on_signals
+from specnav.results.errors import one_line
+from specnav.run_folder import new_run_folder
+from specnav.settings import shown_settings
+from specnav.signals import ends_on_signals
 from trials.drill.config import SPEEDS, DrillConfig, SoakConfig
 from trials.drill.journal import Journal
 from trials.drill.view import DrillView

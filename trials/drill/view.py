@@ -9,9 +9,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from evaluation.drills.records import DrillResults, DrillRun, FaultRow, LeakCheck
-from evaluation.report.page import shown
-from harness.console import View, plain_table, progress_bar
+from specnav.drill.records import DrillResults, DrillRun, FaultRow, LeakCheck
+from specnav.report.page import shown
+from specnav.terminal import View, plain_table, progress_bar
 from trials.drill.records import Drill
 
 Advance = Callable[[DrillRun], None]

@@ -12,10 +12,10 @@ import sys
 import time
 from pathlib import Path
 
-from harness.children import Parameter, ros_arguments
-from harness.paths import ROOT
-from harness.processes import Child, ChildSpec, Supervisor
-from harness.surroundings import (
+from specnav.paths import ROOT
+from specnav.supervise.children import Parameter, ros_arguments
+from specnav.supervise.processes import Child, ChildSpec, Supervisor
+from specnav.supervise.surroundings import (
     Domain,
     ports_in_use,
     read_udp_tables,

@@ -18,7 +18,9 @@ from spec_vlm_nav_interfaces.msg import DecisionMetrics, MotionCommand, MotionSt
 from std_msgs.msg import Empty, String
 
 from cloud_verifier.config import ServerConfig
-from harness.children import (
+from navsim.episodes import make_episode
+from specnav.paths import CONFIG, DEFAULT_DRAFT, DEFAULT_TARGET
+from specnav.supervise.children import (
     NOTHING,
     Parameter,
     decider_spec,
@@ -26,8 +28,6 @@ from harness.children import (
     simulator_spec,
     verifier_spec,
 )
-from harness.paths import CONFIG, DEFAULT_DRAFT, DEFAULT_TARGET
-from navsim.episodes import make_episode
 from trials.errors import TrialError
 from trials.graph.faulty_link import FaultyLink
 from trials.graph.graph import Graph, Process

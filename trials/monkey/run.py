@@ -17,10 +17,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from harness.console import say
-from harness.errors import UsageError
-from harness.run_folder import new_run_folder
-from harness.signals import ends_on_signals
+from specnav.errors import UsageError
+from specnav.run_folder import new_run_folder
+from specnav.signals import ends_on_signals
+from specnav.terminal import say
 from trials.monkey.robot import Robot
 from trials.monkey.scenario import Scenario, draw, from_json, to_json
 from trials.monkey.shrink import broken_by, kind_of, shrunk

@@ -18,9 +18,9 @@ import msgspec
 from spec_vlm_nav_interfaces.msg import MotionCommand
 
 from cloud_verifier.config import ServerConfig
-from evaluation.results import Versioned, percentile
-from harness.children import verifier_spec
 from spec_vlm_nav.common.codes import ErrorCode, MotionState
+from specnav.results.demo import Versioned, percentile
+from specnav.supervise.children import verifier_spec
 from trials.graph.graph import Process
 from trials.graph.probe import Heard
 from trials.graph.stack import CMD_VEL, COMMAND, IMAGE, METRICS, STATUS, Stack, free_port, speed

@@ -7,9 +7,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from evaluation.files import write_json
-from evaluation.results import SCHEMA
-from harness.console import progress_bar
+from specnav.results.demo import SCHEMA
+from specnav.results.files import write_json
+from specnav.terminal import progress_bar
 from trials.pipeline.pipeline import WAYS, Cell, PipelineConfig, PipelineResults, run_pipeline
 
 COLUMNS = ("way", "RTT ms", "camera to motion p50", "p95", "standing p50", "p95", "n", "dropped")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from evaluation.drills.records import GrowthRow, Sample
+from specnav.drill.records import GrowthRow, Sample
 
 MOST_PAIRS_OF = 300  # samples; more are thinned out first
 WARM_UP = 0.25  # share of the samples in which caches fill

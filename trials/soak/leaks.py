@@ -10,7 +10,7 @@ from lifecycle_msgs.msg import Transition
 from lifecycle_msgs.srv import ChangeState
 from spec_vlm_nav_interfaces.msg import MotionCommand
 
-from evaluation.drills.records import LeakCheck, Sample
+from specnav.drill.records import LeakCheck, Sample
 from trials.errors import TrialError
 from trials.graph.graph import Process
 from trials.graph.stack import Stack

@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 from spec_vlm_nav_interfaces.msg import MotionCommand
 
-from evaluation.drills.records import LeakCheck, SoakFigures
-from evaluation.results import percentile
-from harness.surroundings import segments_of
 from spec_vlm_nav.common.codes import ErrorCode
+from specnav.drill.records import LeakCheck, SoakFigures
+from specnav.results.demo import percentile
+from specnav.supervise.surroundings import segments_of
 from trials.drill.journal import Journal
 from trials.graph.stack import METRICS, Stack
 from trials.soak.growth import growth

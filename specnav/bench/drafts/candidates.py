@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.errors import UsageError
 from specdec.models.gguf.files import gguf_file
+from specnav.errors import UsageError
 
 TORCH, GGUF = "torch", "gguf"
 TORCH_KINDS = ("none", "8bit", "4bit")

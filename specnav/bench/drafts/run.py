@@ -13,14 +13,6 @@ from typing import Any
 import msgspec
 from rich.console import Console
 
-from evaluation.errors import EvaluationError
-from evaluation.results import RESULTS_FILE, SCHEMA
-from evaluation.studies.drafts import METHODS, ROWS, RTTS, STUDY
-from evaluation.studies.records import DraftRecord, SettingRecord, StudyResults
-from harness.console import say
-from harness.errors import HarnessError, UsageError
-from harness.run_folder import started_at
-from harness.signals import ends_on_signals
 from specdec.errors import SpecdecError
 from specdec.models import GgufOptions, load_draft
 from specdec.models.threads import set_threads
@@ -29,7 +21,15 @@ from specnav.bench.drafts.candidates import TORCH, Candidate, candidates_of, mak
 from specnav.bench.drafts.forwards import time_rows_of
 from specnav.bench.points import is_finished
 from specnav.bench.run import run_bench
+from specnav.bench.studies.drafts import METHODS, ROWS, RTTS, STUDY
+from specnav.bench.studies.records import DraftRecord, SettingRecord, StudyResults
 from specnav.bench.study import keep_study, show, study_folder
+from specnav.errors import HarnessError, UsageError
+from specnav.results.demo import RESULTS_FILE, SCHEMA
+from specnav.results.errors import EvaluationError
+from specnav.run_folder import started_at
+from specnav.signals import ends_on_signals
+from specnav.terminal import say
 
 CONTEXT = 113
 """Tokens in the cache while forwards are timed."""

@@ -11,25 +11,25 @@ import psutil
 from rich.console import Console
 
 from cloud_verifier.engine.policy import CHUNK
-from evaluation.capacity import BATCH_FILE, BatchCurve, CurvePoint, PromptDelay
-from evaluation.files import write_json
-from evaluation.results import SCHEMA, describe_machine
-from evaluation.studies.records import StudyResults
-from evaluation.studies.serving.batch import ROWS, SESSIONS
-from harness.console import say
-from harness.errors import HarnessError, UsageError
-from harness.paths import DEFAULT_TARGET
-from harness.run_folder import started_at
-from harness.signals import ends_on_signals
 from specdec.errors import SpecdecError
 from specdec.models import LoadedModel, load_model
 from specdec.models.threads import set_threads
+from specnav.bench.capacity import BATCH_FILE, BatchCurve, CurvePoint, PromptDelay
 from specnav.bench.config import BenchConfig, make_config
 from specnav.bench.run import torch_threads
 from specnav.bench.serving.capacity import numbers_of
 from specnav.bench.serving.forwards import CONTEXT, clock_of, measure_curve
 from specnav.bench.serving.prompts import measure_prompt
+from specnav.bench.studies.records import StudyResults
+from specnav.bench.studies.serving.batch import ROWS, SESSIONS
 from specnav.bench.study import keep_study, show, study_folder
+from specnav.errors import HarnessError, UsageError
+from specnav.paths import DEFAULT_TARGET
+from specnav.results.demo import SCHEMA, describe_machine
+from specnav.results.files import write_json
+from specnav.run_folder import started_at
+from specnav.signals import ends_on_signals
+from specnav.terminal import say
 
 NAME = "batch"
 SECONDS = 30.0

@@ -10,12 +10,8 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from evaluation.bench.clients import ClientsRow
-from harness.console import plain_table
-from harness.errors import UsageError
-from harness.run_folder import new_run_folder, started_at
-from harness.signals import ends_on_signals
 from specnav.bench.config import BenchConfig, make_config
+from specnav.bench.core.clients import ClientsRow
 from specnav.bench.emulated import disturbance_of
 from specnav.bench.run import methods_of, settings_of
 from specnav.bench.serving.clients import (
@@ -26,7 +22,11 @@ from specnav.bench.serving.clients import (
     near_ties_of,
 )
 from specnav.bench.view import BenchView
+from specnav.errors import UsageError
+from specnav.run_folder import new_run_folder, started_at
 from specnav.serve import on_vllm
+from specnav.signals import ends_on_signals
+from specnav.terminal import plain_table
 
 CLIENTS_FILE = "clients.json"
 SECONDS = 10.0
@@ -52,8 +52,8 @@ def numbers_of(words: str) -> list[int]:
 
 def methods_for_clients(config: BenchConfig) -> tuple[tuple[str, ...], str]:
     """The methods to measure, and what is to be said about those left out. Raises UsageError where none is left."""
-    from evaluation.bench.names import ORACLES
     from specdec.methods import get_method
+    from specnav.bench.core.names import ORACLES
 
     methods, left_out = methods_of(config)
     splits = [name for name in methods if name in ORACLES or get_method(name).split]

@@ -19,20 +19,20 @@ from pathlib import Path
 
 import msgspec
 
-from evaluation.bench.clients import ClientsRow
-from evaluation.bench.near_ties import NearTies
-from evaluation.bench.records import AcceptanceRecord
-from evaluation.questions import load_questions
-from evaluation.results import percentile
-from harness.errors import HarnessError, UsageError
 from specdec.models import LoadedModel, Prompt, chat_prompt, load_model
 from specdec.models.local import generate_local
 from specdec.sampling.disturbed import Disturbance
 from specnav.bench.config import BenchConfig, generation_options
+from specnav.bench.core.clients import ClientsRow
+from specnav.bench.core.near_ties import NearTies
+from specnav.bench.core.records import AcceptanceRecord
 from specnav.bench.emulated import find_acceptance
 from specnav.bench.processes import surroundings
+from specnav.bench.questions import load_questions
 from specnav.bench.serving.client import PATIENCE_S, ClientJob, ClientRecord, run_client
 from specnav.bench.serving.watch import METRICS_FLAGS, Between, between, look, metrics_of
+from specnav.errors import HarnessError, UsageError
+from specnav.results.demo import percentile
 
 PROMPTS = 12
 LONGEST_PROMPT = 200

@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from evaluation.capacity import CurvePoint
 from specdec.models import LoadedModel, Prompt
 from specdec.models.plans import extend_many
 from specdec.models.session import ModelSession
+from specnav.bench.capacity import CurvePoint
 
 CONTEXT = 256
 """Tokens that each session holds."""

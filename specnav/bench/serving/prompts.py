@@ -19,13 +19,13 @@ from cloud_verifier.engine.policy import Policy
 from cloud_verifier.engine.scheduler import Scheduler
 from cloud_verifier.engine.tasks import CloseTask, OpenTask, SessionKey, VerifyTask
 from cloud_verifier.logs import EventLog
-from evaluation.capacity import PromptDelay
-from harness.errors import HarnessError
 from specdec.link.convert import sampling_to_wire
 from specdec.link.wire import Down, DraftUp, ErrorDown, Open, VerdictDown
 from specdec.models import LoadedModel, Prompt, chat_prompt
 from specdec.options import GenerationOptions
+from specnav.bench.capacity import PromptDelay
 from specnav.bench.serving.forwards import plain_ids
+from specnav.errors import HarnessError
 
 SESSIONS = 4
 DRAFT = 4

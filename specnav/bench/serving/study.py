@@ -15,24 +15,12 @@ import msgspec
 from rich.console import Console
 
 from cloud_verifier.engine.policy import ROWS
-from evaluation.bench.clients import DISTURBED, ClientsRow
-from evaluation.bench.near_ties import NearTies
-from evaluation.capacity import BatchCurve, load_curve
-from evaluation.errors import EvaluationError
-from evaluation.files import read_json, write_json
-from evaluation.results import SCHEMA, Setting, describe_machine
-from evaluation.studies import study_named
-from evaluation.studies.estimate import in_words
-from evaluation.studies.gather import CELLS
-from evaluation.studies.records import STUDY_FILE, CellRecord, StudyResults, load_study
-from evaluation.studies.serving.cells import COUNTS, METHODS, RTTS, Cell, best_gammas, cells, searches
-from harness.console import say
-from harness.errors import HarnessError, UsageError
-from harness.run_folder import started_at
-from harness.signals import ends_on_signals
 from specdec.errors import SpecdecError
 from specdec.sampling.disturbed import Disturbance
+from specnav.bench.capacity import BatchCurve, load_curve
 from specnav.bench.config import BenchConfig, load_point, make_config
+from specnav.bench.core.clients import DISTURBED, ClientsRow
+from specnav.bench.core.near_ties import NearTies
 from specnav.bench.emulated import disturbance_of
 from specnav.bench.run import LOGS, settings_of
 from specnav.bench.serving.capacity import methods_for_clients, numbers_of
@@ -44,8 +32,20 @@ from specnav.bench.serving.clients import (
     near_ties_of,
     settling_s,
 )
+from specnav.bench.studies import study_named
+from specnav.bench.studies.estimate import in_words
+from specnav.bench.studies.gather import CELLS
+from specnav.bench.studies.records import STUDY_FILE, CellRecord, StudyResults, load_study
+from specnav.bench.studies.serving.cells import COUNTS, METHODS, RTTS, Cell, best_gammas, cells, searches
 from specnav.bench.study import keep_study, show, study_folder
 from specnav.bench.study_jobs import check_flags, scaled
+from specnav.errors import HarnessError, UsageError
+from specnav.results.demo import SCHEMA, Setting, describe_machine
+from specnav.results.errors import EvaluationError
+from specnav.results.files import read_json, write_json
+from specnav.run_folder import started_at
+from specnav.signals import ends_on_signals
+from specnav.terminal import say
 
 NAME = "clients"
 POINT = "specedge-32b"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from harness.errors import HarnessError
+from specnav.errors import HarnessError
 from specnav.top.scrape import Address, fetch, parse
 
 METRICS = re.compile(r'"event":\s*"metrics"')

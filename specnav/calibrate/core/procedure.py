@@ -9,7 +9,6 @@ import math
 from collections.abc import Generator
 from dataclasses import dataclass, field
 
-from harness.errors import UsageError
 from spec_vlm_nav.common.geometry import wrap
 from specnav.calibrate.core.guard import Guard
 from specnav.calibrate.core.measuring import (
@@ -40,6 +39,7 @@ from specnav.calibrate.core.steps import (
     search_turn,
     turn,
 )
+from specnav.errors import UsageError
 
 TURN_RAD, SLOW_TURN_RAD = math.radians(60), math.radians(35)
 SLOW = 0.5  # of the fastest speeds

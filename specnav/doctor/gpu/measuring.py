@@ -19,7 +19,6 @@ from cloud_verifier.engine.engine import Engine
 from cloud_verifier.engine.tasks import OpenTask, SessionKey
 from cloud_verifier.loading import load_hint_maker
 from cloud_verifier.logs import EventLog
-from evaluation.bench.near_ties import both_ways
 from specdec.drafting import ChainDrafter, Draft, DraftModel
 from specdec.link.convert import sampling_to_wire
 from specdec.link.wire import Down, Open
@@ -31,6 +30,7 @@ from specdec.models.session import ModelSession
 from specdec.options import GenerationOptions
 from specdec.verifying.hints.hints import HintMaker
 from specdec.verifying.verifier import Verifier
+from specnav.bench.core.near_ties import both_ways
 from specnav.bench.serving.forwards import clock_of, plain_ids
 from specnav.doctor.gpu.counting import Launches, Reads
 from specnav.doctor.gpu.records import Exits, Flips, ForwardTime, Growing, Vision

@@ -16,9 +16,6 @@ import psutil
 import torch
 from rich.console import Console
 
-from harness.console import progress_bar, say
-from harness.errors import UsageError
-from harness.paths import DEFAULT_DRAFT, DEFAULT_TARGET
 from specdec.errors import SpecdecError
 from specdec.models import LoadedModel, chat_prompt, load_model
 from specdec.models.loading import DTYPES
@@ -27,7 +24,10 @@ from specnav.doctor.gpu import measuring
 from specnav.doctor.gpu.choosing import agreement_of, choices
 from specnav.doctor.gpu.records import Device, GpuFindings, ModelFindings
 from specnav.doctor.gpu.view import as_json, show
+from specnav.errors import UsageError
+from specnav.paths import DEFAULT_DRAFT, DEFAULT_TARGET
 from specnav.plan.memory import ModelMemory, memory_of
+from specnav.terminal import progress_bar, say
 
 ON_CPU, ON_CUDA = ("float32", "bfloat16"), ("bfloat16", "8bit", "4bit")
 QUANTISED = ("8bit", "4bit")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 
-from evaluation.errors import one_line
 from specdec.errors import SpecdecError
 from specdec.link.channel import connect
 from specdec.link.wire import Ping, Pong
 from specnav.doctor.robot.facts import Verifier
+from specnav.results.errors import one_line
 
 PINGS, CONNECT_S, REPLY_S = 5, 2.0, 1.0
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from harness.errors import UsageError
 from specnav.doctor.robot.checks import Verdict, examine
 from specnav.doctor.robot.config import RobotDoctorConfig
 from specnav.doctor.robot.view import show
+from specnav.errors import UsageError
 
 
 def run_robot_doctor(config: RobotDoctorConfig) -> int:

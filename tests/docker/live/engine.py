@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from harness.paths import ROOT
+from specnav.paths import ROOT
 
 CLOUD, FLEET, ROBOT, PROMETHEUS = (
     "specnav-cloud",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.paths import ROOT
+from specnav.paths import ROOT
 from tests.docker.live.engine import HARDENED, build, docker, inspected
 
 LARGEST_GB = 1.6

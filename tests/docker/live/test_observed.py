@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from harness.paths import ROOT
+from specnav.paths import ROOT
 from tests.docker.live.engine import Project, base, docker, wait_until
 
 OBSERVE = ROOT / "docker/observe"

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from harness.paths import ROOT
+from specnav.paths import ROOT
 from tests.docker.live.engine import HARDENED, Container, DockerFailed, Place, docker, inspected, wait_until
 
 MODEL = "default_models/text-target"

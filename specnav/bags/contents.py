@@ -1,0 +1,303 @@
+"""What a bag says of a robot's decisions: its frames, its instructions, and the actions that were recorded.
+
+The names of topics differ from robot to robot, so things are told by their types, and Strings by the end of the name.
+Pictures are not kept: a first reading notes stamps, a second one hands the pictures out.
+"""
+
+from __future__ import annotations
+
+import bisect
+import struct
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from specnav.bags.source import Bag
+from specnav.bags.storage import Message, Skipped, Topic
+from specnav.bags.types import Types
+from specnav.results.errors import EvaluationError
+
+IMAGE, COMPRESSED = "sensor_msgs/msg/Image", "sensor_msgs/msg/CompressedImage"
+STRING = "std_msgs/msg/String"
+METRICS = "spec_vlm_nav_interfaces/msg/DecisionMetrics"
+COMMAND = "spec_vlm_nav_interfaces/msg/MotionCommand"
+NO_ACTION = "no action"
+_STAMP = struct.Struct("<iI")
+_BIG_STAMP = struct.Struct(">iI")
+_PARSE_FAILED = 6
+_MODEL, _STOP, _MOVE = 0, 0, 2
+
+
+@dataclass(frozen=True)
+class Pixels:
+    """Raw pixels as sensor_msgs/Image carries them; step: bytes a row."""
+
+    encoding: str
+    width: int
+    height: int
+    step: int
+    data: bytes
+
+
+@dataclass(frozen=True)
+class FrameEntry:
+    """One camera message: its number on its topic, header stamp and time of recording, nanoseconds."""
+
+    number: int
+    stamp_ns: int
+    time_ns: int
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The action known for a frame. sent: what was carried out of it, which the exploration policy may have changed."""
+
+    action: str
+    sent: str = ""
+    instruction: str = ""
+
+
+@dataclass
+class Contents:
+    """Frames in the order they were recorded, what was asked when, and the references by frame stamp.
+
+    source: what the references were taken from ("": there are none). policy_included: moves of the exploration policy
+    cannot be told from the model's. notes: what a reader of the figures must know. skipped: messages that are not what
+    their type says, by topic.
+    """
+
+    image: Topic
+    frames: list[FrameEntry]
+    instructions: list[tuple[int, str]] = field(default_factory=list)
+    references: dict[int, Reference] = field(default_factory=dict)
+    source: str = ""
+    notes: list[str] = field(default_factory=list)
+    skipped: list[Skipped] = field(default_factory=list)
+
+    def instruction_at(self, frame: FrameEntry) -> tuple[int, str]:
+        """(number, text) of the instruction in force when the frame was recorded; (-1, "") before the first."""
+        place = bisect.bisect_right([time_ns for time_ns, _ in self.instructions], frame.time_ns) - 1
+        return (place, self.instructions[place][1]) if place >= 0 else (-1, "")
+
+
+def choose_image_topic(bag: Bag, wanted: str | None) -> Topic:
+    """The camera topic: the one named, else the only one there is. Raises EvaluationError naming what there is."""
+    images = [topic for topic in bag.topics if topic.kind in (IMAGE, COMPRESSED)]
+    there = ", ".join(str(topic) for topic in images or bag.topics)
+    if wanted is not None:
+        found = bag.topic(wanted)
+        if found is None:
+            raise EvaluationError(f"{bag.path} has no topic {wanted}; there are {there}")
+        if found not in images:
+            raise EvaluationError(
+                f"{found.name} is of type {found.kind}, which is no image; there are {there}"
+            )
+        if not found.count:
+            raise EvaluationError(f"{found.name} holds no frames; there are {there}")
+        return found
+    with_frames = [topic for topic in images if topic.count]
+    # A depth image is no camera picture, where there is another.
+    with_frames = [topic for topic in with_frames if "depth" not in topic.name.lower()] or with_frames
+    if not with_frames:
+        what = "no frames on its image topics" if images else "no image topic"
+        raise EvaluationError(f"{bag.path} holds {what}; there are {there}")
+    if len(with_frames) > 1:
+        raise EvaluationError(f"{bag.path} has several image topics, choose one with --image-topic: {there}")
+    return with_frames[0]
+
+
+def read_contents(bag: Bag, types: Types, image: Topic, vocabulary: Mapping[str, str]) -> Contents:
+    """Read all but the pictures. vocabulary: the language's sentences and the names of their actions."""
+    tables = {
+        topic.name: topic
+        for topic in bag.topics
+        if topic.kind in (METRICS, COMMAND) or (topic.kind == STRING and _role(topic))
+    }
+    for topic in (image, *tables.values()):
+        types.learn(topic)
+    contents = Contents(image, [])
+    found = _Found(vocabulary)
+    damaged: Counter[str] = Counter()
+    for message in bag.messages([image.name, *tables]):
+        if message.topic == image.name:
+            contents.frames.append(FrameEntry(len(contents.frames), stamp_of(message.data), message.time_ns))
+            continue
+        topic = tables[message.topic]
+        try:
+            found.take(topic, message, types.decode(topic.kind, message.data))
+        except (EvaluationError, AttributeError, TypeError):  # no such message, or one of other fields
+            damaged[message.topic] += 1
+    for name, count in damaged.items():
+        contents.skipped.append(Skipped(name, count, f"they are no {tables[name].kind}"))
+    contents.notes += map(str, contents.skipped)
+    _repair_stamps(contents)
+    contents.instructions = sorted(found.instructions)
+    found.choose(contents)
+    return contents
+
+
+def pictures(
+    bag: Bag, types: Types, image: Topic, wanted: Collection[int]
+) -> Iterator[tuple[int, bytes | Pixels | None]]:
+    """Yield (number, picture) of the wanted frames, in the bag's order; None for a message that cannot be read."""
+    last = max(wanted, default=-1)
+    for number, message in enumerate(bag.messages([image.name])):
+        if number in wanted:
+            yield number, _picture(types, image, message)
+        if number >= last:
+            return
+
+
+def _picture(types: Types, image: Topic, message: Message) -> bytes | Pixels | None:
+    try:
+        decoded = types.decode(image.kind, message.data)
+        if image.kind == COMPRESSED:
+            return bytes(decoded.data)
+        return Pixels(decoded.encoding, decoded.width, decoded.height, decoded.step, bytes(decoded.data))
+    except (EvaluationError, AttributeError, TypeError):  # no such message, or one of other fields
+        return None
+
+
+def stamp_of(data: bytes) -> int:
+    """The header's stamp (ns) of a message that begins with one, without decoding the rest; 0 when it is cut off."""
+    if len(data) < 12:
+        return 0
+    seconds, nanoseconds = (_STAMP if data[1] & 1 else _BIG_STAMP).unpack_from(data, 4)
+    return seconds * 1_000_000_000 + nanoseconds
+
+
+def _repair_stamps(contents: Contents) -> None:
+    """Cameras that leave stamps empty, or repeat them: then the time of recording tells frames apart."""
+    stamps = Counter(frame.stamp_ns for frame in contents.frames)
+    seen: set[int] = set()
+    repaired = 0
+    for place, frame in enumerate(contents.frames):
+        stamp_ns = frame.stamp_ns
+        if stamps[stamp_ns] > 1 and (stamp_ns in seen or stamp_ns == 0 or len(stamps) == 1):
+            repaired += 1
+            stamp_ns = frame.time_ns
+            while stamp_ns in seen or stamp_ns in stamps:
+                stamp_ns += 1
+            contents.frames[place] = FrameEntry(frame.number, stamp_ns, frame.time_ns)
+        seen.add(stamp_ns)
+    if repaired and repaired == len(contents.frames):
+        contents.notes.append("all frames have one header stamp: they are known by the time of recording")
+    elif repaired:
+        contents.notes.append(
+            f"{repaired} frames have the header stamp of another one, or none: they are known by the time of recording"
+        )
+
+
+def _role(topic: Topic) -> str:
+    """What a String topic is for, by the end of its name."""
+    name = topic.name.rstrip("/").rpartition("/")[2]
+    return name if name in ("instruction", "action") else ""
+
+
+class _Found:
+    """References of every kind; the most exact kind is used."""
+
+    def __init__(self, vocabulary: Mapping[str, str]) -> None:
+        self._vocabulary = vocabulary
+        self._names = frozenset(vocabulary.values())
+        self.instructions: list[tuple[int, str]] = []
+        self._metrics: dict[int, Reference] = {}
+        self._commands: dict[int, Reference] = {}
+        self._said: list[tuple[int, str]] = []
+        self._unknown = 0
+
+    def take(self, topic: Topic, message: Message, decoded: Any) -> None:
+        """Keep what a message says."""
+        if topic.kind == METRICS:
+            self._take_metrics(decoded)
+        elif topic.kind == COMMAND:
+            self._take_command(decoded)
+        elif _role(topic) == "instruction":
+            self.instructions.append((message.time_ns, decoded.data))
+        else:
+            self._said.append((message.time_ns, decoded.data.strip()))
+
+    def _take_metrics(self, decoded: Any) -> None:
+        stamp = _time_ns(decoded.frame_stamp)
+        action = self._vocabulary.get(decoded.model_action, "")
+        if not action and decoded.error_code == _PARSE_FAILED:
+            action = NO_ACTION
+        self._unknown += bool(decoded.model_action) and not action
+        if stamp and action:
+            self._metrics[stamp] = Reference(action, decoded.action, decoded.instruction_text)
+
+    def _take_command(self, decoded: Any) -> None:
+        stamp = _time_ns(decoded.frame_stamp)
+        name = ""
+        if decoded.kind == _STOP:
+            name = "stop"
+        elif decoded.kind == _MOVE:
+            name = decoded.text.strip()
+        if stamp and decoded.source == _MODEL and name in self._names:
+            self._commands[stamp] = Reference(name)
+
+    def choose(self, contents: Contents) -> None:
+        """Give the contents the references of the best source there is."""
+        if self._unknown:
+            contents.notes.append(
+                f"{self._unknown} recorded decisions are no action of the language and were left out"
+            )
+        stamps = {frame.stamp_ns for frame in contents.frames}
+        for source, found in (("metrics", self._metrics), ("motion commands", self._commands)):
+            matched = {stamp: one for stamp, one in found.items() if stamp in stamps}
+            if found and len(matched) < len(found):
+                contents.notes.append(
+                    f"{len(found) - len(matched)} of {len(found)} recorded decisions ({source}) are about frames that "
+                    "are not in the bag"
+                )
+            if matched:
+                contents.references, contents.source = matched, source
+                _fill_in_instructions(contents)
+                return
+        self._from_words(contents)
+
+    def _from_words(self, contents: Contents) -> None:
+        times = [frame.time_ns for frame in contents.frames]
+        unused = 0
+        for time_ns, text in self._said:
+            place = bisect.bisect_left(times, time_ns) - 1
+            if place >= 0 and (name := self._vocabulary.get(text)) is not None:
+                contents.references[contents.frames[place].stamp_ns] = Reference(name)
+            else:
+                unused += 1
+        if unused:
+            contents.notes.append(
+                f"{unused} of {len(self._said)} recorded actions come before the first frame, or are no action of the "
+                "language, and were left out"
+            )
+        if contents.references:
+            contents.source = "action topic"
+            contents.notes.append(
+                "the bag holds actions without the frame they were decided from: each is compared with the last frame "
+                "before it, and moves of an exploration policy are among them"
+            )
+
+
+def _fill_in_instructions(contents: Contents) -> None:
+    """Instructions that the recording missed (given before it began, or lost) are taken from beside the decisions."""
+    missed: list[tuple[int, str]] = []
+    for frame in contents.frames:
+        known = contents.references.get(frame.stamp_ns)
+        if known is None or not known.instruction:
+            continue
+        place, words = contents.instruction_at(frame)
+        if missed and (place < 0 or contents.instructions[place][0] < missed[-1][0]):
+            words = missed[-1][1]
+        if _bare(words) != _bare(known.instruction):
+            missed.append((frame.time_ns, known.instruction))
+    contents.instructions = sorted([*contents.instructions, *missed])
+
+
+def _bare(words: str) -> str:
+    """An instruction without what the robot leaves out of it."""
+    return " ".join(words.split()).rstrip(" .!?")
+
+
+def _time_ns(stamp: Any) -> int:
+    return int(stamp.sec) * 1_000_000_000 + int(stamp.nanosec)

@@ -1,0 +1,222 @@
+"""What a replay leaves on disk: `results.json` (schema 1) and `decisions.jsonl`, as structs. Times are milliseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from specnav.results.demo import RESULTS_FILE, Setting, Versioned
+from specnav.results.errors import EvaluationError
+from specnav.results.files import read_json, write_json
+
+DECISIONS_FILE = "decisions.jsonl"
+FRAMES = "frames"
+
+
+class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of `decisions.jsonl`: what one method said to one frame.
+
+    reference: the action recorded or labelled for the frame, "" when there is none. action: "no action" when the
+    answer holds none; "" when the decision failed, which `error` explains. decision_ms: begun -> action sentence
+    verified, null without one. age_ms: the frame's age at that moment, in a replay at the bag's speed. picture: file of
+    the picture that the model was given, "" when it was not kept.
+    """
+
+    frame: int
+    stamp_ns: int
+    method: str
+    instruction: str
+    reference: str
+    action: str
+    text: str = ""
+    reasoning: str = ""
+    error: str = ""
+    decision_ms: float | None = None
+    age_ms: float | None = None
+    ttft_ms: float = 0.0
+    total_ms: float = 0.0
+    ids: list[int] = msgspec.field(default_factory=list)
+    prompt_tokens: int = 0
+    prompt_bytes: int = 0
+    drafted: list[int] = msgspec.field(default_factory=list)
+    accepted: list[int] = msgspec.field(default_factory=list)
+    gained: list[int] = msgspec.field(default_factory=list)
+    uplink_bytes: list[int] = msgspec.field(default_factory=list)
+    downlink_bytes: list[int] = msgspec.field(default_factory=list)
+    picture: str = ""
+
+    @property
+    def scored(self) -> bool:
+        """Whether it counts for agreement."""
+        return bool(self.reference) and not self.error
+
+
+class TopicRecord(msgspec.Struct, frozen=True):
+    """A topic of the bag."""
+
+    name: str
+    kind: str
+    count: int
+
+
+class SkippedRecord(msgspec.Struct, frozen=True):
+    """Messages that were recorded and are not used. file: or topic; count: null where the file does not tell it."""
+
+    file: str
+    count: int | None
+    reason: str
+
+
+class BagRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """The bag that was replayed. references: where they are from; frames: on the image topic, of which `selected` were
+    to be decided; duration_s: from the first frame to the last, long pauses shortened. messages_found: those used and
+    those skipped, as far as their number is known.
+    """
+
+    path: str
+    topics: list[TopicRecord]
+    image_topic: str
+    frames: int
+    selected: int
+    duration_s: float
+    references: str = ""
+    referenced: int = 0
+    unusable: int = 0
+    warnings: list[str] = msgspec.field(default_factory=list)
+    messages_found: int = 0
+    messages_used: int = 0
+    messages_skipped: list[SkippedRecord] = msgspec.field(default_factory=list)
+
+
+class ReplayRow(msgspec.Struct, frozen=True, kw_only=True):
+    """The figures of one method. Null where nothing was measured.
+
+    agreement: share of the scored decisions whose action is the reference. stop_precision: of the stops it said, how
+    many are stops in the reference; stop_recall the other way round. confusion: counts, a row for every reference
+    action and a column for every decided one, both in the order of `ReplayResults.actions`. frames_per_s: decisions
+    over the time they took. identical: every answer's ids are those of `identical_to`; null: nothing to compare with.
+    skipped: frames that came while it was busy, in a replay at the bag's speed.
+    """
+
+    method: str
+    decisions: int
+    scored: int
+    agreed: int
+    agreement: float | None
+    parse_failures: int
+    failures: int
+    decision_ms_p50: float | None
+    decision_ms_p95: float | None
+    decision_ms_p99: float | None
+    total_ms_p50: float | None
+    ttft_ms_p50: float | None
+    frames_per_s: float | None
+    tokens: int
+    tau: float | None
+    acceptance: float | None
+    rounds: int
+    uplink_bytes: int
+    downlink_bytes: int
+    prompt_bytes: int
+    stops_said: int
+    stops_in_reference: int
+    stop_precision: float | None
+    stop_recall: float | None
+    confusion: list[list[int]]
+    identical_to: str = ""
+    identical: bool | None = None
+    different_answers: int = 0
+    compared_answers: int = 0
+    age_ms_p50: float | None = None
+    age_ms_p95: float | None = None
+    skipped: int = 0
+
+
+class Pairing(msgspec.Struct, frozen=True, kw_only=True):
+    """A method of this run beside one of an earlier run, over the frames that both decided."""
+
+    method: str
+    earlier_method: str
+    frames: int
+    same_action: int
+    same_tokens: int
+    agreement: float | None
+    earlier_agreement: float | None
+    decision_ms_p50: float | None
+    earlier_decision_ms_p50: float | None
+    decision_ms_p95: float | None
+    earlier_decision_ms_p95: float | None
+    changed: list[tuple[int, str, str, str]]  # stamp, this action, the earlier one, the reference
+
+    @property
+    def p50_change(self) -> float | None:
+        """Share by which the median decision takes longer (negative: shorter)."""
+        if not self.earlier_decision_ms_p50 or self.decision_ms_p50 is None:
+            return None
+        return self.decision_ms_p50 / self.earlier_decision_ms_p50 - 1
+
+
+class RunComparison(msgspec.Struct, frozen=True, kw_only=True):
+    """Two runs side by side. only_here, only_there: frames that the other run did not decide."""
+
+    run: str
+    pairs: list[Pairing]
+    only_here: int
+    only_there: int
+
+
+class ReplayResults(Versioned, frozen=True, kw_only=True):
+    """`results.json` of a replay. frames_per_s: all decisions over the time from the first to the last."""
+
+    config: dict[str, Setting]
+    machine: dict[str, Setting]
+    bag: BagRecord
+    actions: list[str]
+    rows: list[ReplayRow]
+    identical_tokens: bool | None
+    frames_per_s: float | None
+    comparison: RunComparison | None = None
+    interrupted: bool = False
+    error: str = ""
+    started_at: str = ""
+    wall_s: float = 0.0
+
+
+def save_replay(run: Path, results: ReplayResults) -> Path:
+    """Write results.json, atomically."""
+    write_json(run / RESULTS_FILE, results)
+    return run / RESULTS_FILE
+
+
+def load_replay(run: Path) -> ReplayResults:
+    """Read results.json of a replay. Raises EvaluationError."""
+    return read_json(run / RESULTS_FILE, ReplayResults)
+
+
+def append_decisions(run: Path, records: Iterable[DecisionRecord]) -> None:
+    """Add lines to decisions.jsonl."""
+    with (run / DECISIONS_FILE).open("ab") as stream:
+        stream.write(b"".join(msgspec.json.encode(record) + b"\n" for record in records))
+
+
+_decoder = msgspec.json.Decoder(DecisionRecord)
+
+
+def load_decisions(run: Path) -> list[DecisionRecord]:
+    """The decisions of a run; an unfinished last line (the run was killed) is dropped. Raises EvaluationError."""
+    path = run / DECISIONS_FILE
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except OSError as error:
+        raise EvaluationError(
+            f"cannot read {path}: {error.strerror or error}; give the folder of a replay"
+        ) from error
+    found = []
+    for number, line in enumerate(lines[:-1], start=1):
+        try:
+            found.append(_decoder.decode(line))
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise EvaluationError(f"{path} line {number}: {error}; give the folder of a replay") from error
+    return found

@@ -1,0 +1,99 @@
+"""The floor of an answer: the time that had to pass because forwards and link delays had to follow one another.
+
+Each verdict ends an *exchange*: its draft left the edge (in one message or several), was verified, and the verdict came
+back. Between one verdict and the next, the floor counts the time in which a part of the LATER exchange was in progress:
+drafting until its last message left, the link's own delay for each message (half the round trip plus its bytes over
+the bandwidth; 0 where no link is emulated), the forward, and the verdict's own delay. Parts that overlap count once;
+what of them lay before the earlier verdict was hidden and counts nothing.
+
+`overhead_over_floor` = wall time / floor, 1.0 being perfect. Wall time beyond the floor was spent on messages, queues,
+scheduling and hand-overs, jitter and retransmissions. For a synchronous round the floor is exactly drafting + RTT +
+verification. Drafting ahead while a verdict is out is never counted, useful or not: it can neither fill a gap nor
+excuse one. It pays where the next exchange needs less of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from specdec.link.shaping import Direction, LinkProfile
+from specnav.results.trace import Span
+
+Interval = tuple[float, float]
+REFUTED = "refuted draft"
+"""Name of a message that belongs to no verdict (see specdec.edge.recorder)."""
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """What led to one message of verified tokens. left_ms: when its last message left; None: the cloud needed none."""
+
+    left_ms: float | None
+    ups: tuple[Span, ...]
+    work: Span
+    down: Span
+
+
+def exchanges(timeline: Sequence[Span]) -> Iterator[Exchange]:
+    """The exchanges of a timeline, as the recorder wrote them: messages up, the forward, the message down."""
+    ups: list[Span] = []
+    work: Span | None = None
+    for span in timeline:
+        if span.lane == "uplink" and span.name != REFUTED:
+            ups.append(span)
+        elif span.lane == "cloud":
+            work = span
+        elif span.lane == "downlink" and work is not None:
+            left = max((up.start_ms for up in ups), default=None)
+            yield Exchange(left, tuple(ups), work, span)
+            ups, work = [], None
+
+
+def union_length(intervals: Iterable[Interval]) -> float:
+    """Length of the union of intervals; those that end before they begin are none."""
+    total, reached = 0.0, float("-inf")
+    for start, end in sorted(intervals):
+        if end > max(start, reached):
+            total += end - max(start, reached)
+            reached = end
+    return total
+
+
+def one_way_ms(size: int, link: LinkProfile) -> float:
+    """What an idle link takes for one message of `size` bytes: no jitter, no loss, no queue, no outage."""
+    clean = LinkProfile(rtt_ms=link.rtt_ms, bandwidth_mbps=link.bandwidth_mbps)
+    return Direction(clean, seed=0).arrival(0.0, size) * 1e3
+
+
+def needed_intervals(
+    one: Exchange, edge: Sequence[Span], since_ms: float, link: LinkProfile
+) -> Iterator[Interval]:
+    """What of an exchange, and of the edge's work for it, lies after the verdict before it at `since_ms`."""
+
+    def clipped(start: float, end: float) -> Interval:
+        return max(start, since_ms), end
+
+    if one.left_ms is not None:
+        for span in edge:
+            yield clipped(span.start_ms, min(span.end_ms, one.left_ms))
+    for up in one.ups:
+        yield clipped(up.start_ms, min(up.end_ms, up.start_ms + one_way_ms(up.size, link)))
+    yield clipped(one.work.start_ms, one.work.end_ms)
+    down = one.down
+    yield clipped(max(down.start_ms, down.end_ms - one_way_ms(down.size, link)), down.end_ms)
+
+
+def floor_ms(timeline: Sequence[Span], link: LinkProfile) -> float:
+    """The floor of an answer, milliseconds (see the module's words)."""
+    edge = [span for span in timeline if span.lane == "edge"]
+    total = since = 0.0
+    for one in exchanges(timeline):
+        total += union_length(needed_intervals(one, edge, since, link))
+        since = one.down.end_ms
+    return total
+
+
+def busy_ms(timeline: Sequence[Span], lane: str) -> float:
+    """How long a lane was in use."""
+    return union_length((span.start_ms, span.end_ms) for span in timeline if span.lane == lane)

@@ -1,0 +1,41 @@
+"""The papers' printed figures, as data: `figures()["fsd_000"]["robot"]["tau"]`.
+
+Keys: fsd_000 (early exits), specedge_001, picospec_002, dssd_003. What is ours never enters this file.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from specnav.results.errors import EvaluationError
+
+
+@cache
+def figures() -> dict[str, Any]:
+    """The parsed `papers.yaml`."""
+    return yaml.safe_load((Path(__file__).parent / "papers.yaml").read_text(encoding="utf-8"))
+
+
+def figure(path: str) -> float:
+    """One printed figure by its path, e.g. "fsd_000.robot.tau" or "dssd_003.homogeneous.1.x.0".
+
+    Raises EvaluationError when there is no such figure.
+    """
+    place: Any = figures()
+    for word in path.split("."):
+        try:
+            place = place[int(word)] if isinstance(place, list) else _entry(place, word)
+        except (KeyError, IndexError, ValueError, TypeError):
+            raise EvaluationError(f"papers.yaml has no figure {path!r} ({word!r} is not there)") from None
+    if isinstance(place, bool) or not isinstance(place, int | float):
+        raise EvaluationError(f"{path!r} in papers.yaml is no single figure; name one inside it")
+    return float(place)
+
+
+def _entry(place: dict[Any, Any], word: str) -> Any:
+    """An entry by its key as text; some of the file's keys are numbers."""
+    return place[word] if word in place else place[int(word)]

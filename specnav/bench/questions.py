@@ -1,0 +1,214 @@
+"""Questions for benchmarks: the JSON-lines form that speculative-decoding benchmarks share, plain text, or a dataset.
+
+A *question* has one or more user *turns*; the model answers each before the next is asked. Nothing here decodes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from specnav.results.errors import EvaluationError, one_line
+
+HUB_PREFIX = "hf:"
+MAX_FILE_BYTES = 256 * 2**20
+MAX_HUB_QUESTIONS = 1000
+JSON_LINES = (".jsonl", ".ndjson", ".json")
+"""Endings, in any case, of files with a JSON object a line; other files are plain text."""
+LINE_FORM = 'a line is {"question_id": 1, "category": "math", "turns": ["..."]}'
+TEXT_COLUMNS = ("turns", "question", "prompt", "instruction", "text")
+
+
+@dataclass(frozen=True)
+class Question:
+    """One question. source: the file's stem or the dataset's name; (source, question_id) names it.
+
+    reference: as the file has it, an entry a turn in the published ones: a text (empty where there is none), or a
+    tuple of the texts that are right (Spec-Bench's questions on retrieved documents).
+    """
+
+    source: str
+    question_id: str
+    turns: tuple[str, ...]
+    category: str = ""
+    reference: tuple[str | tuple[str, ...], ...] = ()
+
+
+class _Line(msgspec.Struct):
+    """One line of a question file, as it stands there."""
+
+    question_id: int | str
+    turns: list[str]
+    category: str | None = None
+    reference: list[str | list[str]] | str | None = None
+
+
+def load_questions(sources: Sequence[str | Path], limit: int | None = None) -> list[Question]:
+    """Questions of all sources in turn (first of each, then second of each, ...), at most `limit` of them.
+
+    A source is a `.jsonl` file (`question_id`, `turns`, optional `category` and `reference`; see JSON_LINES), any
+    other text file (a question a line), or `hf:ORG/NAME[@CONFIG][:SPLIT[:COLUMN]]` where the `datasets` package
+    and a hub are there. Raises EvaluationError; for a file it names the line.
+    """
+    names = [str(source) for source in sources]
+    for name in names:
+        if names.count(name) > 1:
+            raise EvaluationError(f"question file {name} is given twice; give each once")
+    lists = [_load(name, limit) for name in names]
+    labels = [questions[0].source for questions in lists]
+    if len(set(labels)) < len(labels):  # two files of one name: their folders tell them apart
+        lists = [
+            [replace(question, source=name) for question in questions]
+            for name, questions in zip(names, lists, strict=True)
+        ]
+    mixed = [q for row in itertools.zip_longest(*lists) for q in row if q is not None]
+    return mixed[:limit]
+
+
+def _load(name: str, limit: int | None) -> list[Question]:
+    if name.startswith(HUB_PREFIX):
+        return _from_hub(name, min(limit or MAX_HUB_QUESTIONS, MAX_HUB_QUESTIONS))
+    path = Path(name)
+    lines = _read_lines(path)
+    if path.suffix.lower() in JSON_LINES:
+        questions = parse_jsonl(lines, path.stem, str(path))
+    else:
+        questions = parse_plain(lines, path.stem, str(path))
+    if not questions:
+        raise EvaluationError(f"{path} holds no question; give a file with one question a line")
+    return questions
+
+
+def _read_lines(path: Path) -> list[str]:
+    try:
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise EvaluationError(f"{path} is larger than {MAX_FILE_BYTES // 2**20} MiB; split it")
+        return path.read_text(encoding="utf-8-sig").split("\n")  # U+2028 and the like end no line of JSON
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        raise EvaluationError(f"{path} line {line}: not UTF-8 text; save the file as UTF-8") from error
+    except OSError as error:
+        raise EvaluationError(
+            f"cannot read questions {path}: {error.strerror or error}; give a .jsonl or text file"
+        ) from error
+
+
+def parse_jsonl(lines: Iterable[str], source: str, place: str) -> list[Question]:
+    """Questions of JSON lines; blank lines are skipped. Raises EvaluationError naming `place` and the line."""
+    questions: list[Question] = []
+    seen: dict[str, int] = {}
+    for number, text in enumerate(lines, start=1):
+        if not text.strip():
+            continue
+        line = _parse_line(text, f"{place} line {number}")
+        identity = str(line.question_id)
+        if not line.turns or not all(turn.strip() for turn in line.turns):
+            raise EvaluationError(
+                f"{place} line {number}: turns must hold at least one text, none of them empty"
+            )
+        if identity in seen:
+            raise EvaluationError(
+                f"{place} line {number}: question_id {identity} is that of line {seen[identity]}, too; "
+                "ids must differ"
+            )
+        seen[identity] = number
+        entries = [line.reference] if isinstance(line.reference, str) else line.reference or []
+        reference = tuple(entry if isinstance(entry, str) else tuple(entry) for entry in entries)
+        questions.append(Question(source, identity, tuple(line.turns), line.category or "", reference))
+    return questions
+
+
+def _parse_line(text: str, place: str) -> _Line:
+    try:
+        value = json.loads(text, object_pairs_hook=_object)
+        msgspec.json.encode(value)  # refuses halves of characters, which no tokenizer takes
+        return msgspec.convert(value, _Line)
+    except json.JSONDecodeError as error:
+        raise EvaluationError(
+            f"{place}: not valid JSON ({error.msg}, column {error.colno}); give one whole object a line"
+        ) from error
+    except UnicodeEncodeError as error:
+        half = ord(error.object[error.start])
+        raise EvaluationError(
+            f"{place}: \\u{half:04x} is half of a character; write the whole pair"
+        ) from error
+    except msgspec.ValidationError as error:
+        raise EvaluationError(f"{place}: {error}; {LINE_FORM}") from error
+    except (ValueError, RecursionError) as error:  # a key twice; a number or a nesting beyond Python's limits
+        raise EvaluationError(f"{place}: {error}; {LINE_FORM}") from error
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object. Raises ValueError if a key is there twice: one of its values would be lost."""
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"key {next(key for key in keys if keys.count(key) > 1)!r} is given twice")
+    return values
+
+
+def parse_plain(lines: Iterable[str], source: str, place: str) -> list[Question]:
+    """A question a line, named by its line number; blank lines are skipped.
+
+    Raises EvaluationError, naming `place`, where the lines are those of a `.jsonl` file.
+    """
+    questions = []
+    for number, text in enumerate(lines, start=1):
+        if not (stripped := text.strip()):
+            continue
+        if stripped.startswith("{") and '"turns"' in stripped:
+            raise EvaluationError(
+                f"{place} line {number}: a JSON object, not plain text; name the file .jsonl"
+            )
+        questions.append(Question(source, str(number), (stripped,)))
+    return questions
+
+
+def _from_hub(name: str, limit: int) -> list[Question]:
+    """`hf:ORG/NAME[@CONFIG][:SPLIT[:COLUMN]]`, streamed, so that only what is asked is fetched."""
+    try:
+        import datasets
+    except ImportError as error:
+        raise EvaluationError(
+            f"{name} needs the datasets package: pip install datasets, or give a file"
+        ) from error
+    dataset, _, rest = name[len(HUB_PREFIX) :].partition(":")
+    dataset, _, variant = dataset.partition("@")
+    split, _, column = rest.partition(":")
+    try:
+        rows = datasets.load_dataset(dataset, variant or None, split=split or "test", streaming=True)
+        taken = list(itertools.islice(rows, limit))
+    except Exception as error:  # the library raises nearly everything here; the cause stays attached
+        raise EvaluationError(
+            f"dataset {name} cannot be read ({one_line(error)[:200]}); check its name and split, "
+            "or give a file where no hub is reachable"
+        ) from error
+    return questions_of_rows(taken, dataset, column)
+
+
+def questions_of_rows(rows: Sequence[Mapping[str, Any]], source: str, column: str = "") -> list[Question]:
+    """Questions of a dataset's rows: from `column`, or the first of TEXT_COLUMNS that is there."""
+    if not rows:
+        raise EvaluationError(f"dataset {source} holds no row; choose another split")
+    chosen = column or next((name for name in TEXT_COLUMNS if name in rows[0]), "")
+    if chosen not in rows[0]:
+        raise EvaluationError(
+            f"dataset {source} has no column {chosen or ' or '.join(TEXT_COLUMNS)}; it has "
+            f"{', '.join(map(str, rows[0]))}: name one, like hf:ORG/NAME:test:COLUMN"
+        )
+    questions = []
+    for number, row in enumerate(rows):
+        value = row[chosen]
+        texts = value if isinstance(value, (list, tuple)) else [value]
+        turns = tuple("" if text is None else str(text) for text in texts)
+        if turns and all(turn.strip() for turn in turns):
+            questions.append(Question(source, str(number), turns, str(row.get("category") or "")))
+    if not questions:
+        raise EvaluationError(f"column {chosen} of dataset {source} holds no text; name another")
+    return questions

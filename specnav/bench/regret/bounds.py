@@ -1,0 +1,90 @@
+"""What nobody can do better in random worlds: bounds for the regret of `auto`, from fixed methods alone."""
+
+from __future__ import annotations
+
+from statistics import fmean, median
+
+import msgspec
+
+from specnav.bench.regret.language import Language
+from specnav.bench.regret.playing import language_of, methods_in, play
+from specnav.bench.regret.study import ENOUGH, OF_AR
+from specnav.bench.regret.worlds import World, random_world
+
+_OTHER_TEXT = 500_009
+_WINDOW_TOKENS = 32
+
+
+class Bound(msgspec.Struct, frozen=True, kw_only=True):
+    """One world. informed: of the best fixed method's speed, what that one has here which is best in this world with
+    another text: a choice of somebody who knows the world but not what will be said; learned: what `auto` has that
+    answered with the other text before; informed_of_ar, learned_of_ar: of the speed of `ar`. scatter: how far `sd` is
+    from its own mean speed in windows of an answer, on average: the error of a promise that knows the mean; None
+    without any.
+    """
+
+    seed: int
+    informed: float
+    informed_of_ar: float
+    learned: float
+    learned_of_ar: float
+    scatter: float | None
+
+
+def bound_in(seed: int, most_answers: int = 4) -> Bound:
+    """One world, its fixed methods with two texts, and `auto` with one after the other."""
+    world = random_world(seed, most_answers)
+    own, other = language_of(world), Language(seed + _OTHER_TEXT, world.fit, world.tokens)
+    speeds = {name: play(world, name, own).tokens_per_s for name in methods_in(world)}
+    elsewhere = {name: play(world, name, other).tokens_per_s for name in methods_in(world)}
+    chosen = max(elsewhere, key=lambda name: elsewhere[name])
+    learned = play(world, "auto", own, heard=other).tokens_per_s
+    best, ar = max(speeds.values()), speeds["ar"]
+    return Bound(
+        seed=seed,
+        informed=speeds[chosen] / best,
+        informed_of_ar=speeds[chosen] / ar,
+        learned=learned / best,
+        learned_of_ar=learned / ar,
+        scatter=_scatter(world, own),
+    )
+
+
+def _scatter(world: World, language: Language) -> float | None:
+    windows: list[float] = []
+    for answer in play(world, "sd", language).answers:
+        took, gained = 0.0, 0
+        for one in answer.rounds:
+            took, gained = took + one.draft_ms + one.wait_ms, gained + one.gained
+            if gained >= _WINDOW_TOKENS:
+                windows.append(took / gained)
+                took, gained = 0.0, 0
+    if len(windows) < 2:
+        return None
+    mean = fmean(windows)
+    return fmean(abs(one / mean - 1.0) for one in windows)
+
+
+def words(found: list[Bound]) -> list[str]:
+    """The findings in sentences."""
+    scatter = [one.scatter for one in found if one.scatter is not None]
+    told = [
+        f"{len(found)} worlds: the fixed method that is best with another text of the same world has "
+        + _share([one.informed for one in found], [one.informed_of_ar for one in found]),
+        "`auto` that has answered with the other text before has "
+        + _share([one.learned for one in found], [one.learned_of_ar for one in found]),
+    ]
+    if scatter:
+        told.append(
+            f"`sd` itself is {100 * fmean(scatter):.1f} % from its own mean in windows of {_WINDOW_TOKENS} tokens "
+            f"({len(scatter)} worlds): what a promise that knew the mean would be off by."
+        )
+    return told
+
+
+def _share(of_best: list[float], of_ar: list[float]) -> str:
+    return (
+        f"{median(of_best):.3f} (median; mean {fmean(of_best):.3f}, least {min(of_best):.3f}) of the best one's speed "
+        f"with this text, {ENOUGH} of it in {sum(one >= ENOUGH for one in of_best)}, and {OF_AR} of the speed of `ar` "
+        f"in {sum(one >= OF_AR for one in of_ar)} (least {min(of_ar):.3f})."
+    )

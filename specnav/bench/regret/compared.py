@@ -1,0 +1,39 @@
+"""One fixed method against another in random worlds: what an axis is worth there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean, median
+from typing import NamedTuple
+
+from specnav.bench.regret.playing import language_of, play
+from specnav.bench.regret.worlds import random_world
+
+
+class Compared(NamedTuple):
+    """One world. ratio: tokens a second of the first method over those of the second. hinted: the cloud has exits."""
+
+    seed: int
+    ratio: float
+    hinted: bool
+
+
+def compared_in(seed: int, first: str, second: str) -> Compared:
+    """Both methods with the same text."""
+    world = random_world(seed)
+    language = language_of(world)
+    ratio = play(world, first, language).tokens_per_s / play(world, second, language).tokens_per_s
+    return Compared(seed, ratio, world.hint_at > 0.0)
+
+
+def words(found: Sequence[Compared], first: str, second: str) -> list[str]:
+    """The findings in sentences; worlds with early exits are told apart."""
+    told = [f"{first} over {second}, tokens a second:"]
+    for name, hinted in (("with hints", True), ("without hints", False)):
+        ratios = [one.ratio for one in found if one.hinted is hinted]
+        if ratios:
+            told.append(
+                f"{len(ratios)} worlds {name}: {median(ratios):.3f} (median; mean {fmean(ratios):.3f}, "
+                f"least {min(ratios):.3f}, most {max(ratios):.3f})"
+            )
+    return told

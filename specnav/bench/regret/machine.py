@@ -1,0 +1,142 @@
+"""The simulated clock: edge, link and cloud of one world, in one time. Nothing sleeps and nothing is measured.
+
+A Machine is the clock that the real EdgeDecoder reads and the link that it speaks over. Time passes while the edge
+computes (`work`) and while it waits (`receive`); meanwhile messages travel and the cloud goes on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Sequence
+from heapq import heappop, heappush
+from random import Random
+
+from specdec.errors import LinkLost
+from specdec.link.shaping import Direction
+from specdec.link.wire import PROTOCOL_VERSION, Down, Up, Welcome, encode
+from specnav.bench.regret.cloud import Cloud
+from specnav.bench.regret.language import EOS, VOCAB, Language
+from specnav.bench.regret.worlds import ROWS, World
+
+
+class Machine:
+    """One world at work. As a clock it is called; as a link it stands in for specdec.link.channel.Link."""
+
+    address = "simulated"
+    connect_timeout_s = reply_timeout_s = round_timeout_s = 1e9
+
+    def __init__(self, world: World, language: Language) -> None:
+        self.world = world
+        self.now = 0.0
+        self.edge_s = 0.0
+        self._random = Random(world.seed + 2)
+        self._up_way, self._down_way = (Direction(world.link, 2 * world.seed + way) for way in (0, 1))
+        self._cloud = Cloud(world, language, self._said)
+        self._up: list[tuple[float, int, Up]] = []
+        self._down: deque[tuple[float, Down, int]] = deque()
+        self._sent = 0
+        self._sessions = 0
+
+    def __call__(self) -> float:
+        """Seconds."""
+        return self.now
+
+    def forward(self, rows: int) -> None:
+        """A forward of the edge's draft model."""
+        noise = math.exp(self._random.gauss(0.0, self.world.noise)) if self.world.noise else 1.0
+        self.work(self.world.draft.at(rows) / 1e3 * noise)
+
+    def prefill(self) -> None:
+        """A prompt on the edge."""
+        self.work(self.world.draft.at(1) / 1e3 * self.world.prompt)
+
+    def work(self, seconds: float) -> None:
+        """The edge computes for so long, longer where it shares its core with a forward of the cloud."""
+        began = self.now
+        while seconds > 1e-12:
+            self._settle()
+            rate = 1.0 / (1.0 + self.world.contention) if self._cloud.computes else 1.0
+            until = min(self.now + seconds / rate, self._next(rate))
+            seconds -= (until - self.now) * rate
+            self._pass(until, rate)
+        self._settle()
+        self.edge_s += self.now - began
+
+    def _next(self, rate: float) -> float:
+        arrives = self._up[0][0] if self._up else math.inf
+        return max(self.now, min(arrives, self._cloud.next_change(rate)))
+
+    def _pass(self, until: float, rate: float) -> None:
+        self._cloud.run(until, rate)
+        self.now = until
+
+    def _settle(self) -> None:
+        """What has come up by now is heard."""
+        while self._up and self._up[0][0] <= self.now:
+            self._cloud.hear(heappop(self._up)[2])
+
+    def _said(self, at_s: float, message: Down) -> None:
+        size = len(encode(message))
+        self._down.append((self._down_way.arrival(at_s, size), message, size))
+
+    def ensure_connected(self, give_up: Callable[[], bool] = lambda: False) -> Welcome:
+        """Connected at once."""
+        world = self.world
+        return Welcome(
+            PROTOCOL_VERSION,
+            "simulated",
+            VOCAB,
+            b"simulated",
+            [EOS],
+            1 << 20,
+            exits=[1] if world.hint_at else [],
+            drafts=world.cloud_draft is not None,
+            row_us=[(rows, round(1e3 * world.verify.at(rows))) for rows in ROWS[:-1]] if world.told else [],
+            draft_us=round(1e3 * world.cloud_draft.at(1)) if world.told and world.cloud_draft is not None else 0,
+        )
+
+    def begin_answer(self, ids: Sequence[int], images: Sequence[bytes]) -> None:
+        """There is one cloud only, whatever the prompt."""
+
+    def end_answer(self) -> None:
+        """Nobody else waits for this cloud."""
+
+    def move_on(self) -> None:
+        """There is no other one."""
+
+    def next_session(self) -> int:
+        """A session number that was not used yet."""
+        self._sessions += 1
+        return self._sessions
+
+    def send(self, message: Up) -> int:
+        """Put a message on its way; returns its size in bytes."""
+        size = len(encode(message))
+        self._sent += 1
+        heappush(self._up, (self._up_way.arrival(self.now, size), self._sent, message))
+        return size
+
+    def receive(self, timeout_s: float) -> tuple[Down, int] | None:
+        """The next message, or None after so long."""
+        until = self.now + timeout_s
+        self._settle()
+        while not (self._down and self._down[0][0] <= self.now):
+            arrives = self._down[0][0] if self._down else math.inf
+            due = min(arrives, self._next(1.0))
+            if due > until or self.now >= until:
+                self._pass(until, 1.0)
+                self._settle()
+                return None
+            self._pass(due, 1.0)
+            self._settle()
+        _, message, size = self._down.popleft()
+        return message, size
+
+    def reset(self) -> None:
+        """Nothing is ever lost in a simulated link."""
+
+    def silent(self, seconds: float) -> LinkLost:
+        """Nobody has spoken for so long: the simulation is wrong."""
+        return LinkLost(f"the simulated verifier said nothing for {seconds:g} s")
+

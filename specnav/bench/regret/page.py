@@ -1,0 +1,92 @@
+"""The page over many worlds: one HTML file that opens offline."""
+
+from __future__ import annotations
+
+from markupsafe import Markup
+
+from specnav.bench.regret.study import ENOUGH, OF_AR, Regret
+from specnav.bench.studies.plan import Line, LineChart, Table
+from specnav.report.page import TEMPLATES, environment
+from specnav.report.studies import StudyView, view_chart
+
+HOW = [
+    "The real edge decodes here: its controller, estimates and drafters, one decoder a world.",
+    "Simulated: the models (made-up languages), what forwards take, the link, the cloud. Nothing was measured.",
+    "Every answer of every method was compared with the target's own.",
+]
+
+
+def regret_page(found: Regret) -> str:
+    """The page as HTML text."""
+    view = StudyView(
+        name="regret",
+        title="auto against the best fixed method",
+        question="What does it cost not to know the world beforehand?",
+        alert="",
+        words=[sentence.replace("`", "") for sentence in found.words()],
+        charts=[view_chart(chart) for chart in charts(found)],
+        tables=[table(found)],
+        how=HOW,
+        runs=[],
+    )
+    style = Markup((TEMPLATES / "style.css").read_text(encoding="utf-8"))
+    return (
+        environment()
+        .get_template("regret.html.jinja")
+        .render(
+            style=style,
+            lead=f"Simulated, not measured: {len(found.worlds)} random worlds.",
+            chips=[("Real", "the edge's code"), ("Simulated", "models, forwards, link, cloud")],
+            alert="",
+            figures=[],
+            study=view,
+        )
+    )
+
+
+def charts(found: Regret) -> list[LineChart]:
+    """Every method's share of the best fixed method's speed, worlds in order."""
+    names = sorted({name for one in found.worlds for name in one.speeds})
+    lines = []
+    for name in names:
+        shares = sorted(one.speeds[name] / one.speeds[one.best] for one in found.worlds if name in one.speeds)
+        points = tuple((100 * (place + 0.5) / len(shares), share) for place, share in enumerate(shares))
+        lines.append(Line(name, points, name))
+    over_ar = sorted(one.of_ar for one in found.worlds)
+    points = tuple((100 * (place + 0.5) / len(over_ar), share) for place, share in enumerate(over_ar))
+    return [
+        LineChart(
+            title="Speed over the best fixed method of each world",
+            x_label="percent of the worlds, worst first",
+            y_label="×",
+            lines=tuple(lines),
+            level=ENOUGH,
+            caption=f"The line: {ENOUGH}. Above 1, auto was faster than every fixed method.",
+        ),
+        LineChart(
+            title="Speed of auto over ar",
+            x_label="percent of the worlds, worst first",
+            y_label="×",
+            lines=(Line("auto", points, "auto"),),
+            level=OF_AR,
+            caption=f"The line: {OF_AR}.",
+        ),
+    ]
+
+
+def table(found: Regret) -> Table:
+    """All worlds, the worst first."""
+    rows = [
+        (
+            f"{one.seed}",
+            f"{one.of_best:.3f}",
+            f"{one.of_ar:.2f}",
+            one.best,
+            f"{one.speeds[one.best] / one.speeds['ar']:.2f}",
+            f"{one.tokens}",
+            one.described,
+        )
+        for one in sorted(found.worlds, key=lambda one: one.of_best)
+    ]
+    head = ("World", "auto over best", "auto over ar", "Best fixed", "over ar", "Tokens", "What it is like")
+    return Table("Worlds, the worst first", head, tuple(rows))

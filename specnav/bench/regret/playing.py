@@ -1,0 +1,76 @@
+"""Plays a world with a method: the real EdgeDecoder, its controller and its drafters, in the simulated clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from specdec.edge.decoder import EdgeDecoder
+from specdec.edge.stats import AnswerStats
+from specdec.models import Prompt
+from specdec.options import GenerationOptions
+from specnav.bench.regret.language import Language, SimulatedDraft
+from specnav.bench.regret.machine import Machine
+from specnav.bench.regret.worlds import ROWS, World
+
+FIXED = ("ar", "sd", "fsd", "specedge", "picospec")
+"""What `auto` is compared with; where the cloud has a draft model, with CLOUD, too."""
+CLOUD = "cloud-sd"
+
+
+@dataclass(frozen=True)
+class Played:
+    """One method in one world. edge_s: of it the edge computed. answers: what each cost."""
+
+    method: str
+    tokens: int
+    seconds: float
+    edge_s: float
+    answers: tuple[AnswerStats, ...]
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Prompts included."""
+        return self.tokens / self.seconds
+
+
+def methods_in(world: World) -> tuple[str, ...]:
+    """The fixed methods that this world has what they need for."""
+    return FIXED if world.cloud_draft is None else (*FIXED, CLOUD)
+
+
+def language_of(world: World) -> Language:
+    """What is said in a world; the same for every method."""
+    return Language(world.seed, world.fit, world.tokens)
+
+
+def play(world: World, method: str, language: Language, heard: Language | None = None) -> Played:
+    """All answers of a world, by one decoder. heard: it has answered in these words before, as long, and keeps what it
+    measured then. Raises AssertionError where an answer is not the target's own.
+    """
+    machine, decoder = _decoder(world, method, language)
+    if heard is not None:
+        _, earlier = _decoder(world, method, heard)
+        _answers(world, earlier, heard)
+        decoder.knows_as(earlier)
+    answers = _answers(world, decoder, language)
+    return Played(method, world.tokens, machine.now, machine.edge_s, answers)
+
+
+def _decoder(world: World, method: str, language: Language) -> tuple[Machine, EdgeDecoder]:
+    machine = Machine(world, language)
+    row_us = [(rows, round(1e3 * world.draft.at(rows))) for rows in ROWS[:-1]] if world.told else []
+    draft = SimulatedDraft(language, machine.forward, machine.prefill, row_us)
+    return machine, EdgeDecoder(machine, draft, method, clock=machine)  # type: ignore[arg-type]
+
+
+def _answers(world: World, decoder: EdgeDecoder, language: Language) -> tuple[AnswerStats, ...]:
+    began, answers = 0, []
+    for length in world.answers:
+        ids: list[int] = []
+        for chunk in decoder.generate(Prompt((began, 1)), GenerationOptions(length)):
+            ids += chunk
+        said = language.text[began : began + length]
+        assert ids == said, f"world {world.seed}: the answer from token {began} is not the target's"
+        began += length
+        answers.append(decoder.stats)
+    return tuple(answers)

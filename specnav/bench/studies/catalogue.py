@@ -1,0 +1,53 @@
+"""The studies by name."""
+
+from __future__ import annotations
+
+from specnav.bench.studies import drafts, exits, gamma, link, queues, threads
+from specnav.bench.studies.plan import Study
+from specnav.bench.studies.published import ablation, comm
+from specnav.bench.studies.serving import batch, clients
+from specnav.results.errors import EvaluationError
+
+STUDIES: dict[str, Study] = {
+    study.name: study
+    for study in (
+        threads.STUDY,
+        gamma.STUDY,
+        queues.STUDY,
+        exits.STUDY,
+        link.STUDY,
+        ablation.STUDY,
+        comm.STUDY,
+        batch.STUDY,
+        clients.STUDY,
+        drafts.STUDY,
+    )
+}
+ALL = "all"
+"""All that are made of bench runs with one draft; the others are named by themselves."""
+
+
+def study_named(name: str) -> Study:
+    """A study. Raises EvaluationError with the names there are."""
+    if name not in STUDIES:
+        raise EvaluationError(
+            f"study {name!r} is unknown; choose {', '.join(STUDIES)}, several by commas, or {ALL}"
+        )
+    return STUDIES[name]
+
+
+def study_names(given: str) -> list[str]:
+    """The studies that `--study` names; one that is not made of bench runs stands alone. Raises EvaluationError."""
+    if given.strip() == ALL:
+        return [name for name, study in STUDIES.items() if study.kind == "runs"]
+    names = [name.strip() for name in given.split(",") if name.strip()]
+    for name in names or [given]:
+        study_named(name)
+    alone = [name for name in names if STUDIES[name].kind != "runs"]
+    if alone and len(names) > 1:
+        raise EvaluationError(
+            f"study {alone[0]} is named by itself; --resume --out DIR puts it on the page of the others"
+        )
+    if len(set(names)) < len(names):
+        raise EvaluationError(f"--study {given} names a study twice; give each once")
+    return names

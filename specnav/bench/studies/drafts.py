@@ -1,0 +1,135 @@
+"""The study of drafts: the same questions with several draft models, or one in several number types and on several
+engines.
+"""
+
+from __future__ import annotations
+
+from specnav.bench.core.records import BenchRow
+from specnav.bench.studies.figures import percent, times
+from specnav.bench.studies.plan import Findings, Line, LineChart, RowChart, RowSeries, Study, Table
+from specnav.bench.studies.records import DraftRecord, SettingRecord, StudyResults
+from specnav.report.page import shown
+
+METHODS = ("ar", "sd", "fsd", "auto")
+RTTS = (0.0, 40.0)
+ROWS = (1, 2, 4, 8, 16)
+TAU_OF = "sd"
+"""The method whose accepted tokens say how good a draft is: chains, nothing else."""
+
+
+def _read(results: StudyResults) -> Findings:
+    drafts = results.drafts
+    if not drafts:
+        return Findings()
+    charts: list[LineChart | RowChart] = [
+        LineChart(
+            "One draft forward by its rows",
+            "rows",
+            "ms",
+            tuple(Line(one.label, tuple((float(rows), ms) for rows, ms in one.row_ms), one.label) for one in drafts),
+            ROWS,
+        )
+    ]
+    taus = tuple(_value(results, one, TAU_OF, _tau) for one in drafts)
+    if any(value is not None for value in taus):
+        series = (RowSeries("τ", taus),)
+        names = tuple(one.label for one in drafts)
+        charts.append(RowChart(f"Tokens a round ({TAU_OF})", "τ", names, series, digits=2))
+    return Findings(charts, [_cost_table(results), _speed_table(results)], _words(results))
+
+
+def _tau(row: BenchRow) -> float | None:
+    return row.tau
+
+
+def _settings(results: StudyResults, draft: DraftRecord) -> list[SettingRecord]:
+    return [one for one in results.settings if one.folder in draft.folders]
+
+
+def _value(results: StudyResults, draft: DraftRecord, method: str, of: object) -> float | None:
+    """A method's figure with a draft, where the link is shortest."""
+    found = sorted(_settings(results, draft), key=lambda one: one.x)
+    return found[0].value(method, of) if found else None  # type: ignore[arg-type]
+
+
+def _ms(draft: DraftRecord, rows: int) -> float | None:
+    return dict(draft.row_ms).get(rows)
+
+
+def _cost_table(results: StudyResults) -> Table:
+    head = (
+        "Draft", "Runs on", "Numbers", "MB", *(f"{rows} row{'s' * (rows > 1)},\nms" for rows in ROWS),
+        "1 row, over\nthe first", f"τ\n({TAU_OF})", "accepted",
+    )  # fmt: skip
+    first = _ms(results.drafts[0], 1)
+    rows = []
+    for one in results.drafts:
+        alone = _ms(one, 1)
+        accepted = _value(results, one, TAU_OF, lambda row: None if row.acceptance is None else 100 * row.acceptance)
+        gain = None if not alone or first is None else first / alone
+        rows.append(
+            (
+                one.label, one.backend, one.kind, shown(one.size_mb, 1),
+                *(shown(_ms(one, count), 3) for count in ROWS), times(gain),
+                shown(_value(results, one, TAU_OF, _tau), 2), percent(accepted),
+            )
+        )  # fmt: skip
+    one = results.drafts[0]
+    said = f"Medians, {one.threads} CPU thread{'s' * (one.threads > 1)} a forward, {one.context} tokens in the cache."
+    return Table("What a draft forward takes, and what it is worth", head, tuple(rows), said)
+
+
+def _speed_table(results: StudyResults) -> Table:
+    methods = results.methods()
+    rtts = sorted({one.x for one in results.settings if one.rows})
+    head = ("Draft", *(f"{name},\nRTT {rtt:g}" for rtt in rtts for name in methods), "as ar")
+    rows = []
+    for one in results.drafts:
+        by_rtt = {setting.x: setting for setting in _settings(results, one)}
+        cells = [
+            shown(by_rtt[rtt].value(name, lambda row: row.tokens_per_s) if rtt in by_rtt else None, 1)
+            for rtt in rtts
+            for name in methods
+        ]
+        verdicts = [row.identical_to_ar for setting in by_rtt.values() for row in setting.rows if row.method != "ar"]
+        same = "–" if None in verdicts or not verdicts else "yes" if all(verdicts) else "NO"
+        rows.append((one.label, *cells, same))
+    return Table("Tokens a second", head, tuple(rows))
+
+
+def _words(results: StudyResults) -> list[str]:
+    words = []
+    first = results.drafts[0]
+    for one in results.drafts[1:]:
+        gains = [
+            f"{before / after:.1f}× ({rows} row{'s' * (rows > 1)})"
+            for rows, after in one.row_ms
+            if (before := _ms(first, rows)) is not None and after
+        ]
+        tau, tau_first = (_value(results, which, TAU_OF, _tau) for which in (one, first))
+        worth = "" if tau is None or tau_first is None else f"; τ {tau:.2f} for {tau_first:.2f}"
+        words.append(f"{one.label} against {first.label}: forwards quicker {', '.join(gains)}{worth}.")
+    return words
+
+
+def _how(results: StudyResults) -> list[str]:
+    words = [
+        "Edge and cloud are two processes on one machine over real ZeroMQ; the link is emulated where its round trip "
+        "is not 0. Draft forwards are not paced: they take what they take here."
+    ]
+    if results.config.get("verify_ms"):
+        words.append(f"Forwards of the target are paced to {results.config['verify_ms']} ms.")
+    return [*words, f"{results.wall_s:.0f} s in all.", *results.notes]
+
+
+STUDY = Study(
+    name="drafts",
+    title="Draft models, engines and number types",
+    question="What does a draft token take, how often is it accepted, and what is that worth?",
+    sets=frozenset(),
+    settings=lambda asked: (),
+    read=_read,
+    takes_methods=True,
+    kind="drafts",
+    how=_how,
+)

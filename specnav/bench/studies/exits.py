@@ -1,0 +1,110 @@
+"""Which early exits the verifier should work out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from specnav.bench.core.records import BenchRow
+from specnav.bench.studies.figures import miss_percent, percent, speedup, system_of, times
+from specnav.bench.studies.plan import Asked, Findings, RowChart, RowSeries, Setting, Study, Table
+from specnav.bench.studies.records import SettingRecord, StudyResults
+from specnav.report.page import shown
+
+METHOD = "fsd+overlap:hints"
+"""Hints alone: with guesses of the edge beside them, a bad exit would hide."""
+SETS = {"every:2": "every second", "all": "all", "auto": "auto"}
+
+
+def _settings(asked: Asked) -> Sequence[Setting]:
+    single = [(str(layer), f"after layer {layer}") for layer in asked.layers]
+    return [
+        Setting(f"exits-{spec.replace(':', '-')}", words, ("ar", METHOD), place, {"exit_layers": spec})
+        for place, (spec, words) in enumerate([*single, *SETS.items()])
+    ]
+
+
+def _read(results: StudyResults) -> Findings:
+    done = [one for one in results.settings if one.row(METHOD)]
+    names = tuple(one.label for one in done)
+    system = system_of(results.point)
+
+    missed = tuple(one.value(METHOD, miss_percent) for one in done)
+    late = tuple(one.late(METHOD) for one in done)
+    hits = tuple(_hits_a_hint(one) for one in done)
+    speeds = tuple(one.value(METHOD, speedup) for one in done)
+    paper = (system.miss, "paper, all exits, miss") if system else (None, "")
+    ready = (
+        RowSeries("verdicts whose next draft did not stand ready, whole (miss)", missed),
+        RowSeries("draft tokens drafted only after the verdict (r)", late, shade=1),
+    )
+    charts = [
+        RowChart("What was not ready when the verdict came", "%", names, ready, 0, *paper),
+        RowChart(
+            "Hints that were acted on in time",
+            "hits over hints received, %",
+            names,
+            (RowSeries("", hits),),
+            1,
+        ),
+        RowChart("Speed-up over cloud AR", "times ar", names, (RowSeries("", speeds),), 2, 1.0, "ar"),
+    ]
+    return Findings(charts if done else [], [_table(done, results.time_scale)], _words(done))
+
+
+def _hits_a_hint(one: SettingRecord) -> float | None:
+    """Percent of the hints received whose draft was then sent: with hints alone every hit is owed to one."""
+    missed, hints = one.value(METHOD, miss_percent), one.value(METHOD, _hints)
+    return (100 - missed) / hints if missed is not None and hints else None
+
+
+def _hints(row: BenchRow) -> float | None:
+    return row.hints_per_round
+
+
+def _table(done: Sequence[SettingRecord], scale: float) -> Table:
+    head = (
+        "Exits",
+        "Miss",
+        "r, tokens\ndrafted late",
+        "Hints\na round",
+        "Hits\na hint",
+        "Over ar",
+        "Forward\nms",
+    )
+    return Table("By exits", head, tuple(_line(one, scale) for one in done))
+
+
+def _line(one: SettingRecord, scale: float) -> tuple[str, ...]:
+    formula = one.formula(METHOD)
+    return (
+        one.label,
+        percent(one.value(METHOD, miss_percent)),
+        percent(one.late(METHOD)),
+        shown(one.value(METHOD, _hints), 1),
+        percent(_hits_a_hint(one)),
+        times(one.value(METHOD, speedup)),
+        shown(None if formula is None else formula.verify / scale, 1),
+    )
+
+
+def _words(done: Sequence[SettingRecord]) -> list[str]:
+    missed = {one.label: found for one in done if (found := one.value(METHOD, miss_percent)) is not None}
+    if not missed:
+        return []
+    best = min(missed, key=lambda one: missed[one])
+    return [
+        f"Least misses: {best} ({missed[best]:.0f} %)"
+        + (f"; what auto chooses: {missed[SETS['auto']]:.0f} %." if SETS["auto"] in missed else ".")
+    ]
+
+
+STUDY = Study(
+    name="exits",
+    title="Which early exits",
+    question="Which of the target's layers are worth an exit?",
+    sets=frozenset({"exit_layers"}),
+    settings=_settings,
+    read=_read,
+    needs_exits=True,
+    limit=2,
+)

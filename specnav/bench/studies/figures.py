@@ -1,0 +1,89 @@
+"""What several studies take from a run's rows and from the papers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from specnav.bench.core.records import BenchRow, PointRecord
+from specnav.bench.papers import figures
+from specnav.report.page import shown
+
+FSD_PAPER = "fsd_000"
+OFF_WORDS = (
+    "Off: a token's measured time over what the paper's formula makes of the run's own parts. An answer's first draft "
+    "is made while the cloud reads the prompt, which the formulas do not know: short answers are faster than they say."
+)
+
+
+def miss_percent(row: BenchRow) -> float | None:
+    """Verdicts whose next draft did not stand ready, percent."""
+    return None if row.miss_rate is None else 100 * row.miss_rate
+
+
+def speedup(row: BenchRow) -> float | None:
+    """Tokens a second over those of `ar` in the same run."""
+    return row.speedup_vs_ar
+
+
+def percent(value: float | None) -> str:
+    """A percentage for a table."""
+    return shown(value, 1, " %")
+
+
+def signed(value: float | None) -> str:
+    """A difference for a table, percent."""
+    return "–" if value is None else f"{value:+.1f} %"
+
+
+def times(value: float | None) -> str:
+    """A factor for a table."""
+    return shown(value, 2, "×")
+
+
+@dataclass(frozen=True)
+class System:
+    """One system of the early-exit paper. path: its place in papers.yaml. miss: percent. over_ar: `fsd` over cloud AR,
+    where printed in two steps their product.
+    """
+
+    name: str
+    path: str
+    threads: int
+    miss: float
+    over_ar: float
+
+
+def systems() -> list[System]:
+    """The paper's systems: Tables 5 and 6, and the robot of Table 8."""
+    paper = figures()[FSD_PAPER]
+    found = [
+        System(
+            f"{pair.replace('_', ' → ', 1).replace('_', '-')}, {device}",
+            f"{FSD_PAPER}.speedup_average.{pair}.{device}",
+            paper["system"][pair][device]["threads"],
+            one["miss"],
+            one["ar_sd"] * one["sd_fsd"],
+        )
+        for pair, devices in paper["speedup_average"].items()
+        for device, one in devices.items()
+    ]
+    robot = paper["robot"]
+    return [*found, System("robot", f"{FSD_PAPER}.robot", robot["threads"], robot["miss"], robot["ar_fsd"])]
+
+
+def system_of(point: PointRecord | None) -> System | None:
+    """The paper's system that an operating point is about."""
+    places = [figure.where for figure in point.figures] if point else []
+    return next((one for one in systems() if any(place.startswith(f"{one.path}.") for place in places)), None)
+
+
+def printed_speedups(point: PointRecord | None) -> Mapping[str, float]:
+    """By method, what the paper of the point prints over `ar`; `fsd` also where it is printed in two steps."""
+    found = {
+        one.method: one.value
+        for one in (point.figures if point else ())
+        if one.quantity == "speedup" and one.over == "ar"
+    }
+    system = system_of(point)
+    return found if system is None else {"fsd": system.over_ar, **found}

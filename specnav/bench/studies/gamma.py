@@ -1,0 +1,141 @@
+"""How long a draft should be, with and without pre-drafting."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from specnav.bench.papers import figure, figures
+from specnav.bench.studies.crossings import crossings
+from specnav.bench.studies.figures import (
+    FSD_PAPER,
+    OFF_WORDS,
+    percent,
+    printed_speedups,
+    signed,
+    speedup,
+    times,
+)
+from specnav.bench.studies.plan import Asked, Findings, Line, LineChart, Mark, Setting, Study, Table
+from specnav.bench.studies.records import SettingRecord, StudyResults
+from specnav.report.page import shown
+
+GAMMAS = tuple(range(1, 11))
+PICOSPEC_PAIR = "qwen_gsm8k"
+
+
+def _settings(asked: Asked) -> Sequence[Setting]:
+    methods = asked.choose("ar", "sd", "fsd", "auto")
+    return [Setting(f"gamma-{one}", f"γ = {one}", methods, one, {"gamma": one}) for one in GAMMAS]
+
+
+def _read(results: StudyResults) -> Findings:
+    methods = [name for name in results.methods() if name != "ar"]
+    pays_to = figure(f"{FSD_PAPER}.ablations.sd_pays_up_to_gamma")
+    lines = [Line(name, results.series(name, speedup), name) for name in methods]
+    charts = [
+        LineChart(
+            "Speed-up over cloud AR",
+            "γ, draft tokens a round",
+            "times ar",
+            (*lines, *_paper_lines(results)),
+            GAMMAS,
+            (Mark(pays_to, "paper: past here sd is slower than ar"),),
+            level=1.0,
+            caption="The paper's mark is of an RTX client on GSM8K, its single diamonds of this operating point; "
+            "picospec's curve is of its own pair, link and method.",
+        )
+    ]
+    if {"sd", "fsd"} <= set(methods):
+        charts.append(
+            LineChart(
+                "What pre-drafting adds: fsd over sd",
+                "γ, draft tokens a round",
+                "times sd",
+                (
+                    Line("measured", _ratios(results, "measured_token"), "fsd"),
+                    Line(
+                        "by the formulas",
+                        _ratios(results, "predicted_token"),
+                        "formula",
+                    ),
+                ),
+                GAMMAS,
+                level=1.0,
+            )
+        )
+    return Findings(charts, [_table(results, methods)], _words(results, methods, pays_to))
+
+
+def _paper_lines(results: StudyResults) -> list[Line]:
+    """The point's printed figures at its own γ, and PicoSpec's own curve."""
+    gamma = 4.0  # of all operating points whose paper prints `sd` or `fsd` over AR
+    found = [
+        Line(f"paper, {name}", ((gamma, value),), name, paper=True, joined=False)
+        for name, value in printed_speedups(results.point).items()
+        if name in ("sd", "fsd") and name in results.methods()
+    ]
+    paper = figures()["picospec_002"]
+    alone = paper["speedup"][PICOSPEC_PAIR]["ar"]
+    curve = tuple((float(one), speed / alone) for one, (speed, _) in paper["draft_length"].items())
+    return [*found, Line("picospec's paper", curve, "paper", paper=True)]
+
+
+def _ratios(results: StudyResults, name: str) -> tuple[tuple[float, float], ...]:
+    pairs = [(one.x, one.formula("sd"), one.formula("fsd")) for one in results.settings]
+    return tuple((x, getattr(sd, name) / getattr(fsd, name)) for x, sd, fsd in pairs if sd and fsd)
+
+
+def _table(results: StudyResults, methods: Sequence[str]) -> Table:
+    head = ["γ", "τ of sd", "r of fsd"]
+    printed = figures()["picospec_002"]["draft_length"] if _is_picospec(results) else {}
+    head[2:2] = ["accepted\nof sd", "paper's"] * bool(printed)
+    formulas = results.with_formula()
+    for name in methods:
+        head += [f"{name}\nover ar"] + ["off its\nformula"] * (name in formulas)
+    lines = tuple(_line(one, methods, formulas, printed) for one in results.settings if one.rows)
+    return Table("By draft length", tuple(head), lines, OFF_WORDS)
+
+
+def _is_picospec(results: StudyResults) -> bool:
+    """Whether the point is that of PicoSpec's table of draft lengths."""
+    return results.point is not None and any(PICOSPEC_PAIR in one.where for one in results.point.figures)
+
+
+def _line(
+    one: SettingRecord, methods: Sequence[str], formulas: Collection[str], printed: Mapping[int, Sequence[float]]
+) -> tuple[str, ...]:
+    cells = [f"{one.x:g}", shown(one.value("sd", lambda row: row.tau), 2), percent(one.late("fsd"))]
+    if printed:
+        theirs = f"{printed[int(one.x)][1]:.2f}" if int(one.x) in printed else "–"
+        cells[2:2] = [shown(one.value("sd", lambda row: row.accepted), 2), theirs]
+    for name in methods:
+        cells += [times(one.value(name, speedup))] + [signed(one.off(name))] * (name in formulas)
+    return tuple(cells)
+
+
+def _words(results: StudyResults, methods: Sequence[str], pays_to: float) -> list[str]:
+    words = []
+    for name in methods:
+        points = results.series(name, speedup)
+        if not points:
+            continue
+        best, most = max(points, key=lambda point: point[1])
+        level = {name: points, "ar": [(x, 1.0) for x, _ in points]}
+        falls = [f"{one.x:.2g}" for one in crossings(level) if one.before == "ar" and points[-1][1] < 1]
+        words.append(
+            f"{name} is fastest at γ = {best:g} ({most:.2f}× ar)"
+            + (f" and slower than ar from γ = {falls[-1]} on." if falls else ".")
+        )
+    paper = f"In the paper (RTX client, GSM8K) sd is slower than ar once γ exceeds {pays_to:g}."
+    return [*words, paper] if words else []
+
+
+STUDY = Study(
+    name="gamma",
+    title="Draft length",
+    question="How many tokens should a draft have?",
+    sets=frozenset({"gamma"}),
+    settings=_settings,
+    read=_read,
+    takes_methods=True,
+)

@@ -1,0 +1,151 @@
+"""How far away the cloud may be, for whom."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from specnav.bench.latency import fsd_speedup_over_sd
+from specnav.bench.papers import figures
+from specnav.bench.studies.crossings import Points, best_by_range, crossings
+from specnav.bench.studies.figures import OFF_WORDS, signed
+from specnav.bench.studies.plan import Asked, Findings, Line, LineChart, Mark, Setting, Study, Table
+from specnav.bench.studies.records import SettingRecord, StudyResults
+from specnav.report.page import shown
+
+RTTS = (0, 5, 15, 40, 80, 150, 250)
+MOST_RINGS = 9
+"""With more crossovers than these only those with `ar` are drawn; the table has all."""
+SPECEDGE_POINT = "specedge-32b"
+
+
+def _settings(asked: Asked) -> Sequence[Setting]:
+    methods = asked.choose("ar", "cloud-sd", "sd", "fsd", "specedge", "auto")
+    return [Setting(f"rtt-{one}", f"RTT {one} ms", methods, one, {"rtt_ms": one}) for one in RTTS]
+
+
+def _read(results: StudyResults) -> Findings:
+    lines = {name: _a_token(results, name) for name in results.methods()}
+    lines = {name: points for name, points in lines.items() if points}
+    if not lines:
+        return Findings()
+    found = crossings(lines)
+    if len(found) > MOST_RINGS:
+        found = [one for one in found if "ar" in (one.before, one.after)]
+    chart = LineChart(
+        "Time of a token against the round trip",
+        "emulated round trip, ms",
+        "ms a token after the first",
+        (*(Line(name, points, name) for name, points in lines.items()), *_paper_lines(results, lines)),
+        RTTS,
+        tuple(
+            Mark(one.x, f"{one.before} faster below {one.x:.0f} ms, {one.after} above", one.y)
+            for one in found
+        ),
+    )
+    tables = [_crossing_table(lines), _time_table(results, lines), *_eq_9(results)]
+    return Findings([chart], [table for table in tables if table.rows], _words(results, lines))
+
+
+def _a_token(results: StudyResults, name: str) -> tuple[tuple[float, float], ...]:
+    """Milliseconds as they would be at the operating point's own times."""
+    points = results.series(name, lambda row: row.tpot_ms)
+    return tuple((x, ms / results.time_scale) for x, ms in points)
+
+
+def _paper_lines(results: StudyResults, lines: Mapping[str, Points]) -> list[Line]:
+    """The one paper that prints the time of a token against the round trip, at its own operating point."""
+    if results.point is None or results.point.name != SPECEDGE_POINT:
+        return []
+    paper = figures()["specedge_001"]["itl_by_rtt_32b"]
+    printed = {
+        "specedge": tuple((float(rtt), ms) for rtt, ms in paper["specedge"].items()),
+        "split": tuple((float(rtt), ms) for rtt, ms in paper["layer_split"].items()),
+        "cloud-sd": ((RTTS[0], paper["server_only"]), (RTTS[-1], paper["server_only"])),
+    }
+    return [
+        Line(f"paper, {name}", points, name, paper=True) for name, points in printed.items() if name in lines
+    ]
+
+
+def _crossing_table(lines: Mapping[str, Points]) -> Table:
+    rows = tuple((f"{one.x:.0f} ms", one.before, one.after, f"{one.y:.0f}") for one in crossings(lines))
+    head = ("Round trip", "Faster below", "Faster above", "ms a token")
+    return Table("Every crossover", head, rows, "Straight lines between the measured round trips.")
+
+
+def _time_table(results: StudyResults, lines: Mapping[str, Points]) -> Table:
+    head = ["RTT, ms"]
+    formulas = results.with_formula()
+    for name in lines:
+        head += [f"{name}\nms a token"] + ["off its\nformula"] * (name in formulas)
+    rows = []
+    for one in results.settings:
+        cells = [f"{one.x:g}"]
+        for name, points in lines.items():
+            cells += [shown(dict(points).get(one.x), 1)] + [signed(one.off(name))] * (name in formulas)
+        if one.rows:
+            rows.append(tuple(cells))
+    return Table("Milliseconds a token after the first", tuple(head), tuple(rows), OFF_WORDS)
+
+
+def _eq_9(results: StudyResults) -> list[Table]:
+    """Eq. 9 is about no link at all."""
+    here: SettingRecord | None = next((one for one in results.settings if one.x == 0 and one.rows), None)
+    sd, fsd = (here.formula("sd"), here.formula("fsd")) if here else (None, None)
+    if sd is None or fsd is None:
+        return []
+    drafting = sd.draft / sd.verify
+    measured = sd.measured_token / fsd.measured_token
+    formula = fsd_speedup_over_sd(1, drafting, fsd.redrafted)
+    row = (
+        f"{drafting:.2f}",
+        f"{fsd.redrafted:.2f}",
+        f"{measured:.2f}×",
+        f"{formula:.2f}×",
+        signed(100 * (measured / formula - 1)),
+    )
+    head = ("γ·c", "r", "fsd over sd,\nmeasured", "Eq. 9", "Measured\nover Eq. 9")
+    return [
+        Table(
+            "Eq. 9 of the early-exit paper, at a round trip of 0",
+            head,
+            (row,),
+            "(γc + 1) / (rγc + 1), with γc = drafting over verification and r as measured here.",
+        )
+    ]
+
+
+def _least(lines: Mapping[str, Points], x: float) -> float | None:
+    """The least value at x; None where a line has none there."""
+    values = [dict(points).get(x) for points in lines.values()]
+    known = [value for value in values if value is not None]
+    return min(known) if known and len(known) == len(values) else None
+
+
+def _words(results: StudyResults, lines: Mapping[str, Points]) -> list[str]:
+    fixed = {name: points for name, points in lines.items() if name != "auto"}
+    ranges = [f"{name} from {low:.0f} to {high:.0f} ms" for name, low, high in best_by_range(fixed)]
+    words = [f"The fastest fixed method: {', '.join(ranges)}."] if ranges else []
+    auto = dict(lines.get("auto", ()))
+    best = {x: found for x in auto if (found := _least(fixed, x)) is not None}
+    if best:
+        ratios = {x: auto[x] / best[x] for x in best}
+        worst = max(ratios, key=lambda x: ratios[x])
+        words.append(
+            f"auto takes {ratios[worst]:.2f} times as long as the best of them at worst (at {worst:g} ms), and "
+            f"{min(ratios.values()):.2f} times at best."
+        )
+    if results.point is None or results.point.name != SPECEDGE_POINT:
+        words.append("No paper prints the time of a token against the round trip at this operating point.")
+    return words
+
+
+STUDY = Study(
+    name="link",
+    title="Round trip",
+    question="How far away may the cloud be, and for which method?",
+    sets=frozenset({"rtt_ms"}),
+    settings=_settings,
+    read=_read,
+    takes_methods=True,
+)

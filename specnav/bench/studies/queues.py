@@ -1,0 +1,103 @@
+"""In which order hints are sent by the cloud and pre-drafted by the edge."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from specnav.bench.papers import figures
+from specnav.bench.studies.figures import FSD_PAPER, miss_percent, percent
+from specnav.bench.studies.plan import Asked, Findings, RowChart, RowSeries, Setting, Study, Table
+from specnav.bench.studies.records import SettingRecord, StudyResults
+from specnav.results.demo import mean
+
+ROWS = (3, 5, 10)
+"""The columns of the paper's Table 7."""
+
+
+def policies() -> dict[str, list[float]]:
+    """By "edge/cloud", the paper's miss rates, percent, with so many rows."""
+    return figures()[FSD_PAPER]["queue_ablation_miss"]
+
+
+def method_of(policy: str, rows: int) -> str:
+    """The method that a cell of the table is about; in the paper only hints are pre-drafted."""
+    return f"fsd+overlap:hints+queues:{policy}+rows:{rows}"
+
+
+def _settings(asked: Asked) -> Sequence[Setting]:
+    methods = ("ar", *(method_of(one, rows) for rows in ROWS for one in policies()))
+    return [Setting("policies", "all policies", methods)]
+
+
+def _read(results: StudyResults) -> Findings:
+    run = results.settings[0] if results.settings else SettingRecord(folder="", label="", x=0.0)
+    names = tuple(policies())
+    series = []
+    for place, rows in enumerate(ROWS):
+        printed = tuple(float(values[place]) for values in policies().values())
+        ours = tuple(_miss(run, one, rows) for one in names)
+        series += [
+            RowSeries(f"{rows} rows", ours, shade=place),
+            RowSeries(f"{rows} rows, paper", printed, paper=True, shade=place),
+        ]
+    chart = RowChart(
+        "Rounds whose next draft did not stand ready, by policy (edge/cloud)",
+        "miss rate, %",
+        names,
+        tuple(series),
+    )
+    return Findings([chart], [_table(run)], _words(run))
+
+
+def _miss(run: SettingRecord, policy: str, rows: int) -> float | None:
+    return run.value(method_of(policy, rows), miss_percent)
+
+
+def _table(run: SettingRecord) -> Table:
+    lines = [
+        (
+            policy,
+            *(
+                text
+                for place, rows in enumerate(ROWS)
+                for text in (percent(_miss(run, policy, rows)), percent(values[place]))
+            ),
+        )
+        for policy, values in policies().items()
+    ]
+    head = ("Edge/cloud", *(text for rows in ROWS for text in (f"{rows} rows", "paper")))
+    return Table("Miss rates beside the paper's Table 7", head, tuple(lines))
+
+
+def _words(run: SettingRecord) -> list[str]:
+    words = []
+    for place, rows in enumerate(ROWS):
+        ours = {one: found for one in policies() if (found := _miss(run, one, rows)) is not None}
+        if len(ours) < len(policies()):
+            continue
+        best = min(ours, key=lambda one: ours[one])
+        printed = {one: values[place] for one, values in policies().items()}
+        theirs = min(printed, key=lambda one: printed[one])
+        words.append(
+            f"{rows} rows: {best} misses least ({ours[best]:.0f} %, all six {mean(list(ours.values())):.0f} %); "
+            f"in the paper {theirs} ({printed[theirs]:.0f} %, all six {mean(list(printed.values())):.0f} %)."
+        )
+    rounds = [row.rounds for row in run.rows if row.miss_rate is not None]
+    if words:
+        words.append(
+            f"All policies see the same drafts, in {min(rounds)} rounds: one round is {100 / min(rounds):.1f} points."
+        )
+    return words
+
+
+STUDY = Study(
+    name="queues",
+    title="Queue policies",
+    question="Does it matter which hint is sent, and prepared for, first?",
+    sets=frozenset(),
+    settings=_settings,
+    read=_read,
+    needs_exits=True,
+    limit=4,
+    max_new_tokens=40,
+)

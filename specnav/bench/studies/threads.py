@@ -1,0 +1,133 @@
+"""How many possible verdicts to prepare for at once: the rows of one batch here, threads in the paper."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from specnav.bench.core.records import BenchRow
+from specnav.bench.papers import figure, figures
+from specnav.bench.studies.figures import (
+    FSD_PAPER,
+    miss_percent,
+    percent,
+    speedup,
+    system_of,
+    systems,
+    times,
+)
+from specnav.bench.studies.plan import Asked, Findings, Line, LineChart, Mark, Setting, Study, Table
+from specnav.bench.studies.records import SettingRecord, StudyResults
+
+ROWS = (0, 1, 2, 3, 5, 7, 10, 15, 20, 30)
+KINDS = {"hints and guesses": "fsd", "hints only, as in the paper": "fsd+overlap:hints"}
+TABLE_7_THREADS = (3, 5, 10)
+NEAR_BEST = 3.0
+"""Points of the miss rate within which more rows gain little."""
+
+
+def _settings(asked: Asked) -> Sequence[Setting]:
+    kinds = [kind for name, kind in KINDS.items() if asked.layers or "hints only" not in name]
+    varied = [f"{kind}+rows:{rows}" for kind in kinds for rows in ROWS]
+    return [Setting("rows", "all rows", ("ar", "sd", *varied))]
+
+
+def _read(results: StudyResults) -> Findings:
+    run = results.settings[0] if results.settings else SettingRecord(folder="", label="", x=0.0)
+    paper = figures()[FSD_PAPER]
+    plateau = figure(f"{FSD_PAPER}.ablations.threads_plateau")
+    mark = Mark(plateau, "paper: little more past here")
+    table_7 = tuple(zip(TABLE_7_THREADS, paper["queue_ablation_miss"]["priority/priority"], strict=True))
+    miss_lines = [
+        *(Line(name, _by_rows(run, kind, miss_percent), kind) for name, kind in KINDS.items()),
+        Line("paper, Table 7", table_7, "paper", paper=True),
+        Line(
+            "paper, its seven systems",
+            tuple((s.threads, s.miss) for s in systems()),
+            "paper",
+            True,
+            joined=False,
+        ),
+    ]
+    speed_lines = [Line(name, _by_rows(run, kind, speedup), kind) for name, kind in KINDS.items()]
+    if (sd := run.row("sd")) and sd.speedup_vs_ar is not None:
+        ends = ((ROWS[0], sd.speedup_vs_ar), (ROWS[-1], sd.speedup_vs_ar))
+        speed_lines.append(Line("sd", ends, "sd"))
+    if system := system_of(results.point):
+        speed_lines.append(
+            Line("paper, this system", ((system.threads, system.over_ar),), "paper", True, joined=False)
+        )
+    charts = [
+        LineChart(
+            "Rounds whose next draft did not stand ready",
+            "verdicts prepared for at once (rows; the paper's threads)",
+            "miss rate, %",
+            tuple(miss_lines),
+            ROWS,
+            (mark,),
+        ),
+        LineChart("Speed-up over cloud AR", "rows", "times ar", tuple(speed_lines), ROWS, (mark,), level=1.0),
+    ]
+    return Findings(charts, [_table(run)], _words(run, plateau))
+
+
+def _by_rows(
+    run: SettingRecord, kind: str, value: Callable[[BenchRow], float | None]
+) -> tuple[tuple[float, float], ...]:
+    found = [(float(rows), run.value(f"{kind}+rows:{rows}", value)) for rows in ROWS]
+    return tuple((rows, y) for rows, y in found if y is not None)
+
+
+def _table(run: SettingRecord) -> Table:
+    paper = dict(
+        zip(TABLE_7_THREADS, figures()[FSD_PAPER]["queue_ablation_miss"]["priority/priority"], strict=True)
+    )
+    lines = []
+    for rows in ROWS:
+        cells = [str(rows)]
+        for kind in KINDS.values():
+            name = f"{kind}+rows:{rows}"
+            cells += [
+                percent(run.value(name, miss_percent)),
+                percent(run.late(name)),
+                times(run.value(name, speedup)),
+            ]
+        lines.append((*cells, percent(paper.get(rows))))
+    head = (
+        "Rows",
+        "Hints and\nguesses: miss",
+        "r",
+        "over ar",
+        "Hints only:\nmiss",
+        "r",
+        "over ar",
+        "Paper's miss,\nTable 7",
+    )
+    words = "Miss: verdicts whose next draft did not stand ready, whole. r: draft tokens drafted after the verdict."
+    return Table("By rows", head, tuple(lines), words)
+
+
+def _words(run: SettingRecord, plateau: float) -> list[str]:
+    words = []
+    for name, kind in KINDS.items():
+        points = _by_rows(run, kind, miss_percent)
+        if len(points) < 2:
+            continue
+        least = min(miss for _, miss in points)
+        enough = next(rows for rows, miss in points if miss <= least + NEAR_BEST)
+        words.append(
+            f"{name.capitalize()}: the miss rate falls from {points[0][1]:.0f} % to {least:.0f} %; from {enough:.0f} "
+            f"rows on it is within {NEAR_BEST:g} points of that. In the paper, more than {plateau:.0f} threads gain "
+            "little."
+        )
+    return words
+
+
+STUDY = Study(
+    name="threads",
+    title="Rows of a pre-draft",
+    question="How many possible verdicts are worth preparing for at once?",
+    sets=frozenset(),
+    settings=_settings,
+    read=_read,
+    limit=4,
+)

@@ -1,0 +1,62 @@
+"""Turns errors that a user can act on into one line on stderr and an exit code."""
+
+from __future__ import annotations
+
+import errno
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from specnav.results.errors import one_line
+
+
+class UsageError(Exception):
+    """A wrong argument or file; the message says what was wrong and what to do."""
+
+
+class HarnessError(Exception):
+    """A run's processes or what they find around them are not as a run needs them; says what to do, in one line."""
+
+
+class ChildFailed(HarnessError):
+    """A process ended or never became ready; the message names its log file."""
+
+
+@contextmanager
+def user_errors() -> Iterator[None]:
+    """Print a UsageError or a room's own error as one line and exit with 1; Ctrl-C exits with 130.
+
+    What the command line's parser refuses is one line, too, and exits with the parser's 2.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        print("\ninterrupted", file=sys.stderr)
+        sys.exit(130)
+    except Exception as error:
+        said = getattr(error, "format_message", None)  # the parser's errors have no common public type
+        if said is not None:
+            if words := " ".join(said().split()):
+                print(f"specnav: error: {words}", file=sys.stderr)
+            sys.exit(getattr(error, "exit_code", 2))
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            print(f"specnav: error: {error.strerror}: {error.filename or 'what is printed'}", file=sys.stderr)
+            sys.exit(1)
+        # The rooms' error types are looked up only now: importing them costs seconds (torch).
+        if not isinstance(error, (UsageError, HarnessError, *_room_errors())):
+            raise
+        print(f"specnav: error: {one_line(error)}", file=sys.stderr)
+        sys.exit(1)
+
+
+def _room_errors() -> tuple[type[BaseException], ...]:
+    names = (
+        ("specdec.errors", "SpecdecError"),
+        ("cloud_verifier.errors", "VerifierError"),
+        ("specnav.recipes.errors", "TrainingError"),
+        ("specnav.results.errors", "EvaluationError"),
+        ("navsim.errors", "NavsimError"),
+    )
+    # Only rooms already imported can have raised.
+    found = (getattr(sys.modules.get(module), name, None) for module, name in names)
+    return tuple(kind for kind in found if kind is not None)

@@ -1,0 +1,168 @@
+"""A verifier's process, kept alive: started again where it dies, until it is drained."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections import deque
+from collections.abc import Callable
+
+from cloud_verifier.config import ServerConfig
+from cloud_verifier.observing.metrics import PREFIX
+from specnav.errors import UsageError
+from specnav.paths import ROOT
+from specnav.supervise.children import verifier_spec
+from specnav.supervise.processes import die_with_parent
+from specnav.supervise.vllm import has_own_environment, vllm_environment, vllm_python
+
+FIRST_PAUSE_S, MOST_PAUSE_S = 0.2, 30.0
+LASTING_S = 3.0
+"""A verifier that served for so long and died is started again at once, and so is one that served and was killed from
+outside: only one that does not come up, or ends by itself, is waited for longer and longer.
+"""
+LOOK_S = 1.0
+MOST_METRICS_BYTES = 4 << 20
+_WORKING = re.compile(rf"^{PREFIX}working ([0-9.e+]+)$", re.MULTILINE)
+
+
+class VerifierChild:
+    """Owns one verifier process at a time. `changed` is called, in another thread, when anything below has changed.
+
+    address, metrics: where it serves, "" while it does not. trouble: why it last ended, "" once it serves again.
+    """
+
+    def __init__(self, config: ServerConfig, changed: Callable[[], None]) -> None:
+        self.address = self.metrics = self.trouble = ""
+        self.pid = 0
+        self.starts = 0
+        self.draining = False
+        self.ended = threading.Event()
+        self._config = config
+        self._changed = changed
+        self._wake = threading.Event()
+        self._process: subprocess.Popen[str] | None = None
+        self._ready_since: float | None = None
+        # The kernel ends the process with the thread that started it: this one lasts as long as the replica.
+        self._thread = threading.Thread(target=self._keep_alive, name="verifier", daemon=True)
+        self._thread.start()
+
+    def working(self) -> int:
+        """Sessions that its engine works for; 0 where it does not say. Waits for LOOK_S at most."""
+        if not self.metrics:
+            return 0
+        try:
+            with urllib.request.urlopen(f"http://{self.metrics}/metrics", timeout=LOOK_S) as reply:
+                text = reply.read(MOST_METRICS_BYTES).decode()
+        except (OSError, ValueError):
+            return 0
+        found = _WORKING.search(text)
+        return int(float(found[1])) if found else 0
+
+    def drain(self) -> None:
+        """Take no new sessions, and end with the last one, or after the verifier's drain_s; again: end now."""
+        self.draining = True
+        self._wake.set()
+        process = self._process
+        if process is None or process.poll() is not None:
+            self.ended.set()
+        else:
+            process.terminate()
+        self._changed()
+
+    def _keep_alive(self) -> None:
+        pause_s = FIRST_PAUSE_S
+        while not self.draining:
+            self._ready_since = None
+            code = self._run_once()
+            since = self._ready_since
+            self._changed()
+            if self.draining:
+                break
+            served_s = 0.0 if since is None else time.monotonic() - since
+            pause_s = next_pause(pause_s, served_s, code)
+            self._wake.wait(pause_s)
+        self.ended.set()
+        self._changed()
+
+    def _run_once(self) -> int:
+        """From one start to the end; returns how it ended, 1 where it did not start."""
+        self.starts += 1
+        last: deque[str] = deque(maxlen=5)
+        try:
+            argv, environment = command_of(self._config)
+            process = subprocess.Popen(
+                argv,
+                env=environment,
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+                preexec_fn=die_with_parent,
+            )
+        except (OSError, UsageError) as error:
+            self.trouble = str(error)
+            return 1
+        self._process, self.pid = process, process.pid
+        if self.draining:
+            process.terminate()
+        assert process.stderr is not None
+        for line in process.stderr:
+            sys.stderr.write(line)  # Ray keeps what a worker says
+            last.append(line.strip())
+            self._read(line)
+        code = process.wait()
+        self.address = self.metrics = ""
+        self.pid = 0
+        if not self.draining:
+            self.trouble = why_ended(code, last)
+        return code
+
+    def _read(self, line: str) -> None:
+        try:
+            record = json.loads(line)
+            event = record.get("event")
+        except (ValueError, AttributeError):
+            return
+        if event == "metrics":
+            self.metrics = str(record["bind"])
+        elif event == "ready":
+            self.address, self.trouble = str(record["bind"]), ""
+            self._ready_since = time.monotonic()
+            self._changed()
+
+
+def command_of(config: ServerConfig) -> tuple[list[str], dict[str, str]]:
+    """How a verifier with these settings is started: arguments and environment. Raises UsageError."""
+    argv = list(verifier_spec(config, {}).argv)
+    if config.engine == "vllm" and has_own_environment():
+        return [str(vllm_python()), *argv[1:]], vllm_environment(os.environ)
+    return argv, dict(os.environ)
+
+
+def next_pause(last_s: float, served_s: float, code: int) -> float:
+    """How long to wait before a verifier is started again. last_s: before it was started; served_s: 0.0 where it did
+    not come up; code: of its exit, negative for a signal.
+    """
+    killed = served_s > 0 and code in (-signal.SIGKILL, -signal.SIGTERM)
+    return FIRST_PAUSE_S if killed or served_s > LASTING_S else min(2 * last_s, MOST_PAUSE_S)
+
+
+def why_ended(code: int, lines: deque[str]) -> str:
+    """In one line: the process's own last words, if they are a person's, else how it ended."""
+    said = next((line for line in reversed(lines) if line and not line.startswith("{")), "")
+    how = f"exit code {code}" if code >= 0 else f"signal {-code}"
+    return f"its verifier ended ({how}){': ' + said[:300] if said else ''}"
+
+
+def host_name() -> str:
+    """Of this machine, for people."""
+    return socket.gethostname()

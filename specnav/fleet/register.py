@@ -1,0 +1,298 @@
+"""What the directory knows: replicas by what they report, edges by what they ask. Decides nothing itself, waits for
+nothing and takes the time as an argument; whoever uses it holds a lock.
+
+All of it comes back by itself after a restart: replicas report twice a second, and edges say which one they have.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from msgspec import Struct
+
+from specdec.link.directory_wire import (
+    EDGE_BYTES,
+    MOST_OTHERS,
+    NOBODY_READY,
+    NOBODY_SAME,
+    Ask,
+    Nobody,
+    Take,
+)
+from specnav.fleet.choice import Candidate, choose
+from specnav.fleet.identity import Identity, differences
+from specnav.fleet.scaling import Seen, State
+
+SILENT_S = 4.0
+"""A replica that has not reported for so long is given to nobody, unless no other is there."""
+SETTLE_S = 3.0
+"""So long after its start a directory lets edges where they are, though it has not heard of all replicas yet."""
+ACTIVE_S = 120.0
+"""An edge that has not asked for so long has no answer in progress."""
+MOST_EDGES = 100_000
+MOST_OF_OWNER = 256
+"""Edges of one key, without keys of one connection: with more, the one of them goes that has not asked for longest."""
+MOST_MARKS_KEPT = 4096
+RANKS = 3
+
+
+class Report(Struct, frozen=True):
+    """What a replica says of itself. node: "" while Ray has not placed it. address: "" while it does not serve.
+    draining: it takes no new sessions; ended: nor will it ever again. working: sessions that its engine works for.
+    """
+
+    name: str
+    number: int
+    generation: int
+    node: str = ""
+    address: str = ""
+    metrics: str = ""
+    identity: Identity | None = None
+    pid: int = 0
+    starts: int = 0
+    draining: bool = False
+    ended: bool = False
+    trouble: str = ""
+    working: int = 0
+
+
+def _scope_of(who: bytes) -> bytes:
+    """The key of an edge, b"" without keys."""
+    return who[:-EDGE_BYTES]
+
+
+def _by_rank() -> tuple[OrderedDict[bytes, float], ...]:
+    return tuple(OrderedDict() for _ in range(RANKS))
+
+
+@dataclass
+class _Replica:
+    """active: by the rank of their class, edges with an answer in progress and since when, the longest first. marks: of
+    prompts that it knows, by the key whose edges asked them: nobody learns of another key's, or has them forgotten.
+    """
+
+    report: Report
+    heard: float
+    edges: set[bytes] = field(default_factory=set)
+    active: tuple[OrderedDict[bytes, float], ...] = field(default_factory=_by_rank)
+    marks: dict[bytes, OrderedDict[bytes, None]] = field(default_factory=dict)
+
+    def count(self, now: float) -> list[int]:
+        """Edges with an answer in progress, by rank; those that were silent for too long are left out."""
+        for edges in self.active:
+            while edges and now - next(iter(edges.values())) > ACTIVE_S:
+                edges.popitem(last=False)
+        return [len(edges) for edges in self.active]
+
+    def remember(self, scope: bytes, marks: Iterable[bytes]) -> None:
+        """Edges of a key ask this here; of too many marks the oldest goes of the key that has most."""
+        mine = self.marks.setdefault(scope, OrderedDict())
+        for mark in marks:
+            mine[mark] = None
+            mine.move_to_end(mark)
+        while sum(map(len, self.marks.values())) > MOST_MARKS_KEPT:
+            greatest = max(self.marks, key=lambda each: len(self.marks[each]))
+            self.marks[greatest].popitem(last=False)
+            if not self.marks[greatest]:
+                del self.marks[greatest]
+
+    def leaves(self, who: bytes) -> None:
+        """An edge has no answer in progress here."""
+        for edges in self.active:
+            edges.pop(who, None)
+
+
+class Register:
+    """The tables, and what an edge is answered."""
+
+    def __init__(self, now: float, identities: dict[int, Identity] | None = None) -> None:
+        """identities: of generations, as far as they are known already."""
+        self.identities = dict(identities or {})
+        self.asks = self.moves = self.nobody = 0
+        self.draining: set[str] = set()
+        self._began = now
+        self._expected = 0
+        self._replicas: dict[str, _Replica] = {}
+        self._edges: OrderedDict[bytes, str] = OrderedDict()
+        self._owned: dict[bytes, OrderedDict[bytes, None]] = {}
+        self._owner_of: dict[bytes, bytes] = {}
+
+    def expect(self, replicas: int) -> None:
+        """How many replicas there were before: until they have reported, edges stay where they are."""
+        self._expected = replicas
+
+    def report(self, report: Report, now: float) -> None:
+        """A replica says how it is. The first one of a generation that serves says what all of it are to be."""
+        known = self._replicas.get(report.name)
+        if known is None:
+            self._replicas[report.name] = _Replica(report, now)
+        else:
+            if report.address != known.report.address:
+                known.marks.clear()
+            known.report, known.heard = report, now
+        if report.identity is not None and report.address:
+            self.identities.setdefault(report.generation, report.identity)
+
+    def forget(self, name: str) -> None:
+        """A replica is gone for good."""
+        gone = self._replicas.pop(name, None)
+        for edge in gone.edges if gone else ():
+            self._edges[edge] = ""
+        self.draining.discard(name)
+
+    def names(self) -> list[str]:
+        """Of all replicas."""
+        return list(self._replicas)
+
+    def reports(self) -> list[Report]:
+        """The last one of each replica."""
+        return [one.report for one in self._replicas.values()]
+
+    def state(self, name: str, now: float) -> State:
+        """Of a replica, as it counts for edges and for scaling."""
+        replica = self._replicas[name]
+        report = replica.report
+        if name in self.draining or report.draining:
+            return "draining"
+        if now - replica.heard > SILENT_S or not report.address:
+            return "failed" if report.trouble else "starting"
+        return "left_out" if self.left_out(report) else "ready"
+
+    def left_out(self, report: Report) -> str:
+        """Why a replica that serves is given to nobody: how it differs from the others of its generation; "" if not."""
+        wanted = self.identities.get(report.generation)
+        if wanted is None or report.identity is None:
+            return ""
+        return differences(wanted, report.identity)
+
+    def seen(self, now: float) -> list[Seen]:
+        """All replicas, for scaling."""
+        return [
+            Seen(one.report.number, one.report.generation, self.state(name, now), sum(one.count(now)))
+            for name, one in self._replicas.items()
+        ]
+
+    def active(self, now: float) -> int:
+        """Edges with an answer in progress."""
+        return sum(sum(one.count(now)) for one in self._replicas.values())
+
+    def working(self, now: float) -> int:
+        """Sessions that the engines of all replicas work for, as they report it: what edges claim starts no replica."""
+        return sum(
+            one.report.working for one in self._replicas.values() if now - one.heard <= SILENT_S and one.report.address
+        )
+
+    def edges_of(self, name: str, now: float) -> tuple[int, int]:
+        """Edges that have a replica, and how many of them have an answer in progress."""
+        replica = self._replicas[name]
+        return len(replica.edges), sum(replica.count(now))
+
+    @property
+    def edges(self) -> int:
+        """Edges that are known."""
+        return len(self._edges)
+
+    def settled(self, now: float) -> bool:
+        """Whether the replicas of before a restart have reported, or have had the time to."""
+        heard = sum(bool(one.report.node) for one in self._replicas.values())
+        return now - self._began >= SETTLE_S or heard >= self._expected
+
+    def answer(self, who: bytes, owner: bytes, ask: Ask, rank: int, now: float) -> Take | Nobody:
+        """Which replica an edge is to use. who: the edge, with whose key it has; owner: the key, or without one the
+        connection. rank: of its class, 0 comes first.
+        """
+        self.asks += 1
+        self._know(who, owner)
+        ready = self._usable(now)
+        wanted = ask.same or self._current(ready.values())
+        of_kind = {
+            address: one
+            for address, one in ready.items()
+            if one.report.identity is not None and one.report.identity.digest == wanted
+        }
+        if ask.at and ask.at not in of_kind and ask.at not in ask.avoid and not self.settled(now):
+            return Take(ask.number, ask.at, wanted, list(of_kind)[:MOST_OTHERS])
+        candidates = [self._candidate(one, who, ask, rank, now) for one in of_kind.values()]
+        best = choose(candidates, ask.at, ask.avoid)
+        if not best:
+            self.nobody += 1
+            if ask.same and ready:
+                text = "the model that began this answer is not served any more: ask again from the beginning"
+                return Nobody(ask.number, NOBODY_SAME, text)
+            return Nobody(ask.number, NOBODY_READY, f"none of its {len(self._replicas)} replicas is ready: try again")
+        self.moves += bool(ask.at) and best[0] != ask.at
+        self._assign(who, of_kind[best[0]], ask, rank, now)
+        return Take(ask.number, best[0], wanted, best[1 : MOST_OTHERS + 1])
+
+    def _usable(self, now: float) -> dict[str, _Replica]:
+        """By address, replicas that edges may be sent to: those that are ready; without any, those whose reports are
+        late. On a machine with far too much to do reports are late by seconds while verifiers serve; where one is gone
+        indeed, the edge finds that out soon enough and asks for another.
+        """
+        served = [(self.state(name, now), one) for name, one in self._replicas.items() if one.report.address]
+        ready = {one.report.address: one for state, one in served if state == "ready"}
+        late = {one.report.address: one for state, one in served if state in ("starting", "failed")}
+        return ready or {address: one for address, one in late.items() if not self.left_out(one.report)}
+
+    def rest(self, who: bytes) -> None:
+        """An edge has no answer in progress any more."""
+        replica = self._replicas.get(self._edges.get(who, ""))
+        if replica is not None:
+            replica.leaves(who)
+
+    def _current(self, ready: Iterable[_Replica]) -> bytes:
+        """Of the newest generation that serves."""
+        newest = max(ready, key=lambda one: one.report.generation, default=None)
+        identity = None if newest is None else newest.report.identity
+        return b"" if identity is None else identity.digest
+
+    def _candidate(self, replica: _Replica, who: bytes, ask: Ask, rank: int, now: float) -> Candidate:
+        active = replica.count(now)
+        for place, edges in enumerate(replica.active):
+            active[place] -= who in edges
+        known = replica.marks.get(_scope_of(who), ())
+        familiar = sum(mark in known for mark in ask.marks)
+        assigned = len(replica.edges) - (who in replica.edges)
+        return Candidate(replica.report.address, sum(active[: rank + 1]), sum(active), assigned, familiar)
+
+    def _assign(self, who: bytes, replica: _Replica, ask: Ask, rank: int, now: float) -> None:
+        before = self._replicas.get(self._edges[who])
+        if before is not None:
+            before.leaves(who)
+            before.edges.discard(who)
+        self._edges[who] = replica.report.name
+        replica.edges.add(who)
+        if ask.active:
+            replica.active[rank][who] = now
+        if ask.marks:
+            replica.remember(_scope_of(who), ask.marks)
+
+    def _know(self, who: bytes, owner: bytes) -> None:
+        self._edges.setdefault(who, "")
+        self._edges.move_to_end(who)
+        before = self._owner_of.get(who)
+        if before is not None and before != owner:
+            self._disown(who)
+        mine = self._owned.setdefault(owner, OrderedDict())
+        mine[who] = None
+        mine.move_to_end(who)
+        self._owner_of[who] = owner
+        if len(mine) > MOST_OF_OWNER:
+            self._forget_edge(next(iter(mine)))
+        if len(self._edges) > MOST_EDGES:
+            greatest = max(self._owned, key=lambda each: len(self._owned[each]))
+            self._forget_edge(next(iter(self._owned[greatest])))
+
+    def _forget_edge(self, who: bytes) -> None:
+        self._disown(who)
+        if (replica := self._replicas.get(self._edges.pop(who, ""))) is not None:
+            replica.leaves(who)
+            replica.edges.discard(who)
+
+    def _disown(self, who: bytes) -> None:
+        owner = self._owner_of.pop(who)
+        del self._owned[owner][who]
+        if not self._owned[owner]:
+            del self._owned[owner]

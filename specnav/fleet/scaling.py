@@ -1,0 +1,84 @@
+"""How many replicas are wanted, and what is to be done next so that there are as many, all of one generation.
+
+Level-triggered: each step looks at what is there, not at what was done before, so that a directory that was killed in
+the middle of an upgrade goes on with it. Pure, but for the memory of how long there was much or little to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import Literal
+
+from specnav.fleet.settings import Bounds, Scaling
+
+State = Literal["starting", "ready", "draining", "failed", "left_out"]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A replica as the fleet sees it. number: in its name; larger ones are younger. active: answers in progress."""
+
+    number: int
+    generation: int
+    state: State
+    active: int = 0
+
+
+@dataclass(frozen=True)
+class Step:
+    """What to do now: start so many of this generation, drain these, by number."""
+
+    start: int = 0
+    drain: tuple[int, ...] = ()
+
+
+def next_step(seen: Sequence[Seen], wanted: int, generation: int, surge: bool) -> Step:
+    """Towards `wanted` replicas of this generation, one replaced after another."""
+    new = [one for one in seen if one.generation == generation and one.state != "draining"]
+    old = [one for one in seen if one.generation != generation and one.state != "draining"]
+    draining = [one for one in seen if one.state == "draining"]
+    serving = [one for one in new if one.state == "ready"]
+    if not old:
+        missing = wanted - len(new)
+        if missing >= 0:
+            return Step(start=missing)
+        # Who serves least goes first: what has not come up, then the idle, of these the youngest.
+        order = sorted(new, key=lambda one: (one.state == "ready", one.active, -one.number))
+        return Step(drain=tuple(one.number for one in order[:-missing]))
+    if any(one.state not in ("ready", "failed", "left_out") for one in new) or draining:
+        return Step()  # one after another
+    stuck = len(new) - len(serving)
+    if stuck:
+        return Step()  # the new ones do not come up: the old ones stay
+    if len(new) + len(old) > wanted or (not surge and len(new) + len(old) >= wanted):
+        if surge and not serving:
+            return Step()
+        oldest = min(old, key=lambda one: (one.state == "ready", one.number))
+        return Step(drain=(oldest.number,))
+    return Step(start=1)
+
+
+class Scaler:
+    """Remembers since when there has been too much to do, or too little."""
+
+    def __init__(self, scaling: Scaling) -> None:
+        self._scaling = scaling
+        self._busy_since: float | None = None
+        self._idle_since: float | None = None
+
+    def wanted(self, now: float, wanted: int, working: int, bounds: Bounds) -> int:
+        """How many replicas are wanted from now on. wanted: so far; working: sessions that replicas work for."""
+        scaling = self._scaling
+        needed = max(bounds.least, min(bounds.most, ceil(working / scaling.edges)))
+        wanted = max(bounds.least, min(bounds.most, wanted))
+        self._busy_since = (self._busy_since or now) if needed > wanted else None
+        self._idle_since = (self._idle_since or now) if needed < wanted else None
+        if self._busy_since is not None and now - self._busy_since >= scaling.busy_s:
+            self._busy_since = None
+            return needed
+        if self._idle_since is not None and now - self._idle_since >= scaling.idle_s:
+            self._idle_since = None
+            return wanted - 1
+        return wanted

@@ -1,0 +1,168 @@
+"""The simulation beside real processes: a saved run of `specnav bench --clients`, played again as it was set."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from specdec.link.shaping import LinkProfile
+from specdec.row_ms import RowMs, read_ms
+from specnav.bench.core.clients import ClientsRow
+from specnav.bench.latency import acceptance_for
+from specnav.plan.simulated.pair import METHODS, OVERHEAD_MS, TREE_FAILS, Pair
+from specnav.plan.simulated.replica import ReplicaPolicy
+from specnav.plan.simulated.simulation import Fleet, Window, simulate
+from specnav.plan.simulated.times import ForwardTimes, RowTimes
+from specnav.plan.simulated.workload import Workload
+from specnav.results.demo import Setting, percentile
+from specnav.results.errors import EvaluationError
+from specnav.results.files import read_json
+
+FILE = "clients.json"
+SECONDS = 60.0
+"""Simulated, after the warm-up."""
+WARM_MS = 5_000.0
+RATE_MAY, GAP_MAY = 0.15, 0.25
+"""By so much the simulation may be off, of throughput and of the 95th percentile."""
+NO_TIME_MS = 0.05
+"""Of a draft forward, where it was not paced: the file does not say what it took."""
+
+
+class SavedClients(msgspec.Struct, frozen=True, kw_only=True):
+    """`clients.json`, as far as the simulation reads it."""
+
+    rows: list[ClientsRow]
+    config: dict[str, Setting] = msgspec.field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Beside:
+    """One measurement and what the simulation makes of it. Rates: tokens a second of all clients; gaps, ms: the 95th
+    percentile of the time between two chunks of an answer at a client. None: the file does not have it.
+    """
+
+    method: str
+    clients: int
+    rate: float
+    simulated_rate: float
+    gap_ms: float | None
+    simulated_gap_ms: float
+    batch: float
+    simulated_batch: float
+    mark: str = ""
+
+    @property
+    def rate_off(self) -> float:
+        """Simulated over measured, less one."""
+        return self.simulated_rate / self.rate - 1
+
+    @property
+    def gap_off(self) -> float | None:
+        """The same of the percentile."""
+        return self.simulated_gap_ms / self.gap_ms - 1 if self.gap_ms else None
+
+    @property
+    def off(self) -> bool:
+        """Whether it is further off than allowed."""
+        return abs(self.rate_off) > RATE_MAY or abs(self.gap_off or 0.0) > GAP_MAY
+
+
+def load_clients(place: Path) -> SavedClients:
+    """A saved run, from its file or folder. Raises EvaluationError."""
+    found = read_json(place / FILE if place.is_dir() else place, SavedClients)
+    rows = [row for row in found.rows if row.method in METHODS and row.rate > 0]
+    if not rows:
+        raise EvaluationError(f"{place} holds no measurement of a method that is modelled ({', '.join(METHODS)})")
+    return msgspec.structs.replace(found, rows=rows)
+
+
+def number(config: Mapping[str, Setting], name: str, default: float = 0.0) -> float:
+    """A setting that is a number, or a time by rows."""
+    value = config.get(name)
+    if isinstance(value, str):
+        return read_ms(value)
+    return default if value is None else float(value)
+
+
+def paced(ms: float) -> ForwardTimes:
+    """A paced forward: as long for one row as for many, or as its rows say, level beyond them."""
+    return RowTimes(RowMs((*ms.points, (1_000_000, ms.points[-1][1]))) if isinstance(ms, RowMs) else ms, float("inf"))
+
+
+def fleet_of(saved: SavedClients, row: ClientsRow, overhead_ms: float = OVERHEAD_MS) -> Fleet:
+    """The fleet that a measurement was: so many clients that ask one question after the other, and one verifier.
+
+    overhead_ms: of a round on the edge. Raises EvaluationError where nothing was paced: then times are not known.
+    """
+    config = saved.config
+    verify_ms = number(config, "verify_ms")
+    if not verify_ms:
+        raise EvaluationError("that run's verifier was not paced, so the file does not say what its forwards took")
+    draft_ms = number(config, "draft_ms") or NO_TIME_MS
+    gamma = int(number(config, "gamma", 4.0))
+    alpha = acceptance_for(row.tokens_a_round, gamma)
+    tree_alpha = acceptance_for(row.tokens_a_round, 6) if row.method == "specedge" else 1 - TREE_FAILS * (1 - alpha)
+    pair = Pair(
+        draft_ms=draft_ms,
+        cloud_draft=paced(number(config, "cloud_draft_ms") or draft_ms),
+        gamma=gamma,
+        alpha=alpha,
+        tree_alpha=tree_alpha,
+        overhead_ms=overhead_ms,
+    )
+    link = LinkProfile(
+        rtt_ms=number(config, "rtt_ms"),
+        jitter_ms=number(config, "jitter_ms"),
+        bandwidth_mbps=number(config, "bandwidth_mbps"),
+        loss=number(config, "loss"),
+    )
+    work = Workload(
+        robots=row.clients,
+        rate=float("inf"),
+        arrivals="after",
+        prompts=tuple(row.prompt_tokens) or (100,),
+        answers=tuple(row.answer_tokens) or (int(number(config, "max_new_tokens", 64)),),
+        picture_bytes=0,
+    )
+    return Fleet(work, pair, paced(verify_ms), 1, ((link, 1.0),), ReplicaPolicy())
+
+
+def played_beside(saved: SavedClients, row: ClientsRow, seed: int = 0, overhead_ms: float = OVERHEAD_MS) -> Beside:
+    """One measurement, simulated with its own settings. Raises EvaluationError."""
+    window = Window(WARM_MS, 1e3 * SECONDS, 0.0)
+    played = simulate(fleet_of(saved, row, overhead_ms), row.method, seed, window, keep=True)
+    tokens, gaps = delivered(
+        [one.chunks for one in sorted(played.decisions, key=lambda one: one.began_ms)],
+        [one.robot for one in sorted(played.decisions, key=lambda one: one.began_ms)],
+        window.warm_ms, window.end_ms,
+    )  # fmt: skip
+    return Beside(
+        method=row.method,
+        clients=row.clients,
+        rate=row.rate,
+        simulated_rate=tokens / SECONDS,
+        gap_ms=row.gap_ms_p95 or None,
+        simulated_gap_ms=percentile(gaps, 95) or 0.0,
+        batch=row.server.get("sessions_a_forward", row.batch),
+        simulated_batch=played.batch,
+        mark=row.mark,
+    )
+
+
+def delivered(
+    chunks: Sequence[Sequence[tuple[float, int]]], robots: Sequence[int], begin: float, end: float
+) -> tuple[int, list[float]]:
+    """Tokens that came in a stretch of time, and the times between two chunks of one client, prompts included."""
+    tokens, gaps = 0, []
+    last: dict[int, float] = {}
+    for answer, robot in zip(chunks, robots, strict=True):
+        for at, count in answer:
+            if begin <= at <= end:
+                tokens += count
+                if robot in last:
+                    gaps.append(at - last[robot])
+            last[robot] = at
+    return tokens, gaps

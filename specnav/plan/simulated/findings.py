@@ -1,0 +1,182 @@
+"""What a plan of a fleet shows: charts, tables, and its answer in sentences, all of them said to be simulated."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from specnav.bench.capacity import on_line
+from specnav.bench.studies.crossings import Crossing, crossings
+from specnav.bench.studies.figures import percent
+from specnav.bench.studies.plan import Findings, Line, LineChart, Mark, RowChart, RowSeries, Table
+from specnav.plan.simulated.records import FleetResults
+from specnav.plan.simulated.study import order
+from specnav.report.page import shown
+
+AMONG_THE_BEST = 0.98
+SHOWN_OVER = 1.6
+"""Loads whose p95 is over so many times the promise are left out of the picture."""
+
+
+def fleet_findings(results: FleetResults) -> Findings:
+    """Of `fleet.json`, as far as it is there."""
+    return Findings(_charts(results), _tables(results), fleet_words(results))
+
+
+def _charts(results: FleetResults) -> list[LineChart | RowChart]:
+    ordered = order(results.methods)
+    able = [one for one in ordered if one.needed is not None]
+    charts: list[LineChart | RowChart] = []
+    if able:
+        names = tuple(one.method for one in able)
+        charts.append(
+            RowChart(
+                f"GPUs for {results.robots} robots, simulated", f"GPUs ({results.promise})", names,
+                (RowSeries("GPUs", tuple(float(one.needed or 0) for one in able)),),
+            )
+        )  # fmt: skip
+        prices = tuple(one.dollars_robot_hour for one in able)
+        charts.append(
+            RowChart("What a robot-hour costs, simulated", "$", names, (RowSeries("$", prices),), digits=3)
+        )
+    charts += [_load_chart(results), *_sweep_charts(results)]
+    return charts
+
+
+def _load_chart(results: FleetResults) -> LineChart:
+    lines = []
+    for one in results.methods:
+        points = [(float(n), p95) for n, p95, _ in one.loads if p95 <= SHOWN_OVER * results.promise_ms and n > 1]
+        if points:
+            lines.append(Line(one.method, tuple(points), one.method))
+    return LineChart(
+        f"p95 of a {results.promise_of} on {results.gpus} GPUs, simulated", "robots", "ms", tuple(lines),
+        level=results.promise_ms, caption="Dashed: what is promised. A dot is a simulated fleet; a line ends before "
+        f"the fleet is overloaded, or at {SHOWN_OVER:g} times the promise.",
+    )  # fmt: skip
+
+
+def _sweep_charts(results: FleetResults) -> list[LineChart]:
+    if not results.sweep:
+        return []
+    rtts = tuple(one.rtt_ms for one in results.sweep)
+    names = [one.method for one in results.methods if one.method in results.sweep[0].robots]
+    borne = _lines(results, names, "robots")
+    alone = _lines(results, names, "alone")
+    marks = tuple(
+        Mark(one.x, f"RTT {one.x:.0f} ms: beyond it {one.after} bears more than {one.before}", one.y)
+        for one in overtakings(results)
+    )
+    return [
+        LineChart(
+            "Robots that one GPU bears, simulated", "round trip, ms", "robots", borne, rtts, marks,
+            caption="Rings: where another method begins to bear most; auto is left out of that.",
+        ),
+        LineChart(
+            f"p95 of a {results.promise_of} of one robot alone, simulated", "round trip, ms", "ms", alone, rtts,
+            level=results.promise_ms,
+        ),
+    ]  # fmt: skip
+
+
+def _lines(results: FleetResults, names: list[str], what: str) -> tuple[Line, ...]:
+    return tuple(
+        Line(
+            name,
+            tuple(
+                (one.rtt_ms, float(one.robots[name]) if what == "robots" else one.alone_ms[name])
+                for one in results.sweep
+            ),
+            name,
+        )
+        for name in names
+    )
+
+
+def _tables(results: FleetResults) -> list[Table]:
+    by_token = results.promise_of == "token"
+    rows = []
+    for one in order(results.methods):
+        here = one.here
+        p95, ci = (
+            (here.token_ms_p95, here.token_ms_p95_ci) if by_token else (here.decision_ms_p95, here.decision_ms_p95_ci)
+        )
+        at = one.at_needed
+        rows.append(
+            (
+                one.method, "–" if one.needed is None else str(one.needed), shown(one.dollars_robot_hour, 3),
+                percent(None if at is None else 100 * at.idle), str(one.most), shown(one.marginal, 1),
+                "overloaded" if here.overloaded else shown(p95, 0), "" if ci is None else f"± {ci:.0f}",
+                percent(100 * here.idle), shown(here.wait_ms, 0), shown(here.batch, 1), shown(here.rows, 0),
+                shown(here.forward_ms, 1), shown(here.tau, 2),
+            )
+        )  # fmt: skip
+    head = (
+        "Method", "GPUs\nneeded", "$ a\nrobot-hour", "idle\nthere", f"{results.gpus} GPUs\nbear", "one GPU\nmore",
+        "p95,\nms", "95 %\ninterval", "idle", "wait,\nms", "sessions\na forward", "rows\na forward", "forward,\nms",
+        "τ",
+    )  # fmt: skip
+    caption = (
+        f"Simulated. GPUs needed, their price and idle share: for {results.robots} robots with {results.promise}. "
+        f"From p95 on: all robots on {results.gpus} GPUs. Idle: share of the GPUs' time without a forward. Wait: of a "
+        "draft, or a streamed token, before its forward. The interval is over ten stretches of the run."
+    )
+    tables = [Table("Methods", head, tuple(rows), caption)]
+    if results.sweep:
+        names = [one.method for one in results.methods]
+        found = tuple(
+            (f"RTT {one.rtt_ms:g} ms", *(str(one.robots.get(name, "–")) for name in names)) for one in results.sweep
+        )
+        tables.append(Table("Robots that one GPU bears", ("Round trip", *names), found, "Simulated, to 4 %."))
+    mixed = [
+        (f"{one.method}, {words}", *(f"{name} {share:.0%}" for name, share in list(figures.ways.items())[:3]))
+        for one in results.methods
+        for words, figures in (("alone", one.alone), (f"all on {results.gpus} GPUs", one.here))
+        if figures.ways
+    ]
+    if mixed:
+        width = max(len(row) for row in mixed)
+        padded = tuple((*row, *[""] * (width - len(row))) for row in mixed)
+        tables.append(Table("What auto chose", ("", *(["share of decisions"] + [""] * (width - 2))), padded))
+    return tables
+
+
+def fleet_words(results: FleetResults) -> list[str]:
+    """The answer in sentences."""
+    words = []
+    ordered = order(results.methods)
+    able = [one for one in ordered if one.needed is not None]
+    if able:
+        listed = ", ".join(f"{one.method} {one.needed}" for one in able)
+        words.append(f"Simulated: GPUs for {results.robots} robots with {results.promise}: {listed}.")
+    for one in ordered:
+        if one.needed is None:
+            alone = one.alone.token_ms_p95 if results.promise_of == "token" else one.alone.decision_ms_p95
+            words.append(
+                f"{one.method} cannot keep that with any number of GPUs: one robot alone has a p95 of {alone:.0f} ms."
+            )
+    if able:
+        best = able[0]
+        more = "" if best.marginal <= 0 else f" One GPU more there brings {best.marginal:.1f} robots."
+        words.append(f"{results.gpus} GPUs bear {best.most} robots with {best.method}.{more}")
+    return words + [
+        f"Up to a round trip of about {one.x:.0f} ms one GPU bears most robots with {one.before}, beyond it with "
+        f"{one.after}."
+        for one in overtakings(results)
+    ]
+
+
+def overtakings(results: FleetResults) -> list[Crossing]:
+    """Where another method begins to bear most robots a GPU; `auto`, which is some of the others, left out.
+
+    `before` bears most up to x. y is a number of robots.
+    """
+    lines = {one.name: [(x, -y) for x, y in one.points] for one in _lines(results, _named(results), "robots")}
+    return [
+        replace(one, y=-one.y)
+        for one in crossings(lines)
+        if one.y <= AMONG_THE_BEST * min(on_line(points, one.x) for points in lines.values())
+    ]
+
+
+def _named(results: FleetResults) -> list[str]:
+    return [] if not results.sweep else [one.method for one in results.methods if one.method != "auto"]

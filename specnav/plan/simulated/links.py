@@ -1,0 +1,61 @@
+"""The links that robots are on, by name, and the profile each stands for."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from specdec.errors import OptionsError
+from specdec.link.shaping import LinkProfile
+from specnav.results.errors import EvaluationError
+
+PRESETS = {
+    "wifi6": LinkProfile(rtt_ms=8.0, jitter_ms=4.0, bandwidth_mbps=200.0, loss=0.001),
+    "5g": LinkProfile(rtt_ms=25.0, jitter_ms=12.0, bandwidth_mbps=50.0, loss=0.002),
+    "lte": LinkProfile(rtt_ms=50.0, jitter_ms=25.0, bandwidth_mbps=12.0, loss=0.005),
+}
+"""Assumptions of ours, of a link to a verifier in the same building or region; measure your own. Bandwidth: upwards."""
+
+
+def profile_of(
+    link: str,
+    rtt_ms: float | None = None,
+    jitter_ms: float | None = None,
+    bandwidth_mbps: float | None = None,
+    loss: float | None = None,
+) -> LinkProfile:
+    """A preset's profile, or that of a round trip in milliseconds; what else is given replaces its part.
+
+    Raises EvaluationError for a link that is neither, and for figures that no link has.
+    """
+    found = PRESETS.get(link)
+    if found is None:
+        try:
+            found = LinkProfile(rtt_ms=float(link))
+            if not math.isfinite(found.rtt_ms):
+                raise ValueError
+        except ValueError:
+            raise EvaluationError(
+                f"link {link!r} is unknown: choose {', '.join(PRESETS)} or give its round trip in ms, like 40"
+            ) from None
+        except OptionsError as error:
+            raise EvaluationError(str(error)) from None
+    try:
+        return replace(
+            found,
+            rtt_ms=found.rtt_ms if rtt_ms is None else rtt_ms,
+            jitter_ms=found.jitter_ms if jitter_ms is None else jitter_ms,
+            bandwidth_mbps=found.bandwidth_mbps if bandwidth_mbps is None else bandwidth_mbps,
+            loss=found.loss if loss is None else loss,
+        )
+    except OptionsError as error:
+        raise EvaluationError(str(error)) from None
+
+
+def in_words(link: LinkProfile) -> str:
+    """E.g. "RTT 8 ms, jitter 4 ms, 200 Mbit/s, loss 0.1 %"."""
+    words = [f"RTT {link.rtt_ms:g} ms"]
+    words += [f"jitter {link.jitter_ms:g} ms"] * (link.jitter_ms > 0)
+    words += [f"{link.bandwidth_mbps:g} Mbit/s"] * (link.bandwidth_mbps > 0)
+    words += [f"loss {100 * link.loss:g} %"] * (link.loss > 0)
+    return ", ".join(words)

@@ -1,0 +1,67 @@
+"""The page over a plan of a fleet: one HTML file that opens offline, drawn from `fleet.json` alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from markupsafe import Markup
+
+from specnav.plan.simulated.findings import fleet_findings
+from specnav.plan.simulated.records import FleetResults, load_fleet
+from specnav.plan.simulated.study import order
+from specnav.report.page import REPORT_FILE, TEMPLATES, Figure, environment, word
+from specnav.report.studies import StudyView, view_chart
+from specnav.results.files import write_bytes_atomic
+
+QUESTION = "How many GPUs do the robots need, by method, and what decides?"
+
+
+def build_fleet(results: FleetResults) -> str:
+    """The page as HTML text."""
+    found = fleet_findings(results)
+    charts = [view_chart(chart) for chart in found.charts]
+    view = StudyView(
+        name="fleet",
+        title=f"{results.robots} robots",
+        question=QUESTION,
+        alert="",
+        words=found.words,
+        charts=[chart for chart in charts if chart.picture],
+        tables=[table for table in found.tables if table.rows],
+        how=[*results.calibrated, "Nothing on this page was measured: docs/planning.md says what is modelled."],
+        runs=[],
+    )
+    when = results.started_at.replace("T", " ").replace("Z", " UTC")
+    return (
+        environment()
+        .get_template("fleet.html.jinja")
+        .render(
+            style=Markup((TEMPLATES / "style.css").read_text(encoding="utf-8")),
+            lead=f"Simulated, not measured: {results.robots} robots, {results.promise}. {when}.",
+            chips=[("Simulated", "robots, links, directory, GPUs"), ("Calibrated from", results.calibrated[0])],
+            alert="Interrupted: some methods or round trips are missing." if results.interrupted else "",
+            figures=headline(results),
+            study=view,
+            config=[(name, word(value)) for name, value in results.config.items()],
+        )
+    )
+
+
+def headline(results: FleetResults) -> list[Figure]:
+    """GPUs needed, by method."""
+    return [
+        Figure(
+            one.method,
+            "–" if one.needed is None else str(one.needed),
+            "" if one.needed is None else "GPUs",
+            "cannot keep the promise" if one.needed is None else f"{one.dollars_robot_hour or 0:.3f} $ a robot-hour",
+        )
+        for one in order(results.methods)
+    ]
+
+
+def write_fleet(folder: Path) -> Path:
+    """Draw `report.html` beside a folder's `fleet.json`; returns its path. Raises EvaluationError."""
+    path = folder / REPORT_FILE
+    write_bytes_atomic(path, build_fleet(load_fleet(folder)).encode())
+    return path

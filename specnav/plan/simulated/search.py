@@ -1,0 +1,195 @@
+"""What a fleet needs, by simulating it again and again: robots that so many GPUs bear, GPUs that robots need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from specdec.link.shaping import LinkProfile
+from specnav.plan.simulated.measures import FleetFigures, figures_of
+from specnav.plan.simulated.pair import METHODS
+from specnav.plan.simulated.simulation import EMPTY, Fleet, Window, simulate
+from specnav.results.errors import EvaluationError
+
+MOST_ROBOTS, MOST_GPUS = 1_000_000, 100_000
+FINE, COARSE = 0.01, 0.04
+"""A number is searched for until it is known so exactly, as a share of it, or to one."""
+ENOUGH, FEW = 1500, 600
+"""Decisions that count in a run, at least."""
+STEP_OUT = 1.15
+NUDGE = 1.02
+POOL = 4
+"""GPUs on which methods are compared for `auto`."""
+CROWDED = 4.0
+"""A run is broken off with so many times the decisions in progress that the promise allows."""
+
+
+@dataclass(frozen=True)
+class Promise:
+    """95 % of the decisions take no longer, in all or a token of their answers. ms: milliseconds."""
+
+    ms: float
+    of: Literal["decision", "token"] = "decision"
+
+    def value(self, figures: FleetFigures) -> float:
+        """What it came to."""
+        return figures.decision_ms_p95 if self.of == "decision" else figures.token_ms_p95
+
+    def ci(self, figures: FleetFigures) -> float | None:
+        """Half of its confidence interval."""
+        return figures.decision_ms_p95_ci if self.of == "decision" else figures.token_ms_p95_ci
+
+    def held(self, figures: FleetFigures) -> bool:
+        """Whether it was kept."""
+        return not figures.overloaded and self.value(figures) <= self.ms
+
+    @property
+    def words(self) -> str:
+        """E.g. "p95 of a decision within 2000 ms"."""
+        return f"p95 of a {self.of} within {self.ms:g} ms"
+
+
+class Planner:
+    """Simulates what it is asked, each fleet once."""
+
+    def __init__(
+        self, fleet: Fleet, promise: Promise, seed: int, methods: Sequence[str] = METHODS, coarse: bool = False,
+        auto: Mapping[LinkProfile, str] | None = None,
+        tell: Callable[[FleetFigures], None] = lambda figures: None,
+    ) -> None:  # fmt: skip
+        """methods: that `auto` is some of. auto: what it takes on each link; None: that is found out. coarse: fewer
+        decisions a run, and a search that ends earlier. tell: told of every run.
+        """
+        self.fleet, self.promise = fleet, promise
+        self._seed, self._tell = seed, tell
+        self._methods = tuple(name for name in methods if name != "auto") or tuple(n for n in METHODS if n != "auto")
+        self._auto = auto
+        self._decisions, self._exact = (FEW, COARSE) if coarse else (ENOUGH, FINE)
+        self.seen: dict[tuple[str, int, int], FleetFigures] = {}
+
+    def window(self, robots: int) -> Window:
+        """How long a fleet is simulated: until enough decisions have come, and some times the promise."""
+        work = self.fleet.work
+        whole = self.promise.ms * (1.0 if self.promise.of == "decision" else work.answer_mean)
+        measure = max(3 * whole, 1e3 * self._decisions / (robots * work.rate))
+        return Window(2 * whole + 2e3, measure, 2 * whole)
+
+    def look(self, method: str, robots: int, gpus: int) -> FleetFigures:
+        """One fleet, simulated. Raises EvaluationError."""
+        key = (method, robots, gpus)
+        if key not in self.seen:
+            work = replace(self.fleet.work, robots=robots)
+            fleet = replace(self.fleet, work=work, gpus=gpus)
+            whole = self.promise.ms * (1.0 if self.promise.of == "decision" else work.answer_mean)
+            allowed = max(50.0, CROWDED * robots * work.rate * whole / 1e3)
+            most_open = allowed if work.arrivals != "after" else float("inf")
+            window = self.window(robots)
+            auto = self.best_on_links() if method == "auto" else EMPTY
+            played = simulate(fleet, method, self._seed, window, most_open=most_open, auto=auto)
+            self.seen[key] = figures_of(played, method, work, gpus)
+            self._tell(self.seen[key])
+        return self.seen[key]
+
+    def best_on_links(self) -> Mapping[LinkProfile, str]:
+        """By link, the method with which GPUs bear most robots on it; of equals the one that is quickest alone."""
+        if self._auto is None:
+            found: dict[LinkProfile, str] = {}
+            for profile, _ in self.fleet.links:
+                fleet = replace(self.fleet, links=((profile, 1.0),))
+                alone = Planner(fleet, self.promise, self._seed, self._methods, coarse=True, tell=self._tell)
+                found[profile] = alone._best()
+            self._auto = found
+        return self._auto
+
+    def _best(self) -> str:
+        ranks: dict[str, tuple[int, float]] = {}
+        guess = 0
+        for method in self._methods:
+            most = self.most_robots(method, POOL, guess)
+            guess = max(guess, most)
+            ranks[method] = (most, -self.promise.value(self.look(method, 1, 1)))
+        return max(ranks, key=lambda name: ranks[name])
+
+    def held(self, method: str, robots: int, gpus: int) -> bool:
+        """Whether the promise is kept."""
+        return self.promise.held(self.look(method, robots, gpus))
+
+    def most_robots(self, method: str, gpus: int, guess: int = 0) -> int:
+        """How many robots so many GPUs bear; 0 where the promise is not even kept for one."""
+        if not self.held(method, 1, gpus):
+            return 0
+        return self._last(lambda robots: self.held(method, robots, gpus), guess or 2 * gpus, not guess, MOST_ROBOTS)
+
+    def enough_gpus(self, method: str, robots: int, guess: int) -> int | None:
+        """The guess that a part of the fleet has given, or somewhat more where that is not enough; None: a third more
+        is not.
+        """
+        gpus = guess
+        while not self.held(method, robots, gpus):
+            gpus = max(gpus + 1, int(gpus * NUDGE))
+            if 3 * gpus > 4 * guess + 3:
+                return None
+        return gpus
+
+    def gpus_needed(self, method: str, robots: int, guess: int = 1) -> int | None:
+        """The fewest GPUs with which so many robots are served as promised; None where no number is enough."""
+        if not self.held(method, 1, 1):
+            return None
+        low, high = 0, max(1, guess)
+        while not self.held(method, robots, high):
+            low, high = high, max(high + 1, int(high * STEP_OUT))
+            if high > MOST_GPUS:
+                return None
+        if not low:
+            down = high
+            while down > 1:
+                down = min(down - 1, int(down / STEP_OUT)) or 1
+                if not self.held(method, robots, down):
+                    low = down
+                    break
+                high = down
+        while high - low > max(1, int(self._exact * high)):
+            middle = (low + high) // 2
+            if self.held(method, robots, middle):
+                high = middle
+            else:
+                low = middle
+        return high
+
+    def _last(self, holds: Callable[[int], bool], guess: int, doubling: bool, limit: int) -> int:
+        """The largest number that holds, where 1 does; steps out from the guess, then halves."""
+        factor = 2.0 if doubling else STEP_OUT
+        low, high = 1, max(2, guess)
+        if holds(high):
+            while holds(high):
+                low, high = high, max(high + 1, int(high * factor))
+                if high > limit:
+                    return low
+        else:
+            down = high
+            while down > 2:
+                down = max(1, min(down - 1, int(down / factor)))
+                if down <= 1 or holds(down):
+                    low = max(1, down)
+                    break
+                high = down
+        while high - low > max(1, int(self._exact * low)):
+            middle = (low + high) // 2
+            if holds(middle):
+                low = middle
+            else:
+                high = middle
+        return low
+
+
+def check_possible(planner: Planner, methods: Sequence[str]) -> None:
+    """Raise EvaluationError where not even one robot alone gets what is promised, with any of the methods."""
+    alone = {method: planner.look(method, 1, 1) for method in methods}
+    if any(planner.promise.held(figures) for figures in alone.values()):
+        return
+    best = min(alone, key=lambda method: planner.promise.value(alone[method]))
+    raise EvaluationError(
+        f"{planner.promise.words} is out of reach on this link and GPU: one robot alone on a GPU takes "
+        f"{planner.promise.value(alone[best]):.0f} ms ({best}); promise more, or take a faster GPU or link"
+    )

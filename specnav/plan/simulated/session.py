@@ -1,0 +1,152 @@
+"""One decision in the simulation: the prompt goes up, rounds between edge and verifier, until the answer is there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+
+from specdec.link.shaping import Direction, LinkProfile
+from specnav.plan.simulated.pair import TOKEN_BYTES, Pair, Way, accepted
+from specnav.plan.simulated.replica import Ask, Replica
+
+
+class Edge:
+    """A robot's link, each way as the bench's emulator shapes it, and its robot's decisions that wait."""
+
+    def __init__(self, number: int, profile: LinkProfile, seed: int) -> None:
+        self.number = number
+        self.profile = profile
+        self._up = Direction(profile, seed * 2)
+        self._down = Direction(profile, seed * 2 + 1)
+        self.busy = False
+        self.waiting: list[float] = []
+
+    def up_ms(self, now_ms: float, size: int) -> float:
+        """When bytes handed over at `now_ms` arrive at the verifier."""
+        return 1e3 * self._up.arrival(now_ms / 1e3, size)
+
+    def down_ms(self, now_ms: float, size: int) -> float:
+        """The same at the robot."""
+        return 1e3 * self._down.arrival(now_ms / 1e3, size)
+
+
+@dataclass
+class Decision:
+    """What became of one. due_ms: when the robot wanted it; began_ms: when its prompt left; ended_ms: the answer was
+    there, -1 while it is not. way: the method that answered. chunks: (ms, tokens) as they came to the robot.
+    """
+
+    robot: int
+    due_ms: float
+    began_ms: float
+    answer: int
+    way: str
+    ended_ms: float = -1.0
+    chunks: list[tuple[float, int]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Counts over all sessions. rounds, gained: of verdicts; cloud_ms: waiting and forward of each, where kept."""
+
+    cloud_ms: list[float] = field(default_factory=list)
+    rounds: list[int] = field(default_factory=lambda: [0, 0])
+
+
+class Session:
+    """Asks a verifier, round after round, as its way says. `done` is told when the answer will be at the robot."""
+
+    def __init__(
+        self, decision: Decision, edge: Edge, way: Way, pair: Pair, replica: Replica, prompt: int, drawn: Random,
+        done: Callable[[Session, float], None], figures: Figures, keep: bool,
+    ) -> None:  # fmt: skip
+        """prompt: rows to compute. keep: whether each chunk's time, and each verdict's, is wanted."""
+        self.decision = decision
+        self.tokens = prompt + decision.answer
+        self.served_ms = 0.0
+        self._edge, self._way, self._pair, self._replica = edge, way, pair, replica
+        self._prompt = prompt
+        self._drawn = drawn
+        self._done = done
+        self._figures = figures
+        self._keep = keep
+        self._left = decision.answer
+        self._opened = False
+        self._drafting = 0
+        self._sent_ms = 0.0
+        self._whole = False
+
+    def open(self, now_ms: float, picture_bytes: int, known_rows: int, picture_ms: float) -> None:
+        """The prompt leaves. known_rows: that the verifier keeps from before; picture_ms: that its picture takes."""
+        size = picture_bytes + TOKEN_BYTES * self._prompt
+        at_ms = self._edge.up_ms(now_ms, size) + picture_ms
+        self._replica.admit(Ask(self, max(1, self._prompt - known_rows), prompt=True), at_ms)
+
+    def ran(self, now_ms: float, since_ms: float) -> None:
+        """A forward that this session asked for has run."""
+        if not self._opened:  # the last row of a prompt brings the first token
+            self._opened = True
+            if self._way.cloud_drafts:  # the draft model must read the prompt, too
+                self._drafting = -(-self._prompt // 64)
+            self._gain(1, now_ms)
+        elif self._drafting:
+            self._drafting -= 1
+            self._ask_streaming(now_ms)
+        else:
+            self._verified(now_ms, since_ms)
+
+    def _verified(self, now_ms: float, since_ms: float) -> None:
+        way, pair = self._way, self._pair
+        size = min(way.size, self._left - 1)
+        kept = accepted(self._drawn, pair.log_tree_alpha if way.tree else pair.log_alpha, size) if size > 0 else 0
+        self._whole = kept == way.size
+        self._figures.rounds[0] += 1
+        self._figures.rounds[1] += kept + 1
+        if self._keep:
+            self._figures.cloud_ms.append(now_ms - since_ms)
+        if way.cloud_drafts:
+            self._drafting = min(way.size, max(0, self._left - kept - 2))
+        self._gain(kept + 1, now_ms)
+
+    def _gain(self, tokens: int, now_ms: float) -> None:
+        """Tokens leave the verifier; then the next round begins, or it was the last."""
+        self._left -= tokens
+        way = self._way
+        if self._left > 0 and way.streams and not self._keep:
+            self._ask_streaming(now_ms)
+            return
+        there_ms = self._edge.down_ms(now_ms, way.down)
+        if self._keep:
+            self.decision.chunks.append((there_ms, tokens))
+        if self._left <= 0:
+            self.decision.ended_ms = there_ms
+            self._done(self, there_ms)
+        elif way.streams:
+            self._ask_streaming(now_ms)
+        else:
+            self._send(there_ms)
+
+    def _ask_streaming(self, now_ms: float) -> None:
+        if self._drafting:
+            self._replica.wants(Ask(self, 1, drafts=True), now_ms)
+        else:
+            self._replica.wants(Ask(self, 1 + max(0, min(self._way.size, self._left - 1))), now_ms)
+
+    def _send(self, there_ms: float) -> None:
+        """A verdict is at the robot: draft what is not ready yet, and send it."""
+        way = self._way
+        leaves_ms = there_ms + self._pair.overhead_ms + self._drafting_ms(there_ms)
+        self._sent_ms = leaves_ms
+        rows = way.rows if way.tree else 1 + max(0, min(way.size, self._left - 1))
+        self._replica.comes(Ask(self, rows), self._edge.up_ms(leaves_ms, way.up))
+
+    def _drafting_ms(self, there_ms: float) -> float:
+        way, pair, away_ms = self._way, self._pair, there_ms - self._sent_ms
+        size = way.size if way.tree else max(0, min(way.size, self._left - 1))
+        if way.predrafts and self._sent_ms and self._drawn.random() >= pair.miss:
+            return max(0.0, way.prepare_ms - away_ms)
+        if way.tree and self._sent_ms and self._whole and self._drawn.random() < pair.alpha:
+            # The branch that grew on meanwhile goes along with the verdict and its token (paper 001).
+            return max(0.0, size * way.draft_ms - away_ms)
+        return size * way.draft_ms

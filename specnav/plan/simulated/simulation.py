@@ -1,0 +1,272 @@
+"""Plays one fleet through for a while: a discrete-event simulation on SimPy."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from specdec.link.shaping import LinkProfile
+from specnav.plan.simulated.pair import Pair, checked, way_of
+from specnav.plan.simulated.replica import Directory, Replica, ReplicaPolicy
+from specnav.plan.simulated.session import Decision, Edge, Figures, Session
+from specnav.plan.simulated.times import ForwardTimes
+from specnav.plan.simulated.workload import Workload, arrivals_of
+from specnav.results.errors import EvaluationError
+
+if TYPE_CHECKING:
+    import simpy
+
+EMPTY: Mapping[LinkProfile, str] = MappingProxyType({})
+TICKS = 20
+"""A run tells so many times how far it is."""
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """What is simulated. links: a profile and its share of the robots each. kept: share of a prompt that a verifier
+    which served the robot before need not compute again; above 0 the directory sends a robot where it was before.
+    """
+
+    work: Workload
+    pair: Pair
+    target: ForwardTimes
+    gpus: int
+    links: tuple[tuple[LinkProfile, float], ...] = ((LinkProfile(), 1.0),)
+    policy: ReplicaPolicy = field(default_factory=ReplicaPolicy)
+    kept: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Raises EvaluationError."""
+        if self.gpus < 1:
+            raise EvaluationError("a fleet needs at least one GPU")
+        if not self.links or min(share for _, share in self.links) <= 0:
+            raise EvaluationError("each link has a share of the robots above 0")
+        longest = max(self.work.prompts) + max(self.work.answers)
+        if longest > self.policy.kv_tokens:
+            raise EvaluationError(
+                f"one session of {longest} tokens does not fit into a cache of {self.policy.kv_tokens:.0f}: give more"
+            )
+
+
+@dataclass(frozen=True)
+class Window:
+    """Milliseconds: what is cut off at the beginning, what counts, and how long is waited for the last decisions."""
+
+    warm_ms: float
+    measure_ms: float
+    drain_ms: float
+
+    @property
+    def end_ms(self) -> float:
+        """When counting ends."""
+        return self.warm_ms + self.measure_ms
+
+
+@dataclass(frozen=True)
+class Played:
+    """What came of a run. decisions: that fell due while it counted, the unfinished among them. overloaded: so many
+    decisions were in progress that it was broken off. idle: share of the GPUs' time without a forward. wait_ms: of a
+    verdict, before its forward. outside, outside_ms: sessions that waited for room in the cache, and how long. batch,
+    rows: of a forward. tau: tokens a verdict. cloud_ms: of each verdict, waiting and forward, where chunks are kept.
+    """
+
+    decisions: list[Decision]
+    window: Window
+    overloaded: bool
+    idle: float
+    wait_ms: float
+    outside: int
+    outside_ms: float
+    batch: float
+    rows: float
+    forward_ms: float
+    tau: float
+    cloud_ms: list[float]
+    rounds: int
+
+
+def simpy_module() -> Any:
+    """SimPy, which is needed here only. Raises EvaluationError where it is missing."""
+    try:
+        import simpy
+    except ImportError:
+        raise EvaluationError("simulating a fleet needs SimPy: pip install 'specnav[plan]'") from None
+    return simpy
+
+
+class _Run:
+    """One run's state."""
+
+    def __init__(
+        self, fleet: Fleet, method: str, seed: int, window: Window, most_open: float, keep: bool,
+        auto: Mapping[LinkProfile, str],
+    ) -> None:  # fmt: skip
+        self.env: simpy.Environment = simpy_module().Environment()
+        self.fleet, self.method, self.window, self.keep = fleet, method, window, keep
+        self.most_open = most_open
+        self.overloaded = False
+        span = (window.warm_ms, window.end_ms)
+        self.replicas = [
+            Replica(self.env, fleet.target, fleet.pair.cloud_draft, fleet.policy, span) for _ in range(fleet.gpus)
+        ]
+        self.directory = Directory(self.replicas, fleet.kept > 0)
+        self.edges = [
+            Edge(number, profile, seed * 1_000_003 + number)
+            for number, profile in zip(range(fleet.work.robots), _dealt(fleet.links), strict=False)
+        ]
+        self.drawn = Random(seed)
+        self.figures = Figures()
+        self.decisions: list[Decision] = []
+        self.in_progress = 0
+        self.pictures_free = {id(replica): 0.0 for replica in self.replicas}
+        self.ways = {
+            profile: way_of(auto[profile] if method == "auto" else method, fleet.pair, fleet.target, profile.rtt_ms)
+            for profile, _ in fleet.links
+        }
+
+    def due(self, edge: Edge, now: float) -> None:
+        """A robot wants a decision."""
+        self.in_progress += 1
+        self.overloaded = self.overloaded or self.in_progress > self.most_open
+        if edge.busy:
+            edge.waiting.append(now)
+        else:
+            self.begin(edge, now, now)
+
+    def begin(self, edge: Edge, due_ms: float, now: float) -> None:
+        edge.busy = True
+        fleet, work, drawn = self.fleet, self.fleet.work, self.drawn
+        replica, knows = self.directory.choose(edge.number)
+        way = self.ways[edge.profile]
+        prompt, answer = drawn.choice(work.prompts), drawn.choice(work.answers)
+        decision = Decision(edge.number, due_ms, now, answer, way.name)
+        if self.window.warm_ms <= due_ms < self.window.end_ms or self.keep:
+            self.decisions.append(decision)
+        picture_ms = 0.0
+        if work.picture_ms:  # one picture after the other, beside the forwards
+            begins = max(now, self.pictures_free[id(replica)])
+            self.pictures_free[id(replica)] = begins + work.picture_ms
+            picture_ms = begins + work.picture_ms - now
+        session = Session(
+            decision, edge, way, fleet.pair, replica, prompt, drawn, lambda one, at: self.ended(one, edge, replica, at),
+            self.figures, self.keep,
+        )  # fmt: skip
+        session.open(now, work.picture_bytes, int(fleet.kept * prompt) if knows else 0, picture_ms)
+
+    def ended(self, session: Session, edge: Edge, replica: Replica, at_ms: float) -> None:
+        """The answer's end will be at the robot at `at_ms`."""
+        event = self.env.timeout(max(0.0, at_ms - self.env.now))
+        assert event.callbacks is not None
+        event.callbacks.append(lambda _: self._over(session, edge, replica))
+
+    def _over(self, session: Session, edge: Edge, replica: Replica) -> None:
+        now = self.env.now
+        replica.leave(session)
+        self.in_progress -= 1
+        edge.busy = False
+        if edge.waiting:
+            self.begin(edge, edge.waiting.pop(0), now)
+        elif self.fleet.work.arrivals == "after":
+            pause = self.drawn.expovariate(self.fleet.work.rate / 1e3) if self.fleet.work.rate < float("inf") else 0.0
+            self.later(pause, edge)
+
+    def later(self, pause_ms: float, edge: Edge) -> None:
+        """A robot that pauses between decisions."""
+        if self.env.now + pause_ms >= self.window.end_ms:
+            return
+        event = self.env.timeout(pause_ms)
+        assert event.callbacks is not None
+        event.callbacks.append(lambda _: self.due(edge, self.env.now))
+
+    def arrivals(self, seed: int) -> Generator[simpy.Event, None, None]:
+        """All robots' decisions, one process for the fleet."""
+        times, robots = arrivals_of(self.fleet.work, self.window.end_ms, seed)
+        for at_ms, robot in zip(times.tolist(), robots.tolist(), strict=True):
+            if at_ms > self.env.now:
+                yield self.env.timeout(at_ms - self.env.now)
+            self.due(self.edges[robot], self.env.now)
+
+    def play(self, seed: int, tick: Callable[[float], None]) -> None:
+        """Until all that counts has ended, or it is broken off."""
+        env, window, work = self.env, self.window, self.fleet.work
+        if work.arrivals == "after":
+            for edge in self.edges:
+                spread = 1e3 / work.rate if work.rate < float("inf") else min(1e3, 50.0 * work.robots)
+                self.later(self.drawn.uniform(0.0, spread), edge)
+        else:
+            env.process(self.arrivals(seed))
+        step = window.end_ms / TICKS
+        for number in range(1, TICKS + 1):
+            env.run(until=number * step)
+            tick(1 / TICKS)
+            if self.overloaded:
+                return
+        while env.now < window.end_ms + window.drain_ms and self._unfinished():
+            env.run(until=env.now + max(1.0, window.drain_ms / TICKS))
+
+    def _unfinished(self) -> bool:
+        if self.keep:  # what was delivered counts, not what was asked
+            return False
+        return any(edge.waiting for edge in self.edges) or any(one.ended_ms < 0 for one in self.decisions)
+
+
+def _dealt(links: Sequence[tuple[LinkProfile, float]]) -> Generator[LinkProfile, None, None]:
+    """Profiles in turn, each as often as its share says."""
+    given = [0.0] * len(links)
+    whole = sum(share for _, share in links)
+    for number in itertools.count(1):
+        place = max(range(len(links)), key=lambda one: links[one][1] / whole * number - given[one])
+        given[place] += 1
+        yield links[place][0]
+
+
+def simulate(
+    fleet: Fleet, method: str, seed: int, window: Window, *, most_open: float = float("inf"), keep: bool = False,
+    auto: Mapping[LinkProfile, str] = EMPTY, tick: Callable[[float], None] = lambda share: None,
+) -> Played:  # fmt: skip
+    """Play a fleet with one method. most_open: decisions in progress at which it is broken off as overloaded.
+
+    keep: keep when each chunk came, and count what was delivered; decisions of the whole run are then given. auto:
+    the method that `auto` takes on each link. tick: told which share more is done. Raises EvaluationError.
+    """
+    checked(method)
+    if method == "auto" and not all(profile in auto for profile, _ in fleet.links):
+        raise EvaluationError("auto needs to be told which method is best on each link")
+    run = _Run(fleet, method, seed, window, most_open, keep, auto)
+    run.play(seed, tick)
+    counted = [replica.counted for replica in run.replicas]
+    forwards = max(1, sum(one.forwards for one in counted))
+    busy = sum(one.busy_ms for one in counted)
+    waited, outside = sum(one.waited for one in counted), sum(one.outside for one in counted)
+    lasted = max(1e-9, min(run.env.now, window.end_ms) - window.warm_ms)
+    rounds, gained = run.figures.rounds
+    return Played(
+        decisions=run.decisions + _unbegun(run),
+        window=window,
+        overloaded=run.overloaded,
+        idle=max(0.0, 1 - busy / (lasted * fleet.gpus)),
+        wait_ms=sum(one.wait_ms for one in counted) / max(1, waited),
+        outside=outside,
+        outside_ms=sum(one.outside_ms for one in counted) / max(1, outside),
+        batch=sum(one.sessions for one in counted) / forwards,
+        rows=sum(one.rows for one in counted) / forwards,
+        forward_ms=busy / forwards,
+        tau=gained / max(1, rounds),
+        cloud_ms=run.figures.cloud_ms,
+        rounds=rounds,
+    )
+
+
+def _unbegun(run: _Run) -> list[Decision]:
+    """Decisions that still waited on their robots."""
+    window = run.window
+    return [
+        Decision(edge.number, due, -1.0, 1, run.method)
+        for edge in run.edges
+        for due in edge.waiting
+        if window.warm_ms <= due < window.end_ms
+    ]

@@ -1,0 +1,84 @@
+"""The frames of a robot's bags as prompts: what the target would be asked, with the instruction of the time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from spec_vlm_nav.camera.frame import Frame
+from spec_vlm_nav.camera.images import PictureOptions, RawImage
+from spec_vlm_nav.common.errors import NavigationError
+from spec_vlm_nav.language.actions import ACTION_SENTENCES
+from spec_vlm_nav.language.prompting import PromptSpec
+from spec_vlm_nav.model.answers import Job
+from spec_vlm_nav.model.asking import Asker
+from specdec.models import LoadedModel
+from specnav.bags.contents import Pixels, choose_image_topic, pictures, read_contents
+from specnav.bags.source import open_bag
+from specnav.bags.types import NEWEST, Types
+from specnav.recipes.drafts.network import Progress
+from specnav.recipes.errors import TrainingError
+from specnav.recipes.exits.samples import Sample
+from specnav.results.errors import EvaluationError
+
+_VOCABULARY = {sentence: action.short for sentence, action in ACTION_SENTENCES.items()}
+
+
+def bag_prompts(
+    bags: Sequence[Path], instruction: str, model: LoadedModel, folder: Path, progress: Progress, notes: list[str]
+) -> list[Sample]:
+    """A prompt for every frame that an instruction was in force for. instruction: for bags that hold none; "" asks for
+    what they hold. The pictures, as the model is shown them, are written into `folder`. notes: gets what was left out.
+
+    Raises TrainingError for what is no bag, holds no frames, or no instruction where none is given.
+    """
+    if not model.is_multimodal:
+        raise TrainingError(f"{model.path} takes no pictures: bags are for a model that does")
+    found: list[Sample] = []
+    for number, path in enumerate(bags):
+        try:
+            found += _of_bag(path, instruction, model, folder / f"bag-{number}", progress, notes)
+        except EvaluationError as error:
+            raise TrainingError(str(error)) from error
+    return found
+
+
+def _of_bag(
+    path: Path, instruction: str, model: LoadedModel, folder: Path, progress: Progress, notes: list[str]
+) -> list[Sample]:
+    bag = open_bag(path)
+    types = Types({}, bag.distro or NEWEST)
+    image = choose_image_topic(bag, None)
+    contents = read_contents(bag, types, image, _VOCABULARY)
+    notes += [bag.summary, *bag.warnings, *contents.notes]
+    asked = {
+        frame.number: words
+        for frame in contents.frames
+        if (words := instruction or contents.instruction_at(frame)[1])
+    }
+    if not asked:
+        raise TrainingError(f"{path} holds no frame with an instruction: give one with --instruction")
+    folder.mkdir(parents=True, exist_ok=True)
+    asker = Asker(PromptSpec.from_model_folder(model.path), model.tokenizer)
+    prompts = []
+    for number, picture in pictures(bag, types, image, asked):
+        if picture is None:
+            continue
+        job = Job(number, asked[number], Frame(_source(picture), (0, 0), 0.0), (), ())
+        try:
+            prompt, jpeg = asker.prompt(job, PictureOptions())
+        except NavigationError:
+            continue  # a frame that no decision could have used either
+        if len(prompt.images) == 1:
+            file = folder / f"{number:06d}.jpg"
+            file.write_bytes(jpeg)
+            prompts.append(Sample(prompt.ids, len(prompt.ids), (str(file.resolve()),), f"{path}, frame {number}"))
+        progress(len(prompts), len(asked))
+    notes.append(f"{path.name}: {len(contents.frames)} frames, {len(asked)} with an instruction, {len(prompts)} used")
+    return prompts
+
+
+def _source(picture: bytes | Pixels) -> bytes | RawImage:
+    if isinstance(picture, bytes):
+        return picture
+    return RawImage(picture.encoding, picture.width, picture.height, picture.step, picture.data)

@@ -1,0 +1,65 @@
+"""What verdict logs hold, as texts to learn from: the target's own picks, behind as much of the prompt as was kept."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+from specdec.models import LoadedModel
+from specdec.models.loaded import speaks
+from specdec.verdict_log import VerdictLogError, read_verdicts
+from specnav.recipes.errors import TrainingError
+from specnav.recipes.exits.samples import Sample
+
+SHORTEST = 2
+
+
+def logged_texts(folders: Sequence[Path], model: LoadedModel, run: Path, length: int) -> list[Sample]:
+    """Every answer of the logs, once. Pictures are written into the run folder.
+
+    Where no prompt was kept the answer stands alone and all of it but its first token is learnt. Raises TrainingError
+    for what is no log, for one of another vocabulary, and where nothing is left.
+    """
+    texts: list[Sample] = []
+    for folder in folders:
+        try:
+            for number, said in enumerate(read_verdicts(folder), 1):
+                if not speaks(model, said.vocabulary):
+                    raise TrainingError(
+                        f"{folder} was logged with another vocabulary than that of {model.path}: "
+                        "give the log of a target of the same family, or another draft"
+                    )
+                images = tuple(_kept(image, run / "pictures") for image in said.images)
+                if said.prompt and len(said.images) != said.prompt.count(model.image_pad_id or -1):
+                    continue  # its pictures were not kept: words about what nobody sees teach nothing
+                ids = (*said.prompt, *said.answer)
+                start = len(said.prompt) or 1
+                if start + SHORTEST <= min(len(ids), length) and max(ids) < model.vocab_size:
+                    texts.append(Sample(ids, start, images, f"{folder}, answer {number}"))
+        except VerdictLogError as error:
+            raise TrainingError(str(error)) from error
+    unique = list({(text.ids, text.images): text for text in texts}.values())
+    if len(unique) < 2:
+        raise TrainingError(
+            "the verdict logs hold too few answers of use: keep more, with --verdict-log-contents prompts or pictures"
+        )
+    return unique
+
+
+def split(texts: Sequence[Sample], held_out: int, seed: int) -> tuple[list[Sample], list[Sample]]:
+    """What is learnt from, and what is measured on only: at most a quarter."""
+    mixed = list(texts)
+    random.Random(f"drafts/{seed}/logged").shuffle(mixed)
+    kept = min(held_out, max(len(mixed) // 4, 1))
+    return mixed[kept:], mixed[:kept]
+
+
+def _kept(image: bytes, folder: Path) -> str:
+    from specdec.link.pictures import digest_of
+
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / f"{digest_of(image).hex()}.jpg"
+    if not file.exists():
+        file.write_bytes(image)
+    return str(file.resolve())

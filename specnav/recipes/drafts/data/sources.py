@@ -1,0 +1,233 @@
+"""Where prompts and texts come from: question files, plain text, bags of a robot, or what this project can make itself.
+
+Part of the prompts is held out: the draft never goes on from them, and the acceptance curve is measured on them.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from specdec.errors import ModelError
+from specdec.models import LoadedModel, Prompt, chat_prompt
+from specdec.models.prompt import plain_prompt
+from specnav.recipes.drafts.data.logged import logged_texts, split
+from specnav.recipes.drafts.data.ordinary import ordinary_request
+from specnav.recipes.drafts.data.prose import opening, read_packages, request
+from specnav.recipes.drafts.network import Progress
+from specnav.recipes.errors import TrainingError
+from specnav.recipes.exits.samples import Sample
+from specnav.recipes.text.measure import read_questions
+
+TEXT_SUFFIXES = frozenset({".txt", ".md", ".rst", ".py", ".c", ".h", ".cpp", ".java", ".js", ".ts", ".rs", ".go"})
+ORDINARY_SHARE, OPENING_SHARE, PROSE_SHARE = 0.25, 0.08, 0.45
+"""Of default prompts about text: ordinary requests, code that only begins, and what installed packages say. The others
+are about Python's library.
+"""
+SHORTEST_TEXT = 16
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What was asked for; nothing at all stands for the default data. held_out: question files that are measured on
+    only.
+    """
+
+    questions: tuple[Path, ...] = ()
+    texts: tuple[Path, ...] = ()
+    bags: tuple[Path, ...] = ()
+    verdicts: tuple[Path, ...] = ()
+    held_out: tuple[Path, ...] = ()
+    instruction: str = ""
+
+    @property
+    def named(self) -> bool:
+        """Whether anything was given."""
+        return bool(self.asks or self.verdicts)
+
+    @property
+    def asks(self) -> bool:
+        """Whether anything was given that a target must be asked about."""
+        return bool(self.questions or self.texts or self.bags)
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """prompts: to go on from; held_out: the same, for measuring only; texts: to learn from as they are. said, kept:
+    what logs say that the target has said, to learn from and for measuring only.
+    """
+
+    prompts: list[Sample]
+    held_out: list[Sample]
+    texts: list[Sample]
+    said: list[Sample] = field(default_factory=list)
+    kept: list[Sample] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def gather(
+    sources: Sources,
+    model: LoadedModel,
+    count: int,
+    held_out: int,
+    longest: int,
+    length: int,
+    folder: Path,
+    seed: int,
+    progress: Progress,
+) -> Gathered:
+    """Prompts of at most `longest` ids (pictures counted in full) and texts of at most `length`, `count` of the
+    default ones.
+
+    Raises TrainingError for what cannot be read, and where too little is left.
+    """
+    rng = random.Random(f"drafts/{seed}")
+    notes: list[str] = []
+    prompts: list[Sample] = []
+    logged = logged_texts(sources.verdicts, model, folder, length) if sources.verdicts else []
+    for file in sources.questions:
+        prompts += question_prompts(model, read_questions(file), file.name)
+    texts = [text for place in sources.texts for text in read_texts(model, place, length)]
+    prompts += [opening for text in texts if (opening := _opening(text, longest)) is not None]
+    if sources.bags:
+        from specnav.recipes.drafts.data.bags import bag_prompts
+
+        frames = folder / "frames"
+        prompts += bag_prompts(sources.bags, sources.instruction, model, frames, progress, notes)
+    measured: list[Sample] = []
+    for file in sources.held_out:
+        measured += question_prompts(model, read_questions(file), file.name)
+    if not sources.named:
+        prompts, made = default_prompts(model, count, held_out, folder, seed, progress)
+        measured = measured or made
+        texts = [] if model.is_multimodal else library_texts(model, length)
+    prompts, measured = _fitting(model, prompts, longest), _fitting(model, measured, longest)
+    if logged:
+        said, kept = split(logged, held_out, seed)
+        return Gathered(prompts, measured, texts, said, kept, notes)
+    if not measured:
+        rng.shuffle(prompts)
+        count = min(held_out, max(len(prompts) // 4, 1))
+        measured, prompts = prompts[:count], prompts[count:]
+    known = {prompt.ids for prompt in measured if not prompt.images}
+    prompts = [prompt for prompt in prompts if prompt.ids not in known]
+    if not prompts or not measured:
+        raise TrainingError(
+            f"too few prompts of at most {longest} tokens are left: give more questions, texts or bags, "
+            "or a larger --length"
+        )
+    return Gathered(prompts, measured, texts, notes=notes)
+
+
+def question_prompts(model: LoadedModel, questions: Sequence[str], origin: str) -> list[Sample]:
+    """Questions as the model is asked them."""
+    found = []
+    for number, question in enumerate(questions, 1):
+        try:
+            ids = chat_prompt(model, question).ids
+        except ModelError as error:
+            raise TrainingError(f"{origin}, question {number}: {error}") from error
+        found.append(Sample(ids, len(ids), (), f"{origin}, question {number}"))
+    return found
+
+
+def read_texts(model: LoadedModel, place: Path, length: int) -> list[Sample]:
+    """Files of plain text, or all those below a folder, in pieces of at most `length` ids. Raises TrainingError."""
+    files = [place] if place.is_file() else sorted(f for f in place.rglob("*") if f.suffix in TEXT_SUFFIXES)
+    if not files:
+        known = ", ".join(sorted(TEXT_SUFFIXES))
+        raise TrainingError(f"{place} is no text file and no folder with any: give texts ({known})")
+    pieces = []
+    for file in files:
+        try:
+            ids = plain_prompt(model, file.read_text(encoding="utf-8")).ids
+        except (OSError, UnicodeDecodeError) as error:
+            raise TrainingError(f"{file} cannot be read as UTF-8 text: convert it or leave it out") from error
+        except ModelError:
+            continue  # an empty file
+        for at in range(0, len(ids), length):
+            piece = ids[at : at + length]
+            if len(piece) >= SHORTEST_TEXT:
+                pieces.append(Sample(tuple(piece), 1, (), f"{file}, token {at}"))
+    if not pieces:
+        raise TrainingError(f"{place} holds too little text to learn from: give at least {SHORTEST_TEXT} tokens")
+    return pieces
+
+
+def default_prompts(
+    model: LoadedModel, count: int, held_out: int, folder: Path, seed: int, progress: Progress
+) -> tuple[list[Sample], list[Sample]]:
+    """Rooms for a model with pictures; for any other Python's library, code that begins, ordinary requests, and what
+    the installed packages say.
+    """
+    from specnav.recipes.exits.invented import questions_about_python, questions_about_rooms
+
+    if model.is_multimodal:
+        asked = questions_about_rooms(model, count + held_out, folder / "frames", seed, progress)
+        prompts = [
+            Sample(prompt.ids, len(prompt.ids), files, f"room {number}")
+            for number, (prompt, files) in enumerate(asked, 1)
+        ]
+        return prompts[held_out:], prompts[:held_out]
+    reading = read_packages()
+    prose = round(count * PROSE_SHARE) if reading.prose or reading.talks else 0
+    ordinary, openings = round(count * ORDINARY_SHARE), round(count * OPENING_SHARE)
+    learnt, kept = questions_about_python(model, count - ordinary - openings - prose, held_out, seed)
+    rng = random.Random(f"drafts/{seed}/ordinary")
+    questions = [ordinary_request(rng) for _ in range(ordinary)] + code_openings(openings, rng)
+    questions += [request(reading, rng) for _ in range(prose)]
+    prompts = [Sample(prompt.ids, len(prompt.ids), (), "python") for prompt, _ in learnt]
+    prompts += question_prompts(model, questions, "composed")
+    return prompts, [Sample(prompt.ids, len(prompt.ids), (), "held back") for prompt, _ in kept]
+
+
+def code_openings(count: int, rng: random.Random) -> list[str]:
+    """First lines of functions of the library's files that are not held back."""
+    from specnav.recipes.text.corpus import library_folder, read_corpus
+
+    talks = [talk for talk in read_corpus(library_folder()).train.talks if talk.answer.count("\n") > 1]
+    return [opening(rng.choice(talks), rng) for _ in range(count)]
+
+
+def library_texts(model: LoadedModel, length: int) -> list[Sample]:
+    """Questions and answers made of the library's functions, its files that are held back left out."""
+    from specnav.recipes.text.corpus import library_folder, read_corpus
+
+    texts, end = [], min(model.eos_token_ids, default=None)
+    for talk in read_corpus(library_folder()).train.talks:
+        asked = chat_prompt(model, talk.question).ids
+        said = model.tokenizer(talk.answer, add_special_tokens=False)["input_ids"]
+        ids = (*asked, *said) if end is None else (*asked, *said, end)
+        if len(asked) < length // 2 and max(ids) < model.vocab_size:
+            texts.append(Sample(tuple(ids[:length]), len(asked), (), "library"))
+    return texts
+
+
+def _fitting(model: LoadedModel, prompts: Sequence[Sample], longest: int) -> list[Sample]:
+    """Prompts of at most `longest` ids, every picture counted as the model sees it. Raises TrainingError."""
+    kept = [prompt for prompt in prompts if len(prompt.ids) <= longest]
+    seen = [(prompt, _length(model, prompt)) for prompt in kept]
+    if seen and all(count > longest for _, count in seen):
+        least = min(count for _, count in seen)
+        raise TrainingError(
+            f"no prompt has less than {least} tokens, its picture counted, and {longest} have room: give a larger "
+            "--length, or fewer --new-tokens"
+        )
+    return [prompt for prompt, count in seen if count <= longest]
+
+
+def _length(model: LoadedModel, prompt: Sample) -> int:
+    if not prompt.images:
+        return len(prompt.ids)
+    try:
+        return model.prompt_length(Prompt(prompt.ids, tuple(Path(file).read_bytes() for file in prompt.images)))
+    except (ModelError, OSError) as error:
+        raise TrainingError(f"{prompt.origin}: {error}; correct or remove it") from error
+
+
+def _opening(text: Sample, longest: int) -> Sample | None:
+    """The first half of a text, for the models to go on from."""
+    kept = min(len(text.ids) // 2, longest)
+    return Sample(text.ids[:kept], kept, (), text.origin) if kept >= SHORTEST_TEXT // 2 else None

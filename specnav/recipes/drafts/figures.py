@@ -1,0 +1,97 @@
+"""How well a draft foretells a target: τ and agreement on the target's own greedy answers, in one pass over each.
+
+A greedy draft speaks exactly as long as it agrees with the target's answer, so no link and no cache are needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from specnav.recipes.drafts.network import Network, Progress
+from specnav.recipes.exits.samples import Sample
+from specnav.recipes.text.measure import tokens_a_round
+
+TOGETHER = 16
+
+
+@dataclass(frozen=True)
+class DraftFigures:
+    """answers, tokens: what was measured on. tau: tokens a verification gains at γ, the target's own included.
+    agreement: share of tokens that are the draft's likeliest.
+    """
+
+    answers: int
+    tokens: int
+    tau: float
+    agreement: float
+
+
+@dataclass(frozen=True)
+class SampledFigures:
+    """At temperature 1, on texts that the target sampled. entropy: of the target's distribution, nats a token.
+    overlap: mean sum of min(p, q), the chance that a sampled draft token is accepted. again: mean sum of p², the
+    chance that the target would say the same a second time without shared noise.
+    """
+
+    tokens: int
+    entropy: float
+    overlap: float
+    again: float
+
+
+@torch.inference_mode()
+def draft_figures(
+    draft: Network, texts: Sequence[Sample], gamma: int, progress: Progress = lambda done, total: None
+) -> DraftFigures:
+    """Figures on greedy texts of the target."""
+    gained: list[int] = []
+    tokens = right = done = 0
+    for part in _grouped(texts):
+        rows = draft.rows(part, max(_length(draft, text) for text in part))
+        logits = draft.logits(*(_but_last(rows.ids), _but_last(rows.positions), rows.features))
+        same = logits.argmax(-1) == rows.ids[:, 1:]
+        for line, learn in zip(same.cpu(), rows.learn[:, 1:].bool().cpu(), strict=True):
+            agreed = line[learn].tolist()
+            gained += tokens_a_round(agreed, gamma)
+            tokens, right = tokens + len(agreed), right + sum(agreed)
+        done += len(part)
+        progress(done, len(texts))
+    return DraftFigures(len(texts), tokens, sum(gained) / max(len(gained), 1), right / max(tokens, 1))
+
+
+@torch.inference_mode()
+def sampled_figures(draft: Network, target: Network, texts: Sequence[Sample]) -> SampledFigures:
+    """Figures on texts that the target sampled at temperature 1."""
+    sums = torch.zeros(3, dtype=torch.float64)
+    tokens = 0
+    for part in _grouped(texts):
+        length = max(_length(draft, text) for text in part)
+        rows, others = draft.rows(part, length), target.rows(part, length)
+        ids, positions = _but_last(rows.ids), _but_last(rows.positions)
+        learn = rows.learn[:, 1:].bool()
+        log_p = target.logits(ids, positions, others.features).log_softmax(-1)[learn]
+        q, p = draft.logits(ids, positions, rows.features).softmax(-1)[learn], log_p.exp()
+        measured = torch.stack([-(p * log_p).sum(), torch.minimum(p, q).sum(), (p * p).sum()])
+        sums += measured.double().cpu()
+        tokens += int(learn.sum())
+    entropy, overlap, again = (sums / max(tokens, 1)).tolist()
+    return SampledFigures(tokens, entropy, overlap, again)
+
+
+def _grouped(texts: Sequence[Sample]) -> Iterator[list[Sample]]:
+    """Texts of like length together."""
+    order = sorted(texts, key=lambda text: len(text.ids))
+    for at in range(0, len(order), TOGETHER):
+        yield order[at : at + TOGETHER]
+
+
+def _length(network: Network, text: Sample) -> int:
+    return int(network.encode(text).ids.shape[0])
+
+
+def _but_last(rows: Tensor) -> Tensor:
+    return rows[..., :-1]

@@ -1,0 +1,81 @@
+"""τ of drafts beside a target, by question file, without a link.
+
+`python -m specnav.recipes.drafts.measure TARGET DRAFT...`
+
+The target's greedy answers are written once and kept in --answers, so that drafts are compared on the very same words.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from specdec.errors import SpecdecError
+from specnav.recipes.drafts.data.sources import question_prompts
+from specnav.recipes.drafts.figures import draft_figures
+from specnav.recipes.drafts.network import Network
+from specnav.recipes.errors import TrainingError
+from specnav.recipes.exits.samples import Sample, load_samples, save_samples
+from specnav.recipes.text.corpus import library_folder, read_corpus
+from specnav.recipes.text.measure import read_questions, tokens_a_round
+
+HELD_BACK = "held-back"
+"""Instead of a file: questions made of the library's files that nothing was trained on."""
+HELD_BACK_QUESTIONS = 80
+
+
+def main() -> int:
+    """Print a table; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="specnav.recipes.drafts.measure", description=__doc__)
+    parser.add_argument("target")
+    parser.add_argument("drafts", nargs="+")
+    parser.add_argument("--questions", nargs="+", default=[HELD_BACK], metavar="FILE|held-back")
+    parser.add_argument("--answers", type=Path, default=Path("runs/draft-answers"))
+    parser.add_argument("--gamma", type=int, default=4)
+    parser.add_argument("--max-new-tokens", type=int, default=64)
+    parser.add_argument("--longest", type=int, default=1024, help="leave longer prompts out")
+    asked = parser.parse_args()
+    try:
+        answers = {Path(name).stem: _answers(asked, name) for name in asked.questions}
+        print(f"τ at γ = {asked.gamma} (agreement), greedy, of answers of up to {asked.max_new_tokens} tokens")
+        print("| questions | answers | " + " | ".join(map(str, asked.drafts)) + " | a draft that is never wrong |")
+        print("|---" * (len(asked.drafts) + 3) + "|")
+        for name, texts in answers.items():
+            found = [draft_figures(Network(draft), texts, asked.gamma) for draft in asked.drafts]
+            cells = " | ".join(f"{one.tau:.2f} ({one.agreement:.1%})" for one in found)
+            print(f"| {name} | {len(texts)} | {cells} | {perfect(texts, asked.gamma):.2f} |", flush=True)
+    except (TrainingError, SpecdecError) as error:
+        print(f"specnav.recipes.drafts.measure: error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _answers(asked: argparse.Namespace, name: str) -> list[Sample]:
+    """The target's answers to one file, written or read again."""
+    file = asked.answers / f"{Path(asked.target).name}-{Path(name).stem}-{asked.max_new_tokens}.jsonl"
+    if not file.exists():
+        target = Network(asked.target)
+        prompts = question_prompts(target.loaded, _questions(name), Path(name).stem)
+        kept = [prompt for prompt in prompts if len(prompt.ids) <= asked.longest]
+        file.parent.mkdir(parents=True, exist_ok=True)
+        save_samples(file, target.answer(kept, asked.max_new_tokens))
+    return load_samples(file)
+
+
+def _questions(name: str) -> list[str]:
+    if name != HELD_BACK:
+        return read_questions(Path(name))
+    talks = read_corpus(library_folder()).validation.talks
+    every = max(len(talks) // HELD_BACK_QUESTIONS, 1)
+    return [talk.question for talk in talks[::every]][:HELD_BACK_QUESTIONS]
+
+
+def perfect(texts: list[Sample], gamma: int) -> float:
+    """τ of a draft that agrees everywhere: less than γ + 1, because answers end."""
+    gained = [n for text in texts for n in tokens_a_round([True] * (len(text.ids) - text.start), gamma)]
+    return sum(gained) / max(len(gained), 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,260 @@
+"""A causal model in training form: batches of rows of equal length on the library's own forward, gradients and all.
+
+Pictures go through the model's own vision tower once, without gradients: what a draft learns is to speak, not to see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from specdec.errors import ModelError
+from specdec.models import EncodedPrompt, LoadedModel, Prompt, load_model
+from specdec.models.loaded import first_difference
+from specdec.store import SharedStore
+from specnav.recipes.errors import TrainingError
+from specnav.recipes.exits.samples import Sample
+
+TOGETHER = 128
+SEEN_BYTES = 2 << 30
+PLAIN = frozenset({"llama", "mistral", "qwen2", "qwen3"})
+"""Kinds of models without pictures that are nothing but layers, a norm and a head."""
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Texts side by side, padded behind. ids: int64 [n, length]; positions: int64 [n, length], or [3, n, length] of a
+    model with pictures; learn: float32 [n, length], how much each token is to be foretold; features: what the vision
+    tower made of all pictures in turn, [tokens, hidden_size], or None.
+    """
+
+    ids: Tensor
+    positions: Tensor
+    learn: Tensor
+    features: Tensor | None = None
+
+
+class Network:
+    """A model folder or hub id whose decoder may be trained."""
+
+    def __init__(self, path: str, device: str = "auto", trained: bool = False) -> None:
+        """trained: the decoder gets gradients; everything else stays as it is. Raises ModelError and TrainingError."""
+        self.loaded: LoadedModel = load_model(path, device=device)
+        if self.loaded.is_multimodal and (self.loaded.family is None or self.loaded.family.deepstack):
+            raise TrainingError(f"{path} mixes pictures in in a way that is not trained here: use a Qwen2-VL model")
+        self.module: Any = self.loaded.hf_model
+        self.sees = self.loaded.is_multimodal
+        if trained:
+            self._let_learn()
+        self._seen = SharedStore(SEEN_BYTES)
+
+    def _let_learn(self) -> None:
+        for name, weight in self.module.named_parameters():
+            weight.requires_grad_("visual." not in name)
+
+    @property
+    def vocabulary(self) -> int:
+        """Tokens that are real."""
+        return self.loaded.vocab_size
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        return next(self.module.parameters()).device
+
+    def logits(
+        self,
+        ids: Tensor,
+        positions: Tensor,
+        features: Tensor | None = None,
+        sees: Tensor | None = None,
+        where: Tensor | None = None,
+    ) -> Tensor:
+        """float32 [n, length, vocabulary] of `Rows`; every place sees what stands before it, or what `sees`, bool
+        [n, 1, length, length], lets it see. where: only of these flat places, [places, vocabulary].
+        """
+        # Without a mask the library takes a jump in the positions for the beginning of another text.
+        mask = torch.ones_like(ids) if sees is None else self._as_mask(sees)
+        how = {"position_ids": positions, "attention_mask": mask, "use_cache": False}
+        if self.sees:
+            out = self.module.model.language_model(inputs_embeds=self._embed(ids, features), **how)
+        elif self._is_plain:
+            out = self.module.get_decoder()(input_ids=ids, **how)
+        else:  # it may do more behind its head than is known here
+            found = self.module(input_ids=ids, **how).logits[..., : self.vocabulary].float()
+            return found if where is None else found.flatten(0, 1)[where]
+        hidden = out.last_hidden_state
+        hidden = hidden if where is None else hidden.flatten(0, 1)[where]
+        return self.module.lm_head(hidden)[..., : self.vocabulary].float()
+
+    def packs(self, length: int) -> bool:
+        """Whether several texts may share a row of so many places: without pictures, of a kind whose attention takes
+        any mask as it is, and no window that would have to be cut into it.
+        """
+        config = self.module.config
+        window = getattr(config, "sliding_window", None) or length
+        return not self.sees and self._is_plain and window >= length
+
+    @property
+    def _is_plain(self) -> bool:
+        return getattr(self.module.config, "model_type", "") in PLAIN
+
+    def _as_mask(self, sees: Tensor) -> Tensor:
+        """Kernels that add a mask to the scores want numbers."""
+        if self.module.config._attn_implementation == "sdpa":
+            return sees
+        return torch.zeros(sees.shape).masked_fill(~sees, torch.finfo(torch.float32).min)
+
+    def _embed(self, ids: Tensor, features: Tensor | None) -> Tensor:
+        hidden = self.module.get_input_embeddings()(ids)
+        if features is None:
+            return hidden
+        assert self.loaded.image_pad_id is not None, "it takes pictures"
+        where = ids.eq(self.loaded.image_pad_id)[..., None].expand_as(hidden)
+        return hidden.masked_scatter(where, features.to(hidden.dtype))
+
+    def encode(self, sample: Sample) -> EncodedPrompt:
+        """A sample as this model takes it, its pictures looked at once. Raises TrainingError."""
+        if not sample.images:
+            return self.loaded.encode(Prompt(sample.ids))
+        try:
+            seen = [self._look(file) for file in sample.images]
+            return self.loaded.encode(Prompt(sample.ids, tuple(_read(file) for file in sample.images)), seen)
+        except ModelError as error:
+            raise TrainingError(f"{sample.origin}: {error}; correct or remove it") from error
+
+    def _look(self, file: str) -> Any:
+        known = self._seen.get(file.encode())
+        if known is None:
+            known = self.loaded.look([self.loaded.decode(_read(file))])[0]
+            self._seen.put(file.encode(), known, known.features.numel() * known.features.element_size())
+        return known
+
+    def rows(self, samples: Sequence[Sample], length: int) -> Rows:
+        """Samples as a batch; what is longer is cut off behind. Every answer's tokens are learnt alike."""
+        count = len(samples)
+        ids = torch.full((count, length), min(self.loaded.eos_token_ids, default=0))
+        learn = torch.zeros(count, length)
+        grid = torch.arange(length).expand(3, count, length).clone()
+        features = []
+        for row, sample in enumerate(samples):
+            encoded = self.encode(sample)
+            known = min(encoded.ids.shape[0], length)
+            ids[row, :known] = encoded.ids[:known]
+            learn[row, min(sample.start + encoded.ids.shape[0] - len(sample.ids), known) : known] = 1.0
+            if encoded.positions is not None:
+                grid[:, row, :known] = encoded.positions[:, :known]
+            if encoded.features is not None:
+                features.append(encoded.features.float())
+        positions = grid if self.sees else grid[0]
+        return Rows(ids, positions, learn, torch.cat(features).clone() if features else None)
+
+    @torch.inference_mode()
+    def answer(
+        self,
+        prompts: Sequence[Sample],
+        new_tokens: int,
+        temperature: float = 0.0,
+        seed: int = 0,
+        progress: Progress = lambda done, total: None,
+    ) -> list[Sample]:
+        """Texts: the prompts with answers of at most `new_tokens`, their end included, in the order given."""
+        texts: list[Sample | None] = [None] * len(prompts)
+        order = sorted(range(len(prompts)), key=lambda index: len(prompts[index].ids))
+        done = 0
+        for at in range(0, len(order), TOGETHER):
+            chosen = order[at : at + TOGETHER]
+            generator = torch.Generator(self.device).manual_seed((seed * 1_000_003 + at) % 2**63)
+            answers = self._answer([self.encode(prompts[i]) for i in chosen], new_tokens, temperature, generator)
+            for index, answer in zip(chosen, answers, strict=True):
+                prompt = prompts[index]
+                texts[index] = Sample((*prompt.ids, *answer), len(prompt.ids), prompt.images, prompt.origin)
+            done += len(chosen)
+            progress(done, len(prompts))
+        return [text for text in texts if text is not None]
+
+    def _answer(
+        self, prompts: Sequence[EncodedPrompt], new_tokens: int, temperature: float, generator: torch.Generator
+    ) -> list[list[int]]:
+        """One group, padded in front."""
+        from transformers import DynamicCache
+
+        count, width = len(prompts), max(prompt.ids.shape[0] for prompt in prompts)
+        new_tokens = min(new_tokens, self.loaded.context_limit - width)
+        ends = self.loaded.eos_token_ids
+        ids = torch.full((count, width), min(ends, default=0))
+        mask = torch.zeros(count, width + new_tokens, dtype=torch.int64)
+        mask[:, width:] = 1
+        positions = torch.zeros(3, count, width, dtype=torch.int64)
+        features = []
+        for row, prompt in enumerate(prompts):
+            begin = width - prompt.ids.shape[0]
+            ids[row, begin:], mask[row, begin:width] = prompt.ids, 1
+            own = torch.arange(width - begin).expand(3, -1) if prompt.positions is None else prompt.positions
+            positions[:, row, begin:] = own
+            if prompt.features is not None:
+                features.append(prompt.features)
+        following = torch.tensor([prompt.ids.shape[0] + prompt.delta for prompt in prompts], device=self.device)
+        banned = torch.tensor(sorted(self.loaded.never_drafted), dtype=torch.int64, device=self.device)
+        cache, said, running = DynamicCache(), [], torch.ones(count, dtype=torch.bool)
+        ids, mask, positions = ids.to(self.device), mask.to(self.device), positions.to(self.device)
+        pictures = torch.cat(features) if features else None
+        for step in range(new_tokens):
+            scores = self._next(ids, positions, mask[:, : width + step], cache, pictures)
+            scores = scores.index_fill(1, banned, float("-inf"))
+            if temperature > 0.0:
+                picked = torch.multinomial((scores / temperature).softmax(-1), 1, generator=generator)[:, 0]
+            else:
+                picked = scores.argmax(-1)
+            said.append(picked.cpu())
+            running &= ~torch.isin(said[-1], torch.tensor(sorted(ends)))
+            if not running.any():
+                break
+            ids, pictures = picked[:, None], None
+            positions = (following + step).expand(3, count)[..., None]
+        return [_up_to_end(row, ends) for row in torch.stack(said, 1).tolist()] if said else [[] for _ in prompts]
+
+    def _next(self, ids: Tensor, positions: Tensor, mask: Tensor, cache: Any, features: Tensor | None) -> Tensor:
+        """Logits [n, vocabulary] behind the last column."""
+        how = {"attention_mask": mask, "past_key_values": cache, "use_cache": True}
+        if not self.sees:
+            out = self.module(input_ids=ids, position_ids=positions[0], logits_to_keep=1, **how)
+            return out.logits[:, -1, : self.vocabulary].float()
+        hidden = self._embed(ids, features)
+        out = self.module.model.language_model(inputs_embeds=hidden, position_ids=positions, **how)
+        return self.module.lm_head(out.last_hidden_state[:, -1])[:, : self.vocabulary].float()
+
+
+def check_same_vocabulary(target: LoadedModel, draft: LoadedModel) -> None:
+    """Raises TrainingError unless both speak in the same tokens."""
+    if target.vocabulary_fingerprint != draft.vocabulary_fingerprint:
+        raise TrainingError(
+            f"draft {draft.path} and target {target.path} have different vocabularies "
+            f"({first_difference(draft, target)}): start from a model of the target's family, "
+            "or from layers of it (layers:0,7)"
+        )
+
+
+def as_module(network: Network) -> nn.Module:
+    """The part of a network that the loop trains and keeps."""
+    return network.module
+
+
+def _read(file: str) -> bytes:
+    try:
+        with open(file, "rb") as opened:
+            return opened.read()
+    except OSError as error:
+        raise TrainingError(f"picture {file} cannot be read ({error.strerror or error})") from error
+
+
+def _up_to_end(ids: list[int], ends: frozenset[int]) -> list[int]:
+    for place, token in enumerate(ids):
+        if token in ends:
+            return ids[: place + 1]
+    return ids

@@ -1,0 +1,68 @@
+"""Several texts in one row, each seeing itself alone: answers are short, half-empty rows would cost twice the time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from specnav.recipes.exits.samples import Sample
+
+
+@dataclass(frozen=True)
+class Packed:
+    """samples: in the order of `where`. ids, positions: int64 [rows, length]; sees: bool [rows, 1, length, length],
+    what each place looks at; where: int64 [n], the flat places behind which a token is learnt, text by text.
+    """
+
+    samples: list[Sample]
+    ids: Tensor
+    positions: Tensor
+    sees: Tensor
+    where: Tensor
+
+
+def pack(draw: Callable[[], Sample], rows: int, length: int) -> Packed:
+    """Texts that `draw` gives, of at most `length` ids each, until every row is full. Positions begin at 0 in each."""
+    ids, positions = (torch.zeros(rows, length, dtype=torch.int64) for _ in range(2))
+    text = torch.full((rows, length), -1)
+    samples: list[Sample] = []
+    where: list[Tensor] = []
+    waiting = draw()
+    for row in range(rows):
+        at = 0
+        while at + len(waiting.ids) - 1 <= length:
+            count = len(waiting.ids) - 1  # nothing is foretold behind the last token
+            place = slice(at, at + count)
+            ids[row, place] = torch.tensor(waiting.ids[:-1])
+            positions[row, place] = torch.arange(count)
+            text[row, place] = len(samples)
+            first = max(waiting.start, 1) - 1
+            where.append(row * length + at + torch.arange(first, count))
+            samples.append(waiting)
+            at += count
+            waiting = draw()
+    return Packed(samples, ids, positions, _sees(text), torch.cat(where))
+
+
+def _sees(text: Tensor) -> Tensor:
+    """bool [rows, 1, length, length]: the places before, of the same text; empty places see only themselves."""
+    length = text.shape[1]
+    same = text[:, None, :].eq(text[:, :, None]) & torch.ones(length, length, dtype=torch.bool).tril()
+    return (same & text.ge(0)[:, None, :] | torch.eye(length, dtype=torch.bool))[:, None]
+
+
+def of_size(places: Tensor, parts: Sequence[Tensor], size: int, generator: torch.Generator) -> tuple[Tensor, ...]:
+    """places [n], every one of parts [n, …] and weights float32 [n], all made `size` long: filled up with weight 0, or
+    with some left out at random.
+    """
+    count = places.shape[0]
+    if count > size:
+        kept = torch.randperm(count, generator=generator)[:size]
+        return (places[kept], *(part[kept] for part in parts), torch.ones(size))
+    filler = torch.zeros(size - count, dtype=torch.int64)
+    chosen = torch.cat([torch.arange(count), filler])
+    weights = torch.cat([torch.ones(count), torch.zeros(size - count)])
+    return (places[chosen], *(part[chosen] for part in parts), weights)

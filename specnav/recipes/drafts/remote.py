@@ -1,0 +1,61 @@
+"""A target that is asked through a running verifier: it tells tokens, so a draft learns its picks and no rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from specdec.edge.decoder import EdgeDecoder
+from specdec.link.channel import Link
+from specdec.models import LoadedModel, Prompt
+from specdec.models.loaded import speaks
+from specdec.options import GenerationOptions
+from specnav.recipes.drafts.network import Progress
+from specnav.recipes.errors import TrainingError
+from specnav.recipes.exits.samples import Sample
+
+
+class RemoteTarget:
+    """Answers prompts as `Network.answer` does, one after another, over a link with method `ar`."""
+
+    def __init__(self, link: Link | None, speaker: LoadedModel) -> None:
+        """link: None: nobody is there to be asked. speaker: a model of the target's vocabulary, which makes prompts:
+        the draft. Raises TrainingError for another vocabulary, and what a link raises.
+        """
+        self.loaded = speaker
+        if link is None:
+            self._decoder = None
+            return
+        welcome = link.ensure_connected()
+        if not speaks(speaker, welcome.vocabulary):
+            raise TrainingError(
+                f"draft {speaker.path} and target {welcome.model} have different vocabularies: "
+                "start from a model of the target's family"
+            )
+        self._decoder = EdgeDecoder(link, None, "ar", tokenizer=speaker.tokenizer)
+
+    def answer(
+        self,
+        prompts: Sequence[Sample],
+        new_tokens: int,
+        temperature: float = 0.0,
+        seed: int = 0,
+        progress: Progress = lambda done, total: None,
+    ) -> list[Sample]:
+        """Texts: the prompts with answers of at most `new_tokens`, their end included."""
+        texts: list[Sample] = []
+        if self._decoder is None:
+            return texts
+        for number, prompt in enumerate(prompts):
+            images = tuple(Path(file).read_bytes() for file in prompt.images)
+            options = GenerationOptions(new_tokens, temperature, seed + number)
+            said = [
+                token
+                for chunk in self._decoder.generate(Prompt(prompt.ids, images), options)
+                for token in chunk
+            ]
+            if self._decoder.stats.finish == "eos":
+                said.append(self.loaded.tokenizer.eos_token_id)
+            texts.append(Sample((*prompt.ids, *said), len(prompt.ids), prompt.images, prompt.origin))
+            progress(number + 1, len(prompts))
+        return texts

@@ -1,0 +1,179 @@
+"""What a draft learns: the target's distribution wherever the draft itself, or the target, has come to.
+
+On-policy distillation: some of the rows are what the draft has just said, so that it learns where it really errs
+(GKD, arXiv 2306.13649; for drafts DistillSpec, arXiv 2310.08461; while serving, online speculative decoding, arXiv
+2310.07177), the others are the target's own words, the places that a verified answer goes through. The distance is a
+mixture of both directions of the Kullback-Leibler divergence, and the likeliest token of the target counts by itself:
+that is what greedy acceptance asks for.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from specnav.recipes.drafts.figures import draft_figures
+from specnav.recipes.drafts.network import Network
+from specnav.recipes.drafts.packing import of_size, pack
+from specnav.recipes.drafts.teacher import Teacher, learnt_places
+from specnav.recipes.errors import TrainingError
+from specnav.recipes.exits.samples import Sample, cut, load_samples
+
+RENEWED_EVERY = 100
+"""Batches between two rounds of the draft's own words; a checkpoint is kept after a whole number of rounds."""
+POOL = 96
+GREEDY_ROUNDS = 4
+"""Every so many rounds the draft speaks greedily, else at temperature 1."""
+LEARNT_SHARE = 0.75
+"""Of the places of a batch: room for what is learnt; the rest is prompts and what is left over in the rows."""
+LEAST = 1e-6
+
+
+@dataclass(frozen=True)
+class DistilSpec:
+    """All that a worker process needs to build its task.
+
+    target: folder or id; "" where there is none, and texts alone say what the target picks. draft: the folder to start
+    from. texts, given, prompts, held_out: files of samples (what the target said, what was given to read, what the
+    draft is to go on from, greedy texts of the target that are only measured on). length: of a row; new_tokens: of the
+    draft's answers. on_policy, given_share: shares of rows that the draft has said, and that were given. reverse: share
+    of KL(draft | target) in the distance, the rest is KL(target | draft). hard: share of the likeliest token in the
+    loss.
+    """
+
+    target: str
+    draft: str
+    texts: Path
+    given: Path
+    prompts: Path
+    held_out: Path
+    length: int
+    new_tokens: int
+    on_policy: float
+    given_share: float
+    reverse: float
+    hard: float
+    gamma: int
+
+
+class DistilTask:
+    """The draft and its loss, for the training room's loop."""
+
+    def __init__(self, spec: DistilSpec, device: str) -> None:
+        self.spec = spec
+        self.draft = Network(spec.draft, device, trained=True)
+        self.target = Network(spec.target, device) if spec.target else None
+        self.model = self.draft.module
+        self.teacher = Teacher(self.target, self.draft, spec.length)
+        self.texts, self.given = (self._fitting(_own_part(load_samples(file))) for file in (spec.texts, spec.given))
+        self.prompts = load_samples(spec.prompts) if self.target is not None else []
+        self.held_out = load_samples(spec.held_out)
+        self._said: list[Sample] = []
+        self._batches = 0
+        if not self.texts and not self.given:
+            raise TrainingError("no text is long enough to learn from: give prompts that are answered in more words")
+
+    def goes_on(self, step: int) -> None:
+        """Speak in the rounds in which an uninterrupted run would: a checkpoint is kept after whole rounds."""
+        self._batches = step
+
+    def batch(self, generator: torch.Generator, size: int) -> tuple[Tensor, ...]:
+        """ids, positions, sees and where as `Network.logits` takes them; likely int64 and chances float32 [places,
+        top], what the target says there; weights [places]; the pictures' features. sees and features are empty where
+        there are none.
+        """
+        if self.prompts and self.spec.on_policy and self._batches % RENEWED_EVERY == 0:
+            self._said = self._speak(generator)
+        self._batches += 1
+        none = torch.zeros(0)
+        if not self.draft.packs(self.spec.length):
+            samples = [self._one(generator) for _ in range(size)]
+            rows = self.draft.rows(samples, self.spec.length)
+            ids, positions, sees, where = rows.ids[:, :-1], rows.positions[..., :-1], none, learnt_places(rows)
+            features = none if rows.features is None else rows.features
+        else:
+            packed = pack(lambda: self._one(generator), size, self.spec.length)
+            samples, features = packed.samples, none
+            ids, positions, sees, where = packed.ids, packed.positions, packed.sees, packed.where
+        if not len(where):
+            raise TrainingError("no token of an answer fits into a row: give a larger --length")
+        lessons = self.teacher.lessons(samples)
+        likely = torch.cat([lesson.likely for lesson in lessons]).long()
+        chances = torch.cat([lesson.chances for lesson in lessons]).float()
+        places = math.ceil(LEARNT_SHARE * size * self.spec.length)
+        where, likely, chances, weights = of_size(where, (likely, chances), places, generator)
+        return ids, positions, sees, where, likely, chances, weights, features
+
+    def loss(
+        self,
+        ids: Tensor,
+        positions: Tensor,
+        sees: Tensor,
+        where: Tensor,
+        likely: Tensor,
+        chances: Tensor,
+        weights: Tensor,
+        features: Tensor,
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Distance from the target's distribution: of its likeliest tokens each, and of all others together."""
+        logits = self.draft.logits(
+            ids, positions, features if features.numel() else None, sees if sees.numel() else None, where
+        )
+        log_q = logits.gather(-1, likely) - logits.logsumexp(-1, keepdim=True)
+        p, q = chances.exp(), log_q.exp()
+        others_p, others_q = ((1 - of.sum(-1)).clamp(min=LEAST) for of in (p, q))
+        others = others_p.log() - others_q.log()
+        forward = (p * (chances - log_q)).sum(-1) + others_p * others
+        reverse = (q * (log_q - chances)).sum(-1) - others_q * others
+        apart = (1 - self.spec.reverse) * forward + self.spec.reverse * reverse
+        weight = weights / weights.sum().clamp(min=1)
+        total = (((1 - self.spec.hard) * apart - self.spec.hard * log_q[:, 0]) * weight).sum()
+        agrees = ((logits.argmax(-1) == likely[:, 0]) * weight).sum()
+        return total, {
+            "loss": total.detach(),
+            "apart": (forward * weight).sum().detach(),
+            "agrees": agrees.detach(),
+        }
+
+    def at_checkpoint(self) -> dict[str, float]:
+        """τ and agreement on what is held out, with the weights as they are."""
+        figures = draft_figures(self.draft, self.held_out, self.spec.gamma)
+        return {"tau": figures.tau, "agreement": figures.agreement}
+
+    def _speak(self, generator: torch.Generator) -> list[Sample]:
+        """What the draft says to some prompts by now."""
+        prompts = _drawn(self.prompts, POOL, generator)
+        greedy = self._batches // RENEWED_EVERY % GREEDY_ROUNDS == GREEDY_ROUNDS - 1
+        seed = int(torch.randint(2**31, (1,), generator=generator))
+        return self._fitting(self.draft.answer(prompts, self.spec.new_tokens, 0.0 if greedy else 1.0, seed))
+
+    def _fitting(self, samples: list[Sample]) -> list[Sample]:
+        """Those that anything can be learnt from, cut to a row."""
+        return [found for sample in samples if (found := cut(sample, self.spec.length)) is not None]
+
+    def _one(self, generator: torch.Generator) -> Sample:
+        """One text to learn from: the draft's own words, one that was given, or the target's."""
+        lot = float(torch.rand((), generator=generator))
+        said, given = self.spec.on_policy, self.spec.given_share if self.given else 0.0
+        if self._said and lot < said:
+            return _drawn(self._said, 1, generator)[0]
+        if self.given and (not self.texts or lot >= 1 - min(given, 1 - said)):
+            return _drawn(self.given, 1, generator)[0]
+        return _drawn(self.texts or self._said, 1, generator)[0]
+
+
+def _drawn(samples: list[Sample], count: int, generator: torch.Generator) -> list[Sample]:
+    if not samples:
+        return []
+    return [samples[index] for index in torch.randint(len(samples), (count,), generator=generator).tolist()]
+
+
+def _own_part(samples: list[Sample]) -> list[Sample]:
+    """What this process of several learns from: no two then work out what the target says to the same text."""
+    if not torch.distributed.is_initialized():
+        return samples
+    return samples[torch.distributed.get_rank() :: torch.distributed.get_world_size()] or samples

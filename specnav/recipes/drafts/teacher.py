@@ -1,0 +1,95 @@
+"""What the target says behind every token that is learnt: its likeliest tokens, worked out once a text and then kept.
+
+A text is learnt from many times, and the target says the same each time; its few likeliest tokens hold nearly all of
+what it says (cached logits, as in arXiv 2503.16870). What they leave is one lump to the loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from specdec.store import SharedStore
+from specnav.recipes.drafts.network import Network, Rows
+from specnav.recipes.exits.samples import Sample
+
+TOP = 24
+KEPT_BYTES = 1 << 30
+TOGETHER = 8
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """Of each token of a text that is learnt, n of them. likely: int32 [n, top], the target's likeliest first;
+    chances: float16 [n, top], their log-probabilities.
+    """
+
+    likely: Tensor
+    chances: Tensor
+
+    @property
+    def nbytes(self) -> int:
+        """What it takes to keep."""
+        return self.likely.nbytes + self.chances.nbytes
+
+
+class Teacher:
+    """A target that remembers what it has said; without a target, the texts themselves say what it picked."""
+
+    def __init__(self, target: Network | None, draft: Network, length: int, top: int = TOP) -> None:
+        """draft: whose rows are learnt from. length: what is longer is cut off behind, as in `Network.rows`."""
+        self.target, self.draft, self.length = target, draft, length
+        self.top = min(top, draft.vocabulary)
+        self._kept = SharedStore(KEPT_BYTES)
+
+    def lessons(self, samples: Sequence[Sample]) -> list[Lesson]:
+        """Of each sample, in their order."""
+        if self.target is None:
+            return [self._picked(sample) for sample in samples]
+        found: dict[bytes, Lesson] = {}
+        unknown: dict[bytes, Sample] = {}
+        for sample in samples:
+            key = _key(sample)
+            if (known := self._kept.get(key)) is not None:
+                found[key] = known
+            else:
+                unknown[key] = sample
+        order = sorted(unknown, key=lambda key: len(unknown[key].ids))
+        for at in range(0, len(order), TOGETHER):
+            keys = order[at : at + TOGETHER]
+            for key, lesson in zip(keys, self._taught([unknown[key] for key in keys]), strict=True):
+                found[key] = lesson
+                self._kept.put(key, lesson, lesson.nbytes)
+        return [found[_key(sample)] for sample in samples]
+
+    @torch.no_grad()
+    def _taught(self, samples: Sequence[Sample]) -> list[Lesson]:
+        assert self.target is not None
+        longest = self.length if self.target.sees else max(min(len(sample.ids), self.length) for sample in samples)
+        rows = self.target.rows(samples, longest)
+        where = learnt_places(rows)
+        logits = self.target.logits(rows.ids[:, :-1], rows.positions[..., :-1], rows.features, where=where)
+        chances, likely = logits.log_softmax(-1).topk(self.top, -1)
+        counts = rows.learn[:, 1:].bool().sum(-1).tolist()
+        parts = zip(likely.int().cpu().split(counts), chances.half().cpu().split(counts), strict=True)
+        # Copies: a part of a whole would keep all of it.
+        return [Lesson(likely.clone(), chances.clone()) for likely, chances in parts]
+
+
+    def _picked(self, sample: Sample) -> Lesson:
+        """The text's own tokens, as if they were certain."""
+        rows = self.draft.rows([sample], self.length)
+        likely = rows.ids[:, 1:].flatten()[learnt_places(rows)][:, None].int()
+        return Lesson(likely, torch.zeros(likely.shape, dtype=torch.float16))
+
+
+def learnt_places(rows: Rows) -> Tensor:
+    """int64 [n]: where, in the flat [rows, length - 1] places of a batch, a token that is learnt is foretold."""
+    return rows.learn[:, 1:].flatten().nonzero()[:, 0]
+
+
+def _key(sample: Sample) -> bytes:
+    return repr((sample.ids, sample.start, sample.images)).encode()

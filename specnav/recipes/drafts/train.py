@@ -1,0 +1,322 @@
+"""`specnav train draft`: prompts, the target's answers, training, figures, and a draft's folder with its card.
+
+Everything made on the way stays in the run folder, so an interrupted run goes on where it was, with the same settings.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import torch
+
+from specdec.link.channel import connect
+from specdec.models import LoadedModel, load_model
+from specnav.recipes.drafts.card import Making, write_card
+from specnav.recipes.drafts.curve import Point, read_curve, write_curve
+from specnav.recipes.drafts.data.sources import Sources, gather
+from specnav.recipes.drafts.figures import DraftFigures, SampledFigures, draft_figures, sampled_figures
+from specnav.recipes.drafts.network import Network, check_same_vocabulary
+from specnav.recipes.drafts.remote import RemoteTarget
+from specnav.recipes.drafts.start import LAYERS, add_companions, kept_dtype, start_folder
+from specnav.recipes.drafts.task import RENEWED_EVERY, DistilSpec, DistilTask
+from specnav.recipes.drafts.writing import write_answers
+from specnav.recipes.errors import TrainingError
+from specnav.recipes.exits.samples import Sample, load_samples, save_samples
+from specnav.recipes.folders import appearing_at_once, check_place, keep_settings, roomy
+from specnav.recipes.loop import LoopSettings, is_finished, read_checkpoint
+from specnav.recipes.text.stages import Stages, stages
+from specnav.recipes.threads import threads
+
+NAME = "draft"
+MEASURED_SAMPLED = 64
+
+
+@dataclass(frozen=True)
+class TrainDraftConfig:
+    """What to train. target: a folder or id; "": it is asked through the verifier at `connect`, or known by logs alone,
+    and its picks are learnt instead of its distributions. draft: a folder or id, or layers of the target
+    ("layers:0,7"). prompts: how many of the default data; held_out: how many are measured on only. length: ids of a
+    row; new_tokens: of an answer. batch: rows a process. minutes: 0, or the schedule is shortened to end by then. The
+    shares: see DistilSpec.
+    """
+
+    target: str
+    draft: str
+    out: Path
+    run: Path
+    connect: str = ""
+    key: Path | None = None
+    sources: Sources = field(default_factory=Sources)
+    prompts: int = 4000
+    held_out: int = 64
+    gamma: int = 4
+    length: int = 256
+    new_tokens: int = 128
+    steps: int = 2000
+    minutes: float = 0.0
+    batch: int = 12
+    lr: float = 2e-3
+    on_policy: float = 0.5
+    given_share: float = 0.25
+    reverse: float = 0.25
+    hard: float = 0.5
+    seed: int = 0
+    workers: int = 1
+    compile: bool = True
+
+    def check(self) -> None:
+        """Raises TrainingError for values that cannot work."""
+        for name in ("prompts", "held_out", "gamma", "length", "new_tokens", "steps", "batch", "lr", "workers"):
+            value = getattr(self, name)
+            if not 0 < value < math.inf:
+                raise TrainingError(f"{name} is {value}: give a number above 0")
+        for name in ("on_policy", "given_share", "reverse", "hard"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise TrainingError(f"{name} is {getattr(self, name)}: give a share from 0 to 1")
+        if self.minutes < 0 or self.seed < 0:
+            raise TrainingError("minutes and seed cannot be below 0")
+        if self.target and self.connect:
+            raise TrainingError("--target and --connect are two ways to ask a target: give one of them")
+        if not self.target and self.draft.startswith(LAYERS):
+            raise TrainingError(f"draft {self.draft}: layers can be taken of a target that is here, with --target")
+        if not self.target and not self.connect and (not self.sources.verdicts or self.sources.asks):
+            raise TrainingError("nobody tells what the target says: give --target, --connect, or only --verdict-log")
+        if self.sources.held_out and not self.target and not self.connect:
+            raise TrainingError("--held-out-questions needs a target that answers them: give --target or --connect")
+        if self.key is not None and not self.connect:
+            raise TrainingError("--key is for a verifier: give its address with --connect")
+        if self.sources.instruction and not self.sources.bags:
+            raise TrainingError("--instruction is for a bag without its own: give the bag with --bag")
+        if self.new_tokens + 8 > self.length:
+            raise TrainingError(f"length {self.length} leaves no room for a prompt before {self.new_tokens} new tokens")
+
+
+@dataclass(frozen=True)
+class DraftResult:
+    """What a run has made."""
+
+    folder: Path
+    before: DraftFigures
+    after: DraftFigures
+
+
+def train_draft(config: TrainDraftConfig) -> DraftResult:
+    """Distil a draft, or go on distilling it. Raises TrainingError and ModelError; after Ctrl-C call it again."""
+    from transformers.utils import logging as hf_logging
+
+    config.check()
+    started_from_itself = Path(config.draft).resolve() == config.out.resolve()
+    marks = ("acceptance.json", "config.json") if started_from_itself else ("acceptance.json",)
+    check_place(config.out, marks, target=config.target, run=config.run)
+    hf_logging.disable_progress_bar()  # the library's own bars would break ours
+    speaker = load_model(config.target or config.draft)
+    if config.target and not config.draft.startswith(LAYERS):
+        check_same_vocabulary(speaker, load_model(config.draft))
+    with roomy(config.run):
+        config.run.mkdir(parents=True, exist_ok=True)
+        _keep_settings(config, speaker)
+        start = start_folder(config.draft, speaker, config.run)
+    del speaker
+    with stages() as shown, threads(config.workers):
+        return _Run(config, start, shown).whole()
+
+
+def _keep_settings(config: TrainDraftConfig, speaker: LoadedModel) -> None:
+    """Note what the run folder was made with; refuse one that was made with anything else.
+
+    What may change between two sittings: the learning rate, the time, the workers.
+    """
+    free = ("out", "run", "connect", "key", "lr", "minutes", "steps", "workers", "compile")
+    kept = {name: value for name, value in asdict(config).items() if name not in free}
+    vocabulary = speaker.vocabulary_fingerprint.hex()
+    settings = json.dumps(kept | {"vocabulary": vocabulary}, indent=1, default=str)
+    keep_settings(config.run, settings)
+
+
+class _Run:
+    """The stages of one run, in order."""
+
+    def __init__(self, config: TrainDraftConfig, start: str, shown: Stages) -> None:
+        self.config, self.start, self.shown, self.run = config, start, shown, config.run
+        self.prompts, self.texts, self.given, self.held_out, self.sampled = (
+            config.run / f"{name}.jsonl" for name in ("prompts", "texts", "given", "held-out", "held-out-sampled")
+        )
+
+    def whole(self) -> DraftResult:
+        """Every stage."""
+        self._prepare()
+        held_out = load_samples(self.held_out)
+        before = self._figures("measuring: before", Network(self.start), held_out)
+        settings = self._loop_settings()
+        self._check_end(settings)
+        spec = self._spec()
+        workers = 1 if torch.cuda.is_available() else self.config.workers
+        self._note(before, settings)
+        steps, seconds = self.shown.train(
+            "training: draft", spec, settings, workers, DistilTask, lambda said: self._note(before, settings)
+        )
+        draft = self._trained(settings.checkpoint)
+        after = self._figures("measuring: after", draft, held_out)
+        target = Network(self.config.target) if self.config.target else None
+        sampled = None
+        if target is not None and (texts := load_samples(self.sampled)):
+            sampled = sampled_figures(draft, target, texts)
+        self._save(draft, self._making(target, draft, steps, seconds), before, after, sampled)
+        return DraftResult(self.config.out, before, after)
+
+    def _prepare(self) -> None:
+        """Prompts, and what the target says to them: here, through a verifier, or in a log of long ago."""
+        config, asked = self.config, self.run / "asked.jsonl"
+        if all(file.exists() for file in (self.texts, self.held_out, self.sampled)):
+            return
+        with ExitStack() as stack:
+            target = self._target(stack)
+            if not asked.exists():
+                with self.shown.counted("prompts", config.prompts) as progress, roomy(self.run):
+                    found = gather(
+                        config.sources, target.loaded, config.prompts, config.held_out,
+                        config.length - config.new_tokens, config.length, self.run, config.seed, progress,
+                    )  # fmt: skip
+                for words in found.notes:
+                    self.shown.say(words)
+                save_samples(self.given, found.texts)
+                save_samples(self.prompts, found.prompts)
+                save_samples(self.run / "logged.jsonl", found.said)
+                save_samples(self.run / "logged-held-out.jsonl", found.kept)
+                save_samples(asked, found.held_out)
+            logged, kept = (load_samples(self.run / f"{name}.jsonl") for name in ("logged", "logged-held-out"))
+            if not self.held_out.exists() or not self.sampled.exists():
+                questions = load_samples(asked)
+                some = questions[:MEASURED_SAMPLED] if isinstance(target, Network) else []
+                with self.shown.counted("the target writes, to be held out", len(questions)) as progress:
+                    greedy = target.answer(questions, config.new_tokens, progress=progress)
+                    save_samples(self.sampled, target.answer(some, config.new_tokens, 1.0, config.seed))
+                    save_samples(self.held_out, greedy + kept)
+            if not self.texts.exists():
+                save_samples(self.texts, self._written(target, load_samples(self.prompts)) + logged)
+
+    def _target(self, stack: ExitStack) -> Network | RemoteTarget:
+        config = self.config
+        if config.target:
+            return Network(config.target)
+        speaker = load_model(config.draft)
+        if not config.connect:
+            return RemoteTarget(None, speaker)
+        return RemoteTarget(stack.enter_context(connect(config.connect, key=config.key)), speaker)
+
+    def _written(self, target: Network | RemoteTarget, prompts: list[Sample]) -> list[Sample]:
+        """The target's answers, in an order of their own."""
+        config, order = self.config, list(prompts)
+        random.Random(f"drafts/{config.seed}/order").shuffle(order)
+        with self.shown.counted("the target writes", len(order)) as progress:
+            return write_answers(target, order, config.new_tokens, config.seed, self.run, config.workers, progress)
+
+    def _spec(self) -> DistilSpec:
+        config = self.config
+        return DistilSpec(
+            config.target, self.start, self.texts, self.given, self.prompts, self.held_out, config.length,
+            config.new_tokens, config.on_policy, config.given_share, config.reverse, config.hard, config.gamma,
+        )  # fmt: skip
+
+    def _loop_settings(self) -> LoopSettings:
+        config = self.config
+        return LoopSettings(
+            name=NAME,
+            folder=self.run,
+            steps=config.steps,
+            batch=config.batch,
+            lr=config.lr,
+            seed=config.seed,
+            minutes=config.minutes,
+            checkpoint_every=RENEWED_EVERY,
+            compile=config.compile,
+        )
+
+    def _check_end(self, settings: LoopSettings) -> None:
+        """A run that has ended is not trained further: say so where more updates are asked for."""
+        if not is_finished(settings) or settings.minutes:
+            return
+        made = int(read_checkpoint(settings.checkpoint)["step"])
+        if made < settings.steps:
+            raise TrainingError(
+                f"the run in {self.run} ended after {made} updates: give another --run, and its draft as --draft, "
+                "to train on"
+            )
+
+    def _note(self, before: DraftFigures, settings: LoopSettings) -> None:
+        """The acceptance curve as it is by now."""
+        points = [Point(0, 0.0, before.tau, before.agreement), *read_curve(self.run / f"{settings.name}.log")]
+        write_curve(self.run, points, self.config.gamma)
+
+    def _figures(self, title: str, draft: Network, held_out: list[Sample]) -> DraftFigures:
+        with self.shown.counted(title, len(held_out)) as progress:
+            return draft_figures(draft, held_out, self.config.gamma, progress)
+
+    def _trained(self, checkpoint: Path) -> Network:
+        """The draft of a checkpoint, its weights rounded as they will be on disk: what is measured is what is kept."""
+        draft = Network(self.start)
+        kept = kept_dtype(draft.loaded.path)
+        weights = read_checkpoint(checkpoint)["model"]
+        draft.module.load_state_dict({name: value.to(kept).float() for name, value in weights.items()})
+        return draft
+
+    def _save(
+        self, draft: Network, making: Making, before: DraftFigures, after: DraftFigures, sampled: SampledFigures | None
+    ) -> None:
+        card = write_card(making, self.config.gamma, before, after, sampled)
+        with roomy(self.config.out), appearing_at_once(self.config.out) as folder:
+            draft.module.to(kept_dtype(draft.loaded.path)).save_pretrained(folder)
+            for weights in folder.glob("*.safetensors"):
+                weights.chmod(0o644)  # safetensors writes files for their owner alone
+            add_companions(self.start, folder, draft.loaded)
+            (folder / "README.md").write_text(card, encoding="utf-8")
+            for name in ("acceptance.json", "acceptance.svg"):
+                (folder / name).write_bytes((self.run / name).read_bytes())
+
+    def _making(self, target: Network | None, draft: Network, steps: int, seconds: float) -> Making:
+        config = self.config
+        cores = f"{config.workers} CPU core(s)"
+        return Making(
+            name=config.out.name,
+            target=Path(config.target).name or config.connect or "the target of the logs",
+            parameters=draft.loaded.parameter_count,
+            target_parameters=0 if target is None else target.loaded.parameter_count,
+            started_from=_origin(config.draft),
+            data=_data(config.sources, draft.sees),
+            answers=len(load_samples(self.texts)),
+            held_out=len(load_samples(self.held_out)),
+            steps=steps,
+            rows=config.batch * (1 if torch.cuda.is_available() else config.workers),
+            on_policy=config.on_policy,
+            given_share=config.given_share if load_samples(self.given) else 0.0,
+            reverse=config.reverse,
+            hard=config.hard,
+            lr=config.lr,
+            seed=config.seed,
+            minutes=seconds / 60,
+            connected=bool(config.connect),
+            machine=torch.cuda.get_device_name() if torch.cuda.is_available() else cores,
+        )
+
+
+def _origin(draft: str) -> str:
+    if draft.startswith(LAYERS):
+        return f"the target's embeddings, head and layers {draft.removeprefix(LAYERS)}"
+    return f"`{Path(draft).name}`"
+
+
+def _data(sources: Sources, sees: bool) -> str:
+    if not sources.named:
+        if sees:
+            return "instructions beside frames of the simulator's training rooms, answered by the target"
+        return (
+            "questions about Python's standard library, code that begins, composed ordinary requests, and requests\n"
+            "about the paragraphs and functions of the packages that were installed"
+        )
+    named = [*sources.questions, *sources.texts, *sources.bags, *sources.verdicts]
+    return ", ".join(f"`{file.name}`" for file in named)

@@ -1,0 +1,173 @@
+"""A draft that never saw some kinds and colours, though its target did: what a robot's own bag can teach it.
+
+The draft is trained from nothing, in rooms without them and on questions that never name them. It sees with the vision
+tower of the target, which knows them: what the draft lacks is what to say of them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from specnav.recipes.architecture import (
+    DRAFT_TEXT,
+    TARGET_TEXT,
+    VisionShape,
+    export_weights,
+    save_model_folder,
+)
+from specnav.recipes.data_stage import make_frames
+from specnav.recipes.decoder import Decoder, inference_weights
+from specnav.recipes.drafts.network import Network
+from specnav.recipes.errors import TrainingError
+from specnav.recipes.exits.samples import Sample, load_samples, save_samples
+from specnav.recipes.frames import SHARD_FRAMES, Pairs
+from specnav.recipes.loop import LoopSettings, fit, read_checkpoint
+from specnav.recipes.speaker import ModelSpeaker, load_trained
+from specnav.recipes.text_stage import TextTask, cache_features
+from specnav.recipes.vlm import DRAFT_LAYERS, FRAME_WIDTH, TARGET_LAYERS
+
+if TYPE_CHECKING:
+    from navsim.episodes import Episode
+
+LEAST_PAIRS = 3
+"""Of every kind and colour that is left: a room shows up to two look-alikes beside its target."""
+NEW_TOKENS = 48
+SPLIT = "train"
+"""The target was trained on its pairs of kind and colour, in other rooms than those of its episodes."""
+Said = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """What the draft never sees. Raises TrainingError for words that are none, and where too little is left."""
+
+    kinds: tuple[str, ...]
+    colours: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        from navsim.kinds import COLOURS, KIND_BY_NAME
+
+        for words, known, what in ((self.kinds, KIND_BY_NAME, "kind"), (self.colours, COLOURS, "colour")):
+            if unknown := sorted(set(words) - set(known)):
+                raise TrainingError(f"no {what} is called {unknown[0]!r}: use some of {', '.join(known)}")
+        left = self.pairs
+        for place, known, out in ((0, KIND_BY_NAME, self.kinds), (1, COLOURS, self.colours)):
+            if any(sum(pair[place] == word for pair in left) < LEAST_PAIRS for word in set(known) - set(out)):
+                raise TrainingError("too little is left to furnish rooms with: leave out fewer kinds and colours")
+
+    @property
+    def pairs(self) -> Pairs:
+        """The (kind, colour) of training that the draft may see and be asked for."""
+        from navsim.kinds import TRAIN_PAIRS
+
+        return tuple(pair for pair in TRAIN_PAIRS if not self.hides(f"{pair[1]} {pair[0]}"))
+
+    def hides(self, name: str) -> bool:
+        """Whether this name ("pink lamp") has a kind or a colour that is left out."""
+        return not {*self.kinds, *self.colours}.isdisjoint(name.split())
+
+
+@dataclass(frozen=True)
+class FirstDraft:
+    """How the draft is trained that never saw something. work: keeps frames, features, checkpoints; minutes: 0, or the
+    schedule is shortened to end by then.
+    """
+
+    target: Path
+    out: Path
+    work: Path
+    left_out: LeftOut
+    frames: int = 8_000
+    steps: int = 1600
+    batch: int = 64
+    minutes: float = 0.0
+    seed: int = 11
+    compile: bool = True
+
+    def check(self) -> None:
+        """Raises TrainingError for values that cannot work."""
+        if self.frames < SHARD_FRAMES or self.frames % SHARD_FRAMES:
+            raise TrainingError(f"frames is {self.frames}: use a multiple of {SHARD_FRAMES}")
+        if self.steps < 1 or self.batch < 1 or self.minutes < 0 or self.seed < 0:
+            raise TrainingError("steps and batch must be 1 or more, minutes and seed not below 0")
+
+
+def text_arguments(config: FirstDraft) -> tuple:
+    """Arguments of the draft's TextTask: only pairs that are left are asked for."""
+    work = config.work
+    teacher = (str(work / "teacher.ckpt"), TARGET_TEXT, TARGET_LAYERS)
+    return (
+        str(work / "frames"), config.frames, 0, str(work / "features.npy"), DRAFT_TEXT, DRAFT_LAYERS,
+        teacher, None, config.left_out.pairs,
+    )  # fmt: skip
+
+
+def train_first_draft(config: FirstDraft, said: Said) -> None:
+    """Make the draft's folder, or go on making it; a finished one is left as it is. Raises TrainingError."""
+    config.check()
+    if config.out.is_dir():
+        return
+    work, pairs = config.work, config.left_out.pairs
+    make_frames(work / "frames", config.seed, config.frames, 1, lambda d, n: said("frames", d, n), pairs)
+    if not (work / "features.npy").exists():
+        target = load_trained(config.target)
+        tower = {f"tower.{name}": value for name, value in target.tower.state_dict().items()}
+        torch.save({"model": tower}, work / "tower.ckpt")
+        torch.save({"model": target.decoder.state_dict()}, work / "teacher.ckpt")
+        cache_features(
+            work / "frames", config.frames, work / "tower.ckpt", work / "features.npy",
+            lambda d, n: said("features", d, n), rescaled=False,
+        )  # fmt: skip
+    settings = LoopSettings(
+        "first-draft", work, config.steps, config.batch, 2.5e-3, config.seed, config.minutes, compile=config.compile
+    )
+    fit(TextTask, text_arguments(config), settings, 1, lambda step, total, _: said("first draft", step, total))
+    decoder = Decoder(DRAFT_TEXT, FRAME_WIDTH, *DRAFT_LAYERS)
+    decoder.load_state_dict(read_checkpoint(settings.checkpoint)["model"])
+    tower = torch.load(work / "features.tower.pt", weights_only=True)
+    weights = export_weights(tower, inference_weights(decoder))
+    save_model_folder(config.out, VisionShape(out=DRAFT_TEXT.width), DRAFT_TEXT, weights)
+
+
+def episodes(left_out: LeftOut, hidden: bool, first_seed: int, count: int) -> Iterator[Episode]:
+    """The first `count` episodes from a seed on whose target has (or has not) something that was left out."""
+    from navsim.episodes import make_episode
+
+    every = (make_episode(seed, SPLIT) for seed in itertools.count(first_seed))
+    return itertools.islice((one for one in every if left_out.hides(one.target_name) is hidden), count)
+
+
+def walked(target: Path, chosen: list[Episode], folder: Path, file: Path) -> list[Sample]:
+    """What the target says to the frames of its own walks through these episodes, greedily. Kept in `file`."""
+    if file.exists():
+        return load_samples(file)
+    import cv2
+
+    from navsim.world import World
+    from spec_vlm_nav.language.prompting import PromptSpec, build_prompt
+    from specnav.recipes.rollouts import JPEG_QUALITY, MAX_DECISIONS, roll_out
+
+    with World() as world:
+        walks = roll_out(world, ModelSpeaker(load_trained(target)), chosen, "damped_search", MAX_DECISIONS)
+    network = Network(str(target))
+    spec = PromptSpec.from_model_folder(network.loaded.path)
+    folder.mkdir(parents=True, exist_ok=True)
+    prompts: list[Sample] = []
+    for run in walks.runs:
+        for frame in run.frames:
+            how = [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY]
+            picture = cv2.imencode(".jpg", frame[:, :, ::-1], how)[1].tobytes()
+            prompt = build_prompt(spec, network.loaded.tokenizer, run.episode.instruction, [picture])
+            place = folder / f"{len(prompts):06d}.jpg"
+            place.write_bytes(picture)
+            origin = f"{run.episode.target_name}, episode {run.episode.seed}"
+            prompts.append(Sample(prompt.ids, len(prompt.ids), (str(place.resolve()),), origin))
+    said = network.answer(prompts, NEW_TOKENS)
+    save_samples(file, said)
+    return said

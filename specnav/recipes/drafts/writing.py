@@ -1,0 +1,124 @@
+"""The target's answers to all prompts: a file for every SHARD of them, so that a stopped run writes none again.
+
+On a CPU several processes write side by side, one thread each: a small model answers many prompts faster so than one
+process with as many threads.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import queue
+import signal
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from specnav.recipes.drafts.network import Network, Progress
+from specnav.recipes.drafts.remote import RemoteTarget
+from specnav.recipes.errors import TrainingError
+from specnav.recipes.exits.samples import Sample, load_samples, save_samples
+from specnav.recipes.loop import parent_lives
+
+SHARD = 512
+SAMPLED_EVERY = 4
+"""One in so many shards is sampled at temperature 1, the others are greedy."""
+Shard = tuple[Sequence[Sample], Path, int, int, int]
+"""Prompts, the file of their answers, most new tokens, the shard's number, the seed."""
+
+
+def write_answers(
+    target: Network | RemoteTarget,
+    prompts: Sequence[Sample],
+    new_tokens: int,
+    seed: int,
+    run: Path,
+    workers: int,
+    progress: Progress,
+) -> list[Sample]:
+    """Answers of at most `new_tokens` in the order of `prompts`; its shards lie in `run`. Raises TrainingError."""
+    parts = [prompts[at : at + SHARD] for at in range(0, len(prompts), SHARD)]
+    files = [run / f"texts-{number:04d}.jsonl" for number in range(len(parts))]
+    todo: list[Shard] = [
+        (part, file, new_tokens, number, seed)
+        for number, (part, file) in enumerate(zip(parts, files, strict=True))
+        if not file.exists()
+    ]
+    done = len(prompts) - sum(len(shard[0]) for shard in todo)
+    if workers == 1 or len(todo) < 2 or not isinstance(target, Network) or target.device.type != "cpu":
+        for shard in todo:
+            _write(target, *shard)
+            done += len(shard[0])
+            progress(done, len(prompts))
+    else:
+        _write_together(target.loaded.path, todo, workers, lambda written: progress(done + written, len(prompts)))
+    return [text for file in files for text in load_samples(file)]
+
+
+def _write(
+    target: Network | RemoteTarget, prompts: Sequence[Sample], file: Path, new_tokens: int, number: int, seed: int
+) -> None:
+    warm = 1.0 if number % SAMPLED_EVERY == SAMPLED_EVERY - 1 else 0.0
+    save_samples(file, target.answer(prompts, new_tokens, warm, seed + number))
+
+
+def _write_together(path: str, shards: Sequence[Shard], workers: int, progress: Any) -> None:
+    """Every process takes the next shard when it has written one; whatever happens, none goes on after this returns."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__, "specnav.recipes.drafts.task", "transformers.modeling_utils"])
+    waiting, reports = context.Queue(), context.Queue()
+    for shard in shards:
+        waiting.put(shard)
+    crew = [
+        context.Process(target=_work, args=(path, waiting, reports), daemon=True)
+        for _ in range(min(workers, len(shards)))
+    ]
+    try:
+        for worker in crew:
+            worker.start()
+        left, written = len(shards), 0
+        while left:
+            try:
+                count, error = reports.get(timeout=1.0)
+            except queue.Empty:
+                if all(worker.is_alive() for worker in crew):
+                    continue
+                raise TrainingError(
+                    "a process that wrote answers died: run the same command again to go on"
+                ) from None
+            if error:
+                raise TrainingError(error)
+            left, written = left - 1, written + count
+            progress(written)
+    finally:
+        for worker in crew:
+            worker.terminate()
+            worker.join()
+        for line in (waiting, reports):
+            line.cancel_join_thread()
+            line.close()
+
+
+def _work(path: str, waiting: Any, reports: Any) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent stops its workers
+    threading.Thread(target=_end_with_the_parent, daemon=True).start()
+    torch.set_num_threads(1)
+    try:
+        target = Network(path)
+        while True:
+            shard = waiting.get()
+            _write(target, *shard)
+            reports.put((len(shard[0]), ""))
+    except Exception as error:  # told to the parent, which stops everything
+        reports.put((0, f"the target cannot write its answers: {error}"))
+
+
+def _end_with_the_parent() -> None:
+    """A command that was killed leaves nobody behind who would write beside the next one."""
+    while parent_lives():
+        time.sleep(1.0)
+    os._exit(1)

@@ -1,0 +1,78 @@
+"""Conversations -> samples, in the form the target was trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from PIL import Image, UnidentifiedImageError
+
+from specdec.errors import ModelError
+from specdec.models import LoadedModel, chat_prompt
+from specnav.recipes.errors import TrainingError
+from specnav.recipes.exits.reading import Conversation
+from specnav.recipes.exits.samples import Sample, cut
+
+
+def encode_conversations(model: LoadedModel, found: Sequence[Conversation], length: int) -> list[Sample]:
+    """Samples of at most `length` ids; a conversation about pictures becomes one for each of its questions.
+
+    Raises TrainingError, naming the line, for what the model cannot take.
+    """
+    samples = []
+    for conversation in found:
+        try:
+            drawn = list(_samples(model, conversation))
+        except ModelError as error:
+            raise TrainingError(f"{conversation.origin}: {error}") from error
+        samples += [short for sample in drawn if (short := cut(sample, length)) is not None]
+    if not samples:
+        raise TrainingError(f"nothing is left of the data within {length} tokens: give a larger length")
+    return samples
+
+
+def end_id(model: LoadedModel) -> int:
+    """The id that closes an answer in training."""
+    known = model.tokenizer.eos_token_id
+    return known if known in model.eos_token_ids else min(model.eos_token_ids)
+
+
+def _samples(model: LoadedModel, conversation: Conversation) -> Iterator[Sample]:
+    origin = conversation.origin
+    if conversation.text:
+        yield Sample(tuple(_ids(model, conversation.text)), 1, (), origin)
+        return
+    system = conversation.system or None
+    if not conversation.images:
+        *before, (question, answer) = conversation.turns
+        whole = chat_prompt(model, question, system=system, history=before)
+        first = chat_prompt(model, conversation.turns[0][0], system=system)
+        start = _common(whole.ids, first.ids)
+        yield Sample((*whole.ids, *_ids(model, answer), end_id(model)), start, (), origin)
+        return
+    if not model.is_multimodal:
+        raise TrainingError(f"{origin}: {model.path} takes no pictures; use a Qwen2-VL model")
+    pictures = []
+    for file in conversation.images:
+        try:
+            with Image.open(file) as picture:
+                picture.verify()
+            pictures.append(file.read_bytes())
+        except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
+            raise TrainingError(f"{origin}: {file} is no picture; correct or remove it") from error
+    for question, answer in conversation.turns:
+        prompt = chat_prompt(model, question, pictures, system=system)
+        ids = (*prompt.ids, *_ids(model, answer), end_id(model))
+        yield Sample(ids, len(prompt.ids), tuple(str(file.resolve()) for file in conversation.images), origin)
+
+
+def _ids(model: LoadedModel, text: str) -> list[int]:
+    ids = model.tokenizer(text, add_special_tokens=False)["input_ids"]
+    # What stands for a picture must not come out of words.
+    return [token for token in ids if token < model.vocab_size and token not in model.never_drafted]
+
+
+def _common(one: Sequence[int], other: Sequence[int]) -> int:
+    for place, (a, b) in enumerate(zip(one, other, strict=False)):
+        if a != b:
+            return place
+    return min(len(one), len(other))

@@ -1,0 +1,127 @@
+"""Default data: the target's own answers to questions that this project can make itself, about Python or about rooms.
+
+What exits are for is foretelling the target's own words, so its own words are the best text to learn from.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+
+from specdec.models import Extension, LoadedModel, Prompt, chat_prompt, extend_many
+from specdec.models.session import ModelSession
+from specdec.options import GenerationOptions
+from specdec.sampling import Chooser
+from specnav.recipes.exits.samples import Sample
+
+TOGETHER = 16
+SAMPLED_SHARE, TEMPERATURE = 0.25, 0.8
+ANSWER_TOKENS = 128
+LONGEST_PROMPT = 256
+POSES_A_ROOM = 14
+Progress = Callable[[int, int], None]
+Asked = tuple[Prompt, tuple[str, ...]]
+"""A prompt, and the files of its pictures."""
+
+
+def questions_about_python(
+    model: LoadedModel, count: int, held_back: int, seed: int
+) -> tuple[list[Asked], list[Asked]]:
+    """Prompts to learn from and prompts of files held back, from this interpreter's own library."""
+    from specnav.recipes.text.corpus import library_folder, read_corpus
+    from specnav.recipes.text.speech import invent_questions
+
+    corpus = read_corpus(library_folder())
+    halves: list[list[Asked]] = []
+    for name, part, wanted in (("train", corpus.train, count), ("validation", corpus.validation, held_back)):
+        questions = invent_questions(part, wanted, random.Random(f"exits/{seed}/{name}"))
+        prompts = [chat_prompt(model, question) for question in questions]
+        halves.append([(prompt, ()) for prompt in prompts if len(prompt.ids) <= LONGEST_PROMPT])
+    return halves[0], halves[1]
+
+
+def questions_about_rooms(
+    model: LoadedModel, count: int, folder: Path, seed: int, progress: Progress = lambda done, total: None
+) -> list[Asked]:
+    """Instructions beside camera frames of the simulator's training rooms, the pictures in `folder`.
+
+    Every room is made anew, so any part of the prompts may be held back.
+    """
+    from navsim.kinds import TRAIN_PAIRS
+    from navsim.world import World
+    from spec_vlm_nav.language.prompting import PromptSpec, build_prompt
+    from specnav.recipes.frames import random_poses, random_room
+    from specnav.recipes.oracle import instruct
+
+    spec = PromptSpec.from_model_folder(model.path)
+    folder.mkdir(parents=True, exist_ok=True)
+    rng = random.Random(f"exits/{seed}/rooms")
+    asked: list[Asked] = []
+    with World() as world:
+        while len(asked) < count:
+            room = random_room(rng, len(asked))
+            world.load(room)
+            for pose in random_poses(rng, room, min(POSES_A_ROOM, count - len(asked))):
+                picture = _jpeg(world.render(pose), rng.randint(80, 95))
+                file = folder / f"{len(asked):06d}.jpg"
+                file.write_bytes(picture)
+                thing = rng.choice(room.objects)
+                kind, colour = (thing.kind, thing.colour) if rng.random() < 0.7 else rng.choice(TRAIN_PAIRS)
+                prompt = build_prompt(spec, model.tokenizer, instruct(f"{colour} {kind}", rng), [picture])
+                asked.append((prompt, (str(file.resolve()),)))
+            progress(len(asked), count)
+    return asked
+
+
+def own_answers(
+    model: LoadedModel, asked: Sequence[Asked], seed: int, progress: Progress = lambda done, total: None
+) -> list[Sample]:
+    """The target's answers as samples, SAMPLED_SHARE of them sampled and the others greedy, many decoded at once."""
+    samples: list[Sample] = []
+    every = round(1 / SAMPLED_SHARE)
+    for at in range(0, len(asked), TOGETHER):
+        part = asked[at : at + TOGETHER]
+        choosers = [
+            Chooser(
+                GenerationOptions(ANSWER_TOKENS, TEMPERATURE if (at + i) % every == 0 else 0.0, seed + at + i)
+            )
+            for i in range(len(part))
+        ]
+        answers = _answers(model, [prompt for prompt, _ in part], choosers)
+        for (prompt, files), answer in zip(part, answers, strict=True):
+            ids = (*prompt.ids, *answer)
+            samples.append(Sample(ids, len(prompt.ids), files, f"own answer {len(samples) + 1}"))
+        progress(len(samples), len(asked))
+    return samples
+
+
+@torch.inference_mode()
+def _answers(model: LoadedModel, prompts: Sequence[Prompt], choosers: Sequence[Chooser]) -> list[list[int]]:
+    """Answers of one group, the end-of-sequence token included where it came."""
+    answers: list[list[int]] = [[] for _ in prompts]
+    sessions: list[ModelSession] = []
+    for index, prompt in enumerate(prompts):
+        session = model.new_session()
+        row = session.prefill(model.encode(prompt))
+        answers[index] += choosers[index].choose(row[None], 0)
+        sessions.append(session)
+    while running := [i for i, answer in enumerate(answers) if _goes_on(model, sessions[i], answer)]:
+        rows = extend_many([Extension(sessions[i], (answers[i][-1],)) for i in running])
+        for i, row in zip(running, rows, strict=True):
+            answers[i] += choosers[i].choose(row, len(answers[i]))
+    return answers
+
+
+def _goes_on(model: LoadedModel, session: ModelSession, answer: list[int]) -> bool:
+    full = len(answer) >= ANSWER_TOKENS or session.length + 1 >= model.context_limit
+    return not full and answer[-1] not in model.eos_token_ids
+
+
+def _jpeg(picture, quality: int) -> bytes:
+    """uint8 RGB [height, width, 3] as the camera sends it."""
+    import cv2
+
+    return cv2.imencode(".jpg", picture[:, :, ::-1], [cv2.IMWRITE_JPEG_QUALITY, quality])[1].tobytes()

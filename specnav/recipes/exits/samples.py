@@ -1,0 +1,69 @@
+"""A *sample*: the ids of a text the target will read, and from where on its exits learn from it.
+
+Samples lie in the run folder as one JSON object a line, so that every process and every sitting sees the same ones.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from specdec.errors import ModelError
+from specdec.models import EncodedPrompt, LoadedModel, Prompt
+from specnav.recipes.errors import TrainingError
+
+SHORTEST = 2
+
+
+class Sample(msgspec.Struct, frozen=True):
+    """ids: every image as ONE placeholder, all of them before `start`. start: the first id that an exit should
+    foretell. images: files. origin: where it comes from, for error messages.
+    """
+
+    ids: tuple[int, ...]
+    start: int
+    images: tuple[str, ...] = ()
+    origin: str = ""
+
+    def encode(self, model: LoadedModel) -> tuple[EncodedPrompt, range]:
+        """The text as the model takes it, and the rows that foretell what is learnt. Raises TrainingError."""
+        try:
+            pictures = tuple(Path(file).read_bytes() for file in self.images)
+            encoded = model.encode(Prompt(self.ids, pictures))
+        except (ModelError, OSError) as error:
+            raise TrainingError(f"{self.origin}: {error}; correct or remove it") from error
+        rows = encoded.ids.shape[0]
+        grown = rows - len(self.ids)
+        return encoded, range(max(self.start + grown - 1, 0), rows - 1)
+
+
+def cut(sample: Sample, length: int) -> Sample | None:
+    """The sample with at most `length` ids; None where too little to learn is left of it."""
+    ids = sample.ids[:length]
+    if len(ids) - max(sample.start, 1) < SHORTEST:
+        return None
+    return msgspec.structs.replace(sample, ids=ids)
+
+
+def save_samples(file: Path, samples: Sequence[Sample]) -> None:
+    """Write all at once."""
+    partial = file.with_suffix(".tmp")
+    try:
+        partial.write_bytes(b"".join(msgspec.json.encode(sample) + b"\n" for sample in samples))
+        os.replace(partial, file)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise TrainingError(
+            f"{file} cannot be written ({error.strerror or error}): make room for it"
+        ) from error
+
+
+def load_samples(file: Path) -> list[Sample]:
+    """What `save_samples` wrote."""
+    try:
+        return [msgspec.json.decode(line, type=Sample) for line in file.read_bytes().splitlines()]
+    except (OSError, msgspec.MsgspecError) as error:
+        raise TrainingError(f"{file} cannot be read: delete it to make its samples again") from error

@@ -1,0 +1,124 @@
+"""What exits learn: the distribution of the final exit at the same place, from hidden states of the frozen target.
+
+The target runs in its own number type, through the very code that serves answers; only the adapters have gradients.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from specdec.models import LoadedModel, load_model
+from specdec.verifying.exits import ExitAdapters
+from specnav.recipes.errors import TrainingError
+from specnav.recipes.exits.samples import Sample, load_samples
+
+HARD_SHARE = 0.3
+"""Of the loss: the final exit's likeliest token, which is what greedy hints must hit."""
+LARGE = 1 << 26
+"""Logits a step, over all exits, beyond which they are computed twice instead of kept for the way back."""
+
+
+@dataclass(frozen=True)
+class ExitTaskSpec:
+    """All that a worker process needs. rows: most rows of a sample that are learnt from in one step."""
+
+    target: str
+    samples: Path
+    layers: tuple[int, ...]
+    width: int
+    rows: int
+
+
+class ExitTask:
+    """The adapters and their loss, for the training room's loop."""
+
+    def __init__(self, spec: ExitTaskSpec, device: str) -> None:
+        self.spec = spec
+        self.target = load_model(spec.target, device=device)
+        self.samples = load_samples(spec.samples)
+        self.model = ExitAdapters(len(spec.layers), self.target.runner.hidden_size, spec.width)
+        self._frozen = weights_digest(self.target)
+
+    def batch(self, generator: torch.Generator, size: int) -> tuple[Tensor, Tensor]:
+        """hidden [exits, rows, hidden_size] after the layers, and [rows, hidden_size] after the last."""
+        picked = torch.randint(len(self.samples), (size,), generator=generator).tolist()
+        parts = []
+        for index in picked:
+            encoded, rows = self.samples[index].encode(self.target)
+            chosen = torch.randperm(len(rows), generator=generator)[: self.spec.rows] + rows.start
+            parts.append(hidden_rows(self.target, encoded, chosen, self.spec.layers))
+        hidden = torch.cat([part for part, _ in parts], dim=1)
+        return hidden, torch.cat([last for _, last in parts])
+
+    def loss(self, hidden: Tensor, last: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """Mean distance of the exits from the final one; agreement is the share of equal likeliest tokens."""
+        with torch.no_grad(), torch.autocast(hidden.device.type, enabled=False):
+            taught = self.target.runner.logits(last)
+            log_p, likeliest = taught.log_softmax(-1), taught.argmax(-1)
+        large = hidden.shape[0] * log_p.numel() > LARGE
+        losses, said = [], {}
+        for slot, layer in enumerate(self.spec.layers):
+            arguments = (slot, hidden[slot], log_p, likeliest)
+            one = checkpoint(self._one, *arguments, use_reentrant=False) if large else self._one(*arguments)
+            losses.append(one[0])
+            said[f"exit_{layer}"] = one[1]
+        total = torch.stack(losses).mean()
+        return total, {"loss": total.detach(), "agrees": torch.stack(list(said.values())).mean()} | said
+
+    def at_end(self) -> None:
+        """Raises TrainingError unless every weight of the target is what it was, bit by bit."""
+        if weights_digest(self.target) != self._frozen:
+            raise TrainingError(
+                f"the weights of {self.spec.target} changed while its exits were trained: report this"
+            )
+
+    def _one(self, slot: int, hidden: Tensor, log_p: Tensor, likeliest: Tensor) -> tuple[Tensor, Tensor]:
+        adapted = self.model.one(slot, hidden.to(self.model.down.dtype))
+        log_q = self.target.runner.logits(adapted.to(self.target.dtype)).log_softmax(-1)
+        apart = F.kl_div(log_q, log_p, reduction="none", log_target=True).sum(-1).mean()
+        hard = F.nll_loss(log_q, likeliest)
+        agrees = (log_q.argmax(-1) == likeliest).float().mean()
+        return (1 - HARD_SHARE) * apart + HARD_SHARE * hard, agrees.detach()
+
+
+def hidden_rows(model: LoadedModel, encoded, rows: Tensor, layers: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """What a LayerObserver sees of some rows of a text: after `layers` [layers, rows, hidden_size], after the last."""
+    seen: dict[int, Tensor] = {}
+    last = model.runner.layer_count - 1
+    wanted = frozenset((*layers, last))
+    index = rows.to(model.device)
+
+    def observer(layer: int, hidden: Tensor) -> None:
+        if layer in wanted:
+            seen[layer] = hidden[index]
+
+    model.new_session().prefill(encoded, observer)
+    # Copies made outside the session's inference mode: gradients may pass through what uses them.
+    return torch.stack([seen[layer] for layer in layers]), seen[last].clone()
+
+
+def weights_digest(model: LoadedModel) -> str:
+    """A hash of every bit of the model's parameters and buffers."""
+    digest = hashlib.sha256()
+    for tensor in _tensors(model):
+        digest.update(tensor.detach().contiguous().view(-1).view(torch.uint8).cpu().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _tensors(model: LoadedModel) -> Iterator[Tensor]:
+    yield from model.network.parameters()
+    yield from model.network.buffers()
+
+
+def all_rows(sample: Sample, model: LoadedModel, layers: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """`hidden_rows` of everything a sample has to foretell."""
+    encoded, rows = sample.encode(model)
+    return hidden_rows(model, encoded, torch.arange(rows.start, rows.stop), layers)

@@ -1,0 +1,230 @@
+"""`specnav train exits`: data, training, figures, and a folder of adapters with its card.
+
+Everything made on the way stays in the run folder, so an interrupted run goes on where it was, with the same settings.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+
+from specdec.models import LoadedModel, load_model
+from specdec.verifying.exits import (
+    ExitAdapters,
+    Exits,
+    choose_layers,
+    fingerprint,
+    save_exits,
+    usual_width,
+)
+from specdec.verifying.hints.vocabulary import most_frequent
+from specnav.recipes.errors import TrainingError
+from specnav.recipes.exits.card import Making, write_card
+from specnav.recipes.exits.curves import draw_curves, read_log
+from specnav.recipes.exits.encoding import encode_conversations
+from specnav.recipes.exits.frequent import frequent_tokens
+from specnav.recipes.exits.invented import own_answers, questions_about_python, questions_about_rooms
+from specnav.recipes.exits.measure import ExitFigures, exit_figures
+from specnav.recipes.exits.reading import read_conversations
+from specnav.recipes.exits.samples import Sample, load_samples, save_samples
+from specnav.recipes.exits.task import ExitTask, ExitTaskSpec
+from specnav.recipes.folders import appearing_at_once, check_place, keep_settings, roomy
+from specnav.recipes.loop import LoopSettings, read_checkpoint
+from specnav.recipes.text.stages import Stages, stages
+from specnav.recipes.threads import threads
+
+DEFAULT_DATA = "default"
+NAME = "exits"
+HELD_BACK_SHARE, HELD_BACK_MOST = 0.05, 200
+
+
+@dataclass(frozen=True)
+class TrainExitsConfig:
+    """What to train. layers: as `choose_layers` reads them. width: of the bottleneck, 0 for the usual one. data: a file
+    or "default". samples: of invented data. length: ids of a sample. rows: learnt from in each sample and step; batch:
+    samples a step and process. minutes: 0, or the schedule is shortened to end by then.
+    """
+
+    target: str
+    out: Path
+    run: Path
+    data: str = DEFAULT_DATA
+    layers: str = "all"
+    width: int = 0
+    epochs: float = 10.0
+    lr: float = 1e-4
+    minutes: float = 0.0
+    samples: int = 2000
+    length: int = 1024
+    rows: int = 128
+    batch: int = 1
+    seed: int = 0
+    workers: int = 1
+
+    def check(self) -> None:
+        """Raises TrainingError for values that cannot work."""
+        for name in ("epochs", "lr", "samples", "length", "rows", "batch", "workers"):
+            value = getattr(self, name)
+            if not 0 < value < math.inf:
+                raise TrainingError(f"{name} is {value}: give a number above 0")
+        if self.width < 0 or self.minutes < 0 or self.seed < 0:
+            raise TrainingError("width, minutes and seed cannot be below 0")
+
+
+def train_exits(config: TrainExitsConfig) -> ExitFigures:
+    """Train exits, or go on training them; returns what was measured. Raises TrainingError and ModelError."""
+    config.check()
+    check_place(config.out, ("exits.json",), target=config.target, run=config.run)
+    if config.data != DEFAULT_DATA and not Path(config.data).is_file():
+        raise TrainingError(f"data file {config.data} does not exist: give a file, or {DEFAULT_DATA}")
+    model = load_model(config.target)
+    layers = choose_layers(config.layers, model.runner.layer_count)
+    with roomy(config.run):
+        config.run.mkdir(parents=True, exist_ok=True)
+        _keep_settings(config, model)
+    with stages() as shown, threads(config.workers):
+        return _Run(config, model, layers, shown).whole()
+
+
+def _keep_settings(config: TrainExitsConfig, model: LoadedModel) -> None:
+    """Note what the run folder was made with; refuse one that was made with anything else.
+
+    What may change between two sittings: the learning rate (after a loss that was no number), the time, the workers.
+    """
+    free = ("out", "run", "lr", "minutes", "workers")
+    kept = {name: value for name, value in asdict(config).items() if name not in free}
+    settings = json.dumps(kept | {"backbone": repr(fingerprint(model))}, indent=1)
+    keep_settings(config.run, settings)
+
+
+class _Run:
+    """The stages of one run, in order."""
+
+    def __init__(
+        self, config: TrainExitsConfig, model: LoadedModel, layers: tuple[int, ...], shown: Stages
+    ) -> None:
+        self.config, self.model, self.layers, self.shown = config, model, layers, shown
+        self.width = config.width or usual_width(model.runner.hidden_size)
+
+    def whole(self) -> ExitFigures:
+        """Every stage."""
+        learnt, held_back = self._samples()
+        settings = self._loop_settings(len(load_samples(learnt)))
+        spec = ExitTaskSpec(self.config.target, learnt, self.layers, self.width, self.config.rows)
+        steps, seconds = self.shown.train("training: exits", spec, settings, self.config.workers, ExitTask)
+        exits = self._trained(settings.checkpoint)
+        samples = load_samples(held_back)
+        with self.shown.counted("measuring", len(samples)) as progress:
+            figures = exit_figures(exits, samples, progress)
+        exits.agreement.update(figures.agreement)
+        exits.frequent = frequent_tokens(load_samples(learnt), most_frequent(self.model.vocab_size))
+        card = write_card(self._making(steps, seconds, learnt, len(samples), exits), figures)
+        curves = draw_curves(read_log(settings.folder / f"{NAME}.log"), self.layers)
+        with roomy(self.config.out), appearing_at_once(self.config.out) as folder:
+            save_exits(folder, exits)
+            (folder / "README.md").write_text(card, encoding="utf-8")
+            (folder / "curves.svg").write_text(curves, encoding="utf-8")
+        return figures
+
+    def _samples(self) -> tuple[Path, Path]:
+        """Files of what is learnt from and of what is held back."""
+        files = self.config.run / "samples.jsonl", self.config.run / "held-back.jsonl"
+        if not all(file.exists() for file in files):
+            with roomy(self.config.run):
+                halves = self._invented() if self.config.data == DEFAULT_DATA else self._read()
+            for file, samples in zip(files, halves, strict=True):
+                save_samples(file, samples)
+        return files
+
+    def _read(self) -> tuple[list[Sample], list[Sample]]:
+        found = read_conversations(Path(self.config.data))
+        samples = encode_conversations(self.model, found, self.config.length)
+        random.Random(f"exits/{self.config.seed}/held back").shuffle(samples)
+        if len(samples) < 2:
+            raise TrainingError(
+                f"{self.config.data} has one sample only: one must be held back, give at least two"
+            )
+        count = _held_back(len(samples))
+        return samples[count:], samples[:count]
+
+    def _invented(self) -> tuple[list[Sample], list[Sample]]:
+        config, count = self.config, self.config.samples
+        held = _held_back(count)
+        if self.model.is_multimodal:
+            with self.shown.counted("rooms", count + held) as progress:
+                folder = config.run / "frames"
+                asked = questions_about_rooms(self.model, count + held, folder, config.seed, progress)
+            halves = asked[held:], asked[:held]
+        else:
+            halves = questions_about_python(self.model, count, held, config.seed)
+        made = []
+        for title, half in (
+            ("the target writes", halves[0]),
+            ("the target writes, to be held back", halves[1]),
+        ):
+            with self.shown.counted(title, len(half)) as progress:
+                made.append(own_answers(self.model, half, config.seed, progress))
+        return made[0], made[1]
+
+    def _loop_settings(self, samples: int) -> LoopSettings:
+        config = self.config
+        workers = 1 if torch.cuda.is_available() else config.workers
+        return LoopSettings(
+            name=NAME,
+            folder=config.run,
+            steps=max(1, math.ceil(config.epochs * samples / (config.batch * workers))),
+            batch=config.batch,
+            lr=config.lr,
+            seed=config.seed,
+            minutes=config.minutes,
+            checkpoint_every=100,
+            compile=False,
+        )
+
+    def _trained(self, file: Path) -> Exits:
+        """The exits of a checkpoint, rounded as on disk: what is measured is what is shipped."""
+        weights = read_checkpoint(file)["model"]
+        adapters = ExitAdapters(len(self.layers), self.model.runner.hidden_size, self.width)
+        adapters.load_state_dict({name: value.half().float() for name, value in weights.items()})
+        return Exits(self.model, adapters, self.layers)
+
+    def _making(self, steps: int, seconds: float, learnt: Path, held_back: int, exits: Exits) -> Making:
+        config = self.config
+        place = torch.cuda.get_device_name() if torch.cuda.is_available() else f"{config.workers} CPU core(s)"
+        return Making(
+            name=config.out.name,
+            target=Path(self.model.path).name,
+            layer_count=self.model.runner.layer_count,
+            layers=self.layers,
+            width=self.width,
+            parameters=exits.parameter_count,
+            target_parameters=self.model.parameter_count,
+            data=self._data(),
+            samples=len(load_samples(learnt)),
+            held_back=held_back,
+            steps=steps,
+            batch=config.batch * config.workers,
+            lr=config.lr,
+            seed=config.seed,
+            minutes=seconds / 60,
+            machine=place,
+        )
+
+    def _data(self) -> str:
+        if self.config.data != DEFAULT_DATA:
+            return f"`{Path(self.config.data).name}`"
+        about = (
+            "instructions beside\nframes of the simulator's training rooms (held-back ones: other rooms)"
+            if self.model.is_multimodal
+            else "questions\nabout Python's standard library (held-back ones: about files held back)"
+        )
+        return f"the target's own answers, three quarters of them greedy and one quarter sampled, to {about}"
+
+
+def _held_back(samples: int) -> int:
+    return max(1, min(round(HELD_BACK_SHARE * samples), HELD_BACK_MOST))

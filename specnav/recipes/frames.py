@@ -1,0 +1,247 @@
+"""Rendered frames with structured labels: what every patch shows and what the oracle knows about every object.
+
+Frames are made in shards, each from its own seed, so that a killed run goes on with the next missing shard and several
+processes share the work. Only training rooms are used: held-out pairs of kind and colour never appear here.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specnav.recipes import architecture as arch
+from specnav.recipes.errors import TrainingError
+from specnav.recipes.oracle import View
+from specnav.recipes.tower import patch_order
+
+if TYPE_CHECKING:
+    from navsim.geometry import Pose2D, Shape
+    from navsim.rooms import Room
+    from navsim.world import World
+
+Pairs = tuple[tuple[str, str], ...]
+SHARD_FRAMES = 1000
+FRAMES_A_ROOM = 14
+MAX_OBJECTS = 10
+MIN_PATCH_PIXELS = 8  # a patch belongs to an object from this many of its 196 pixels on
+SEEN_PIXELS = 45  # an object counts as seen from this many pixels on
+UNSEEN_PIXELS = 10  # and as not seen below this many; between the two it is never asked for
+BODY = 0.27  # radius kept free around the robot's path, metres (its own is 0.22)
+LOOK_AHEAD = 1.2  # metres
+COLUMN_RANGE = 6.0  # metres
+FOCAL = arch.IMAGE_WIDTH / 2  # pixels, at 90 degrees horizontal field of view
+
+OBJECT = np.dtype(
+    [
+        ("kind", "i1"), ("colour", "i1"), ("pixels", "i4"), ("bearing", "f4"), ("distance", "f4"),
+        ("blocked", "?"), ("way", "f4"),
+    ]
+)  # fmt: skip
+"""One object of a frame: indices into navsim's KINDS and COLOURS (-1: none), degrees, metres (see `oracle.View`)."""
+FRAME = np.dtype(
+    [
+        ("objects", OBJECT, (MAX_OBJECTS,)),
+        ("owner", "i1", (arch.GRID_H * arch.GRID_W,)),  # object of each patch in merge order, -1: none
+        ("columns", "f4", (arch.GRID_W,)),  # plan distance to the nearest obstacle over each column of patches
+        ("ahead_free", "f4"),
+        ("room", "i4"),
+        ("pose", "f4", (3,)),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class FrameSet:
+    """All shards of a folder, memory-mapped one by one; frames uint8 [n, 140, 224, 3], labels FRAME [n]."""
+
+    frames: tuple[NDArray[np.uint8], ...]
+    labels: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def pick(self, indices: NDArray[np.int64]) -> NDArray[np.uint8]:
+        """Frames of the given indices, uint8 [k, 140, 224, 3]."""
+        return np.stack([self.frames[i // SHARD_FRAMES][i % SHARD_FRAMES] for i in indices])
+
+
+def shard_files(folder: Path, shard: int) -> tuple[Path, Path]:
+    """The files of a shard: frames and labels. The labels are written last, so they mark a complete shard."""
+    return folder / f"frames-{shard:04d}.npy", folder / f"labels-{shard:04d}.npy"
+
+
+def load_frames(folder: Path, count: int) -> FrameSet:
+    """The first `count` frames (a multiple of the shard size). Raises TrainingError when shards are missing."""
+    frames, labels = [], []
+    for shard in range(count // SHARD_FRAMES):
+        frame_file, label_file = shard_files(folder, shard)
+        if not label_file.exists():
+            raise TrainingError(f"{folder} lacks shard {shard}: run the data stage again with the same folder")
+        frames.append(np.load(frame_file, mmap_mode="r"))
+        labels.append(np.load(label_file))
+    return FrameSet(tuple(frames), np.concatenate(labels))
+
+
+def make_shard(world: World, folder: Path, seed: int, shard: int, pairs: Pairs | None = None) -> None:
+    """Render one shard and write it. pairs: what may stand in its rooms (see `random_room`)."""
+    rng = random.Random(f"frames-1/{seed}/{shard}")
+    frames = np.empty((SHARD_FRAMES, arch.IMAGE_HEIGHT, arch.IMAGE_WIDTH, 3), np.uint8)
+    labels = np.zeros(SHARD_FRAMES, FRAME)
+    done = 0
+    while done < SHARD_FRAMES:
+        room = random_room(rng, shard * SHARD_FRAMES + done, pairs)
+        world.load(room)
+        for pose in random_poses(rng, room, min(FRAMES_A_ROOM, SHARD_FRAMES - done)):
+            picture, segments = world.frame(pose)
+            frames[done] = as_camera_sends(picture, rng.randint(80, 95))
+            labels[done] = label_frame(room, pose, segments)
+            done += 1
+    frame_file, label_file = shard_files(folder, shard)
+    for file, array in ((frame_file, frames), (label_file, labels)):
+        partial = file.with_suffix(".tmp")
+        with partial.open("wb") as stream:
+            np.save(stream, array)
+        os.replace(partial, file)
+
+
+def as_camera_sends(picture: NDArray[np.uint8], quality: int) -> NDArray[np.uint8]:
+    """The picture after a JPEG of this quality, as the robot's software gets it."""
+    import cv2
+
+    _, data = cv2.imencode(".jpg", picture[:, :, ::-1], [cv2.IMWRITE_JPEG_QUALITY, quality])
+    received = cv2.imdecode(data, cv2.IMREAD_COLOR)
+    assert received is not None  # it was encoded just now
+    return np.asarray(received[:, :, ::-1], np.uint8)
+
+
+def random_room(rng: random.Random, seed: int, pairs: Pairs | None = None) -> Room:
+    """A training room with look-alikes. pairs: the (kind, colour) that may stand in it, all of training if None."""
+    from navsim.kinds import TRAIN_PAIRS
+    from navsim.layout import furnish, wanted_pairs
+
+    allowed = TRAIN_PAIRS if pairs is None else pairs
+    pair = rng.choice(allowed)
+    chosen = [pair, *wanted_pairs(rng, pair, allowed, rng.randint(5, 8))]
+    rng.shuffle(chosen)
+    return furnish(rng, seed, "train", chosen)
+
+
+def random_poses(rng: random.Random, room: Room, count: int) -> list[Pose2D]:
+    """Free poses: a third anywhere, a third anywhere but towards an object, a third close to an object."""
+    from navsim.geometry import Pose2D
+
+    poses: list[Pose2D] = []
+    while len(poses) < count:
+        thing = rng.choice(room.objects)
+        form = rng.random()
+        if form < 0.4:
+            angle = rng.uniform(-math.pi, math.pi)
+            reach = thing.shape.reach + math.exp(rng.uniform(math.log(0.3), math.log(1.6)))
+            x, y = thing.x + reach * math.cos(angle), thing.y + reach * math.sin(angle)
+        else:
+            area = rng.choice(room.areas)
+            x, y = rng.uniform(area.x0, area.x1), rng.uniform(area.y0, area.y1)
+        if not room.contains(x, y) or room.clearance(x, y) < 0.222:
+            continue
+        if form < 0.75:
+            yaw = math.atan2(thing.y - y, thing.x - x) + math.radians(rng.uniform(-46, 46))
+        else:
+            yaw = rng.uniform(-math.pi, math.pi)
+        poses.append(Pose2D(x, y, yaw))
+    return poses
+
+
+def label_frame(room: Room, pose: Pose2D, segments: NDArray[np.int32]) -> NDArray[np.void]:
+    """Everything the oracle knows about one frame; `segments` is `World.segment` of the pose."""
+    label = np.zeros((), FRAME)
+    label["objects"]["kind"] = -1
+    label["objects"]["colour"] = -1
+    label["owner"] = patch_owners(segments, len(room.objects))
+    label["columns"] = column_distances(room, pose)
+    label["ahead_free"] = free_length(room.obstacles, pose.x, pose.y, pose.yaw, LOOK_AHEAD)
+    label["room"] = room.seed
+    label["pose"] = (pose.x, pose.y, pose.yaw)
+    for index in range(len(room.objects)):
+        label["objects"][index] = label_object(room, pose, index, segments)
+    return label
+
+
+def label_object(room: Room, pose: Pose2D, index: int, segments: NDArray[np.int32]) -> tuple:
+    """One OBJECT record."""
+    from navsim.kinds import COLOURS, KINDS
+    from navsim.planner import next_waypoint
+
+    thing = room.objects[index]
+    columns = np.nonzero(segments == index)[1]
+    kind = next(i for i, known in enumerate(KINDS) if known.name == thing.kind)
+    colour = list(COLOURS).index(thing.colour)
+    distance = thing.distance_to_surface(pose)
+    if len(columns) < SEEN_PIXELS:
+        return kind, colour, len(columns), 0.0, distance, False, math.nan
+    bearing = math.atan((FOCAL - 0.5 - float(columns.mean())) / FOCAL)
+    others = [shape for shape in room.obstacles if shape is not thing.shape]
+    wanted = min(distance - 0.5, LOOK_AHEAD)
+    blocked = wanted > 0.05 and free_length(others, pose.x, pose.y, pose.yaw + bearing, wanted) < wanted
+    way = math.nan
+    if blocked and (point := next_waypoint(room, pose, thing)) is not None:
+        turn = math.atan2(point[1] - pose.y, point[0] - pose.x) - pose.yaw
+        way = math.degrees(math.atan2(math.sin(turn), math.cos(turn)))
+    return kind, colour, len(columns), math.degrees(bearing), distance, blocked, way
+
+
+def patch_owners(segments: NDArray[np.int32], objects: int) -> NDArray[np.int8]:
+    """Object of each of the 160 patches in merge order: the one with most pixels, -1 below MIN_PATCH_PIXELS."""
+    blocks = segments.reshape(arch.GRID_H, arch.PATCH, arch.GRID_W, arch.PATCH)
+    counts = np.stack([(blocks == index).sum((1, 3)).reshape(-1) for index in range(objects)])
+    owner = np.where(counts.max(0) >= MIN_PATCH_PIXELS, counts.argmax(0), -1)
+    return owner[patch_order().numpy()].astype(np.int8)
+
+
+def free_length(shapes: list[Shape] | tuple[Shape, ...], x: float, y: float, angle: float, limit: float) -> float:
+    """How far a disc of radius BODY can go in a direction before it touches a shape [m], at most `limit`."""
+    ux, uy = math.cos(angle), math.sin(angle)
+    near = [s for s in shapes if s.distance(x, y) < BODY + limit]
+    gone = 0.0
+    for _ in range(40):
+        gap = min((s.distance(x + gone * ux, y + gone * uy) for s in near), default=math.inf) - BODY
+        # Starting a little too close is no obstacle as long as going on leads away.
+        if gap < 0.004 and not (gone < 0.1 and _leaving(near, x + gone * ux, y + gone * uy, ux, uy)):
+            return gone
+        gone += max(gap, 0.02)
+        if gone >= limit:
+            return limit
+    return gone
+
+
+def _leaving(shapes: list[Shape], x: float, y: float, ux: float, uy: float) -> bool:
+    close = [s for s in shapes if s.distance(x, y) < BODY + 0.004]
+    return all(s.distance(x + 0.03 * ux, y + 0.03 * uy) >= s.distance(x, y) for s in close)
+
+
+def column_distances(room: Room, pose: Pose2D) -> NDArray[np.float32]:
+    """Plan distance from the robot to the first obstacle over the middle of each column of patches [m]."""
+    out = np.empty(arch.GRID_W, np.float32)
+    for column in range(arch.GRID_W):
+        offset = math.atan((FOCAL - arch.PATCH * (column + 0.5)) / FOCAL)
+        ux, uy = math.cos(pose.yaw + offset), math.sin(pose.yaw + offset)
+        out[column] = min(min(s.ray(pose.x, pose.y, ux, uy) for s in room.obstacles), COLUMN_RANGE)
+    return out
+
+
+def view_of(label: np.void, index: int) -> View:
+    """The oracle's view of one object of a frame."""
+    thing = label["objects"][index]
+    return View(
+        float(thing["bearing"]),
+        float(thing["distance"]),
+        float(label["ahead_free"]),
+        bool(thing["blocked"]),
+        float(thing["way"]),
+    )

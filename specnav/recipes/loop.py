@@ -1,0 +1,265 @@
+"""The training loop of all stages: data-parallel processes, cosine schedule, checkpoints, resume after a kill.
+
+A *task* is what a stage brings: a model and a loss of a step's batch. Batches depend on (seed, step, rank) alone, so a
+resumed run sees what it would have seen. On a CPU every process has one thread; on a GPU there is one process.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import multiprocessing
+import os
+import pickle
+import queue
+import signal
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.context import ForkServerContext, SpawnContext
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from specnav.recipes.errors import TrainingError
+from specnav.recipes.optimiser import MuonAdamW, gradients_of
+
+WARMUP = 60
+Progress = Callable[[int, int, dict[str, float]], None]
+
+
+@dataclass(frozen=True)
+class LoopSettings:
+    """steps: updates. batch: rows a process. minutes: 0, or the schedule is shortened to end by then."""
+
+    name: str
+    folder: Path
+    steps: int
+    batch: int
+    lr: float
+    seed: int
+    minutes: float = 0.0
+    checkpoint_every: int = 200
+    compile: bool = True
+
+    @property
+    def checkpoint(self) -> Path:
+        """The file a killed run goes on from."""
+        return self.folder / f"{self.name}.ckpt"
+
+
+class Task(Protocol):
+    """A stage's model and loss. It may have `goes_on(step)`: so many updates were made before; `at_end()`: called after
+    the last update, raises if something is wrong; and `at_checkpoint()`: called in the first process before a
+    checkpoint is kept, gives figures to be noted.
+    """
+
+    @property
+    def model(self) -> nn.Module:
+        """What is trained."""
+
+    @property
+    def loss(self) -> Callable[..., tuple[Tensor, dict[str, Tensor]]]:
+        """Of a batch: the loss, and detached scalars to report."""
+
+    def batch(self, generator: torch.Generator, size: int) -> tuple[Tensor, ...]:
+        """Draw one batch."""
+
+
+def schedule(progress: float, step: int) -> float:
+    """Share of the full learning rate: linear warm-up, then cosine to 2 %."""
+    return min(1.0, (step + 1) / WARMUP) * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * min(progress, 1.0))))
+
+
+def read_checkpoint(file: Path) -> dict:
+    """A checkpoint's content. Raises TrainingError when it cannot be read."""
+    try:
+        return torch.load(file, map_location="cpu", weights_only=True)
+    except (OSError, RuntimeError, EOFError, ValueError, pickle.UnpicklingError) as error:
+        raise TrainingError(f"{file} cannot be read: delete it to train this stage again") from error
+
+
+def is_finished(settings: LoopSettings) -> bool:
+    """Whether this stage has run to its end."""
+    return settings.checkpoint.exists() and bool(read_checkpoint(settings.checkpoint)["finished"])
+
+
+def fit(build: Callable[..., Task], arguments: tuple, settings: LoopSettings, workers: int, progress: Progress) -> int:
+    """Train `build(*arguments, device)` in `workers` processes; returns the number of updates in all.
+
+    Interrupted by SIGINT or a kill it goes on from its last checkpoint when called again.
+    """
+    settings.folder.mkdir(parents=True, exist_ok=True)
+    if is_finished(settings):
+        return int(read_checkpoint(settings.checkpoint)["step"])
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    workers = 1 if device == "cuda" else workers
+    # A clean process, without threads, imports once for the workers of all stages. What has imported must not
+    # be forked where there is a GPU: it may have looked for that.
+    context: SpawnContext | ForkServerContext = multiprocessing.get_context("spawn")
+    if device == "cpu":
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload([__name__, build.__module__, "transformers.modeling_utils"])
+    reports = context.Queue()
+    with tempfile.TemporaryDirectory() as scratch:
+        meeting = str(Path(scratch) / "meeting")
+        crew = [
+            context.Process(
+                target=_work, args=(build, arguments, settings, rank, workers, device, meeting, reports), daemon=True
+            )
+            for rank in range(workers)
+        ]
+        try:
+            for worker in crew:
+                worker.start()
+            return _follow(crew, reports, settings, progress)
+        finally:
+            for worker in crew:
+                worker.terminate()
+                worker.join()
+
+
+def _follow(crew: list, reports, settings: LoopSettings, progress: Progress) -> int:
+    while True:
+        try:
+            kind, step, said = reports.get(timeout=1.0)
+        except queue.Empty:
+            dead = [worker.exitcode for worker in crew if worker.exitcode not in (None, 0)]
+            if dead:
+                raise TrainingError(
+                    f"a process of stage {settings.name} died (exit {dead[0]}): run the same command again to go on"
+                ) from None
+            continue
+        if kind == "error":
+            raise TrainingError(f"stage {settings.name} failed at step {step}: {said}")
+        if kind == "done":
+            return step
+        progress(step, settings.steps, said)
+
+
+def _work(build, arguments, settings: LoopSettings, rank: int, world: int, device: str, meeting: str, reports) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent stops its workers
+    step = 0
+    try:
+        torch.set_num_threads(1 if device == "cpu" else os.cpu_count() or 1)
+        if world > 1:
+            torch.distributed.init_process_group("gloo", f"file://{meeting}", rank=rank, world_size=world)
+        torch.manual_seed(settings.seed)
+        task = build(*arguments, device)
+        step = _run(task, settings, rank, world, device, reports)
+    except Exception as error:  # told to the parent, which stops everything
+        reports.put(("error", step, f"{type(error).__name__}: {error}"))
+        time.sleep(1.0)
+        raise
+
+
+def _run(task: Task, settings: LoopSettings, rank: int, world: int, device: str, reports) -> int:
+    model = task.model.to(device).train()
+    optimiser = MuonAdamW(model)
+    first, spent = 0, 0.0
+    if settings.checkpoint.exists():
+        saved = read_checkpoint(settings.checkpoint)
+        model.load_state_dict(saved["model"])
+        optimiser.load_state_dict(saved["optimiser"])
+        first, spent = int(saved["step"]), float(saved["seconds"])
+        if (goes_on := getattr(task, "goes_on", None)) is not None:
+            goes_on(first)
+    loss_of = torch.compile(task.loss, dynamic=False) if settings.compile else task.loss
+    weights = [weight for weight in model.parameters() if weight.requires_grad]
+    started = time.monotonic() - spent
+    tick = time.monotonic()
+    step, finished = first, False
+    while not finished:
+        if not parent_lives():
+            raise SystemExit(1)
+        # Rank 0's clock decides for all, so that every process ends at the same step.
+        clock = torch.tensor([time.monotonic() - started if rank == 0 else 0.0])
+        if world > 1:
+            torch.distributed.all_reduce(clock)
+        done = max((step + 1) / settings.steps, clock.item() / 60 / settings.minutes if settings.minutes else 0.0)
+        generator = torch.Generator().manual_seed(((settings.seed * 1_000_003 + step) * 64 + rank) % 2**63)
+        batch = tuple(part.to(device) for part in task.batch(generator, settings.batch))
+        with torch.autocast(device, dtype=torch.bfloat16):
+            loss, said = loss_of(*batch)
+        for weight in weights:
+            weight.grad = None
+        if not bool(torch.isfinite(loss.detach())):
+            raise TrainingError(f"the loss of update {step + 1} is no number; {_last_good(settings)}")
+        loss.backward()
+        _average_gradients(weights, world)
+        optimiser.step(settings.lr * schedule(done, step))
+        step += 1
+        finished = done >= 1.0
+        if finished and (check := getattr(task, "at_end", None)) is not None:
+            check()
+        keeps = step % settings.checkpoint_every == 0 or finished
+        if rank == 0 and (step % 25 == 0 or keeps):
+            now = time.monotonic()
+            rate = settings.batch * world * 25 / (now - tick)
+            tick = now
+            figures = {name: float(value) for name, value in said.items()} | {"rows_per_s": rate}
+            if keeps and (measure := getattr(task, "at_checkpoint", None)) is not None:
+                figures |= measure()
+            with (settings.folder / f"{settings.name}.log").open("a", encoding="utf-8") as log:
+                log.write(json.dumps({"step": step, "seconds": round(now - started, 1)} | figures) + "\n")
+            reports.put(("step", step, figures))
+        if rank == 0 and keeps:
+            _save(model, optimiser, settings, step, time.monotonic() - started, finished)
+    if world > 1:
+        torch.distributed.barrier()
+        torch.distributed.destroy_process_group()
+    if rank == 0:
+        reports.put(("done", step, {}))
+        reports.close()
+        reports.join_thread()
+    return step
+
+
+def parent_lives() -> bool:
+    """Whether the process that started this one still runs: workers must not outlive a killed command."""
+    parent = multiprocessing.parent_process()
+    return parent is None or parent.is_alive()
+
+
+def _average_gradients(weights: list[nn.Parameter], world: int) -> None:
+    if world == 1:
+        return
+    gradients = gradients_of(weights)
+    flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
+    torch.distributed.all_reduce(flat)
+    flat /= world
+    at = 0
+    for gradient in gradients:
+        gradient.copy_(flat[at : at + gradient.numel()].view_as(gradient))
+        at += gradient.numel()
+
+
+def _save(model: nn.Module, optimiser: MuonAdamW, settings: LoopSettings, step: int, seconds: float, finished: bool):
+    state = {
+        "model": model.state_dict(),
+        "optimiser": optimiser.state_dict(),
+        "step": step,
+        "seconds": seconds,
+        "finished": finished,
+    }
+    if not all(bool(torch.isfinite(weight.detach()).all()) for weight in model.parameters()):
+        raise TrainingError(f"weights are no numbers after update {step}; {_last_good(settings)}")
+    partial = settings.checkpoint.with_suffix(".tmp")
+    try:
+        torch.save(state, partial)
+        os.replace(partial, settings.checkpoint)
+    except (OSError, RuntimeError) as error:  # torch tells of a full disk with either
+        partial.unlink(missing_ok=True)
+        raise TrainingError(
+            f"{settings.checkpoint} cannot be written ({error}): make room, then run the same command again to go on"
+        ) from error
+
+
+def _last_good(settings: LoopSettings) -> str:
+    """What a run that went wrong has kept."""
+    exists = settings.checkpoint.exists()
+    kept = f"{settings.checkpoint} is kept as it was" if exists else "no checkpoint was written yet"
+    return f"{kept}: go on from it with a lower learning rate"

@@ -1,0 +1,143 @@
+"""The figures of a pair: closed loops on the held-out split, absent targets, tokens a pass; a table and a JSON file.
+
+`python -m specnav.recipes.measure FOLDER` measures FOLDER/nav-target and FOLDER/nav-draft. Everything is greedy
+and seeded.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from specnav.recipes.errors import TrainingError
+from specnav.recipes.rollouts import OracleSpeaker, RolloutResult, Speaker, roll_out
+from specnav.recipes.speaker import ModelSpeaker, TrainedModel, foretold, load_trained, tokens_a_pass
+
+GAMMA = 4
+FRAMES_KEPT = 4
+MEASURES = ("target", "frontier", "no_policy", "absent", "draft", "oracle")
+SEARCH = "damped_search"
+Z = 1.96  # of a 95 % interval
+
+
+@dataclass
+class Figures:
+    """One line of the table."""
+
+    name: str
+    values: dict[str, float]
+    reasons: dict[str, int]
+    by_kind: dict[str, int] = field(default_factory=dict)
+
+
+def wilson(share: float, n: int) -> tuple[float, float]:
+    """The 95 % interval of a share found in n trials (Wilson)."""
+    middle = (share + Z * Z / (2 * n)) / (1 + Z * Z / n)
+    half = Z * math.sqrt(share * (1 - share) / n + Z * Z / (4 * n * n)) / (1 + Z * Z / n)
+    return middle - half, middle + half
+
+
+def figures_of(name: str, result: RolloutResult) -> Figures:
+    """A line of the table: means, how episodes ended, success on held-out and known pairs, failures by kind."""
+    values = result.summary()
+    values["success_low"], values["success_high"] = wilson(values["success"], len(result.scores))
+    for part, wanted in (("success_held_out_pairs", True), ("success_known_pairs", False)):
+        scores = [
+            score.success
+            for run, score in zip(result.runs, result.scores, strict=True)
+            if run.episode.target_is_held_out is wanted
+        ]
+        values[part] = sum(scores) / max(len(scores), 1)
+    failed = Counter(
+        f"{run.episode.target_name.split()[1]} {score.reason}"
+        for run, score in zip(result.runs, result.scores, strict=True)
+        if not score.success
+    )
+    return Figures(name, values, dict(result.reasons()), dict(failed.most_common(12)))
+
+
+def speculation(result: RolloutResult, target: TrainedModel, draft: TrainedModel, gamma: int = GAMMA) -> Figures:
+    """Tokens a target pass (accepted + 1) and agreement on the frames kept of rollouts of the target."""
+    tokens = passes = agreed = 0
+    for run in result.runs:
+        for frame, answer in zip(run.frames, run.answers, strict=False):
+            ids = [*target.encoder.encode(answer), target.encoder.eos]
+            said = foretold(draft, run.episode.instruction, frame, ids)
+            more, took = tokens_a_pass(ids, said, gamma)
+            tokens, passes = tokens + more, passes + took
+            agreed += sum(a == b for a, b in zip(ids, said, strict=True))
+    values = {"tau": tokens / passes, "agreement": agreed / tokens, "tokens": tokens}
+    return Figures(f"speculation, gamma {gamma}", values, {})
+
+
+def measure_pair(pair: Path, episodes: int, first_seed: int, measures: tuple[str, ...]) -> list[Figures]:
+    """Run the named measures (of MEASURES); raises TrainingError for a folder without models."""
+    from navsim.episodes import make_episode
+    from navsim.world import World
+
+    target, draft = load_trained(pair / "nav-target"), load_trained(pair / "nav-draft")
+    seeds = range(first_seed, first_seed + episodes)
+    present = [make_episode(seed, "heldout") for seed in seeds]
+    lines: list[Figures] = []
+
+    def run(name: str, speaker: Speaker, tasks: list, policy: str, keep: int = 0) -> RolloutResult:
+        result = roll_out(world, speaker, tasks, policy, keep)
+        lines.append(figures_of(name, result))
+        return result
+
+    with World() as world:
+        if "target" in measures:
+            result = run("target, policy on", ModelSpeaker(target), present, SEARCH, FRAMES_KEPT)
+            lines.append(speculation(result, target, draft))
+        if "frontier" in measures:
+            run("target, frontier_search", ModelSpeaker(target), present, "frontier_search")
+        if "absent" in measures:
+            absent = [make_episode(seed, "heldout", absent=True) for seed in seeds]
+            run("target absent", ModelSpeaker(target), absent, SEARCH)
+        if "no_policy" in measures:
+            run("target, policy off", ModelSpeaker(target), present, "none")
+        if "draft" in measures:
+            run("draft alone, policy on", ModelSpeaker(draft), present, SEARCH)
+        if "oracle" in measures:
+            run("oracle, policy on", OracleSpeaker(), present, SEARCH)
+    return lines
+
+
+def main(
+    pair: Annotated[Path, typer.Argument(help="Folder with nav-target and nav-draft.")],
+    episodes: Annotated[int, typer.Option(min=1, max=100_000, help="Episodes a measure.")] = 300,
+    first_seed: Annotated[int, typer.Option(min=0, help="First seed of the held-out split.")] = 0,
+    only: Annotated[str, typer.Option(help=f"Some of {','.join(MEASURES)}.")] = ",".join(MEASURES),
+    out: Annotated[Path | None, typer.Option(help="Also write the figures as JSON.")] = None,
+) -> None:
+    """Measure a pair in closed loop on the held-out split."""
+    import torch
+    from rich.console import Console
+
+    torch.set_num_threads(1)
+    console = Console()
+    measures = tuple(only.split(","))
+    if unknown := set(measures) - set(MEASURES):
+        raise TrainingError(f"unknown measures {sorted(unknown)}: choose from {', '.join(MEASURES)}")
+    lines = measure_pair(pair, episodes, first_seed, measures)
+    for line in lines:
+        console.print(f"[bold]{line.name}[/]: " + ", ".join(f"{k} {v:.3f}" for k, v in line.values.items()))
+        if line.reasons:
+            console.print(f"  ended: {line.reasons}; failed: {line.by_kind}")
+    if out is not None:
+        out.write_text(json.dumps([vars(line) for line in lines], indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    try:
+        typer.run(main)
+    except TrainingError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(1)

@@ -1,0 +1,130 @@
+"""A picture of what the frontier search remembers on its way, over the room that it never sees.
+
+`python -m specnav.recipes.memory_picture default_models 31073 docs/exploration.png` carries one held-out episode
+out and draws its memory at four moments. The walls and things are the simulator's, drawn for the reader only.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import numpy as np
+import typer
+from PIL import Image, ImageDraw
+
+from spec_vlm_nav.exploring.frontier_search import FrontierState
+from spec_vlm_nav.exploring.search_map import HALF, SOLID, SearchMap
+from specnav.recipes.errors import TrainingError
+from specnav.recipes.rollouts import Run, Speaker, roll_out
+from specnav.recipes.speaker import ModelSpeaker, load_trained
+
+if TYPE_CHECKING:
+    from navsim.episodes import Episode
+    from navsim.geometry import Pose2D
+    from navsim.rooms import Furniture, SceneObject
+    from navsim.world import World
+
+MOMENTS = 4
+SCALE, EDGE, GAP = 60, 0.4, 8  # pixels a metre, metres around the room, pixels between panels
+
+
+@dataclass
+class Watching:
+    """A speaker that keeps where the robot was and what its policy remembered at each of its answers."""
+
+    speaker: Speaker
+    poses: list[Pose2D] = field(default_factory=list)
+    maps: list[SearchMap | None] = field(default_factory=list)
+    saw: list[bool] = field(default_factory=list)
+
+    def answer(self, runs: Sequence[Run], frames: Sequence[np.ndarray], world: World) -> list[str]:
+        """See rollouts.Speaker."""
+        (run,) = runs
+        state = run.policy.state
+        self.poses.append(run.base.pose)
+        self.maps.append(state.known if isinstance(state, FrontierState) else None)
+        answers = self.speaker.answer(runs, frames, world)
+        self.saw.append(answers[0].startswith("I see"))
+        return answers
+
+
+def draw(episode: Episode, seen: Watching, out: Path) -> None:
+    """Write the picture: one panel a moment, the last one at the end of the episode."""
+    moments = [round(k) for k in np.linspace(1, len(seen.poses) - 1, MOMENTS)]
+    panels = [_panel(episode, seen, moment) for moment in moments]
+    whole = Image.new("RGB", (sum(p.width for p in panels) + GAP * (MOMENTS - 1), panels[0].height), "white")
+    for at, panel in enumerate(panels):
+        whole.paste(panel, (at * (panel.width + GAP), 0))
+    whole.save(out)
+
+
+def _panel(episode: Episode, seen: Watching, moment: int) -> Image.Image:
+    """Blue: where the target may be. Red: where the robot cannot go. Green looks show the target."""
+    x0, y0, x1, y1 = episode.room.bounds
+    size = (round((x1 - x0 + 2 * EDGE) * SCALE), round((y1 - y0 + 2 * EDGE) * SCALE))
+
+    def at(x: float, y: float) -> tuple[float, float]:
+        return (x - x0 + EDGE) * SCALE, size[1] - (y - y0 + EDGE) * SCALE
+
+    panel = Image.new("RGB", size, "white")
+    pen = ImageDraw.Draw(panel)
+    known = seen.maps[moment]
+    if known is not None:
+        _draw_memory(panel, known, at)
+    for wall in episode.room.walls:
+        pen.line([at(wall.x0, wall.y0), at(wall.x1, wall.y1)], "black", 3)
+    things: list[SceneObject | Furniture] = [*episode.room.objects, *episode.room.furniture]
+    for thing in things:
+        (x, y), reach = at(thing.x, thing.y), thing.shape.reach * SCALE
+        colour = "orange" if thing is episode.target else "silver"
+        pen.ellipse([x - reach, y - reach, x + reach, y + reach], colour)
+    path = seen.poses[: moment + 1]
+    pen.line([at(p.x, p.y) for p in path], "black", 2)
+    for pose, saw in zip(path, seen.saw, strict=False):
+        end = at(pose.x + 0.35 * np.cos(pose.yaw), pose.y + 0.35 * np.sin(pose.yaw))
+        pen.line([at(pose.x, pose.y), end], "green" if saw else "gray", 2)
+    x, y = at(path[-1].x, path[-1].y)
+    pen.ellipse([x - 6, y - 6, x + 6, y + 6], "black")
+    pen.text((6, 4), f"decision {moment + 1}: {episode.instruction}", "black")
+    return panel
+
+
+def _draw_memory(panel: Image.Image, known: SearchMap, at: Callable[[float, float], tuple[float, float]]) -> None:
+    left, top = at(known.x - HALF, known.y + HALF)
+    side = round(2 * HALF * SCALE)
+    strong = np.sqrt(known.belief / known.belief.max())
+    for grid, colour in ((0.8 * strong, "royalblue"), (0.7 * (known.solid >= SOLID), "red")):
+        mask = Image.fromarray((255 * grid.T[::-1]).astype(np.uint8)).resize((side, side), Image.Resampling.NEAREST)
+        panel.paste(colour, (round(left), round(top)), mask)
+
+
+def main(
+    pair: Annotated[Path, typer.Argument(help="Folder with nav-target.")],
+    seed: Annotated[int, typer.Argument(min=0, help="Held-out episode.")],
+    out: Annotated[Path, typer.Argument(help="The picture, PNG.")],
+) -> None:
+    """Carry one episode out with the frontier search and draw what it remembered."""
+    import torch
+
+    from navsim.episodes import make_episode
+    from navsim.world import World
+
+    torch.set_num_threads(1)
+    episode = make_episode(seed, "heldout")
+    seen = Watching(ModelSpeaker(load_trained(pair / "nav-target")))
+    with World() as world:
+        result = roll_out(world, seen, [episode], "frontier_search")
+    draw(episode, seen, out)
+    print(f"{out}: {result.scores[0].reason} in {len(seen.poses)} decisions")
+
+
+if __name__ == "__main__":
+    try:
+        typer.run(main)
+    except TrainingError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(1)

@@ -1,0 +1,95 @@
+"""The text pair's two sizes, and the way from trained weights to Hugging Face folders.
+
+The models are transformers' own Llama, in training as on disk; a folder written here loads with
+`AutoModelForCausalLM.from_pretrained` and `AutoTokenizer`.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from specnav.recipes.folders import appearing_at_once
+from specnav.recipes.loop import read_checkpoint
+from specnav.recipes.text.vocabulary import CONTEXT
+
+if TYPE_CHECKING:
+    from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
+
+ROPE_THETA = 10_000.0
+ANSWER_TOKENS = 128
+
+
+@dataclass(frozen=True)
+class LlamaShape:
+    """A Llama with tied embeddings. Widths are multiples of 64, which 4-bit products on a CPU want."""
+
+    layers: int
+    width: int
+    inner: int
+    heads: int
+    kv_heads: int
+
+
+TARGET = LlamaShape(layers=8, width=192, inner=448, heads=6, kv_heads=2)
+DRAFT = LlamaShape(layers=2, width=128, inner=512, heads=4, kv_heads=2)
+
+
+def build_model(shape: LlamaShape, vocabulary: int, end: int) -> LlamaForCausalLM:
+    """A randomly initialised model whose answers end with token `end`."""
+    from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(
+        vocab_size=vocabulary,
+        hidden_size=shape.width,
+        intermediate_size=shape.inner,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.kv_heads,
+        max_position_embeddings=CONTEXT,
+        rms_norm_eps=1e-6,
+        tie_word_embeddings=True,
+        rope_parameters={"rope_type": "default", "rope_theta": ROPE_THETA},
+        bos_token_id=None,
+        eos_token_id=end,
+        pad_token_id=end,
+    )
+    model = LlamaForCausalLM(config)
+    model.generation_config = GenerationConfig(
+        eos_token_id=end, pad_token_id=end, do_sample=False, max_new_tokens=ANSWER_TOKENS
+    )
+    return model
+
+
+def trained_model(shape: LlamaShape, vocabulary: int, end: int, checkpoint: Path) -> LlamaForCausalLM:
+    """The model of a stage's checkpoint, ready to be used."""
+    model = build_model(shape, vocabulary, end)
+    model.load_state_dict(read_checkpoint(checkpoint)["model"])
+    return model.eval().requires_grad_(False)
+
+
+def parameter_count(model: torch.nn.Module) -> int:
+    """Weights, tied ones once."""
+    return sum(weight.numel() for weight in model.parameters())
+
+
+def as_saved(model: LlamaForCausalLM) -> LlamaForCausalLM:
+    """The model with its weights rounded as on disk, still float32: what is measured is what is shipped."""
+    weights: dict[str, Tensor] = {name: value.half().float() for name, value in model.state_dict().items()}
+    model.load_state_dict(weights)
+    return model
+
+
+def save_folder(folder: Path, model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, card: str) -> None:
+    """Write a complete model folder in float16 (the model given stays as it is); it appears at once."""
+    with appearing_at_once(folder) as building:
+        copy.deepcopy(model).half().save_pretrained(building)
+        for weights in building.glob("*.safetensors"):
+            weights.chmod(0o644)  # safetensors writes files for their owner alone
+        tokenizer.save_pretrained(building)
+        (building / "README.md").write_text(card, encoding="utf-8")

@@ -1,0 +1,83 @@
+"""One stage of the text pair after the other, with a bar for each; a stage that is done is not done again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from specnav.recipes.loop import LoopSettings, Task, fit, read_checkpoint
+from specnav.recipes.text.task import TextTask
+
+
+class Stages:
+    """Shows the stages of one run. Use `stages()`."""
+
+    def __init__(self, bars: Progress) -> None:
+        self.bars = bars
+
+    def say(self, words: str) -> None:
+        """A line above the bars."""
+        self.bars.console.print(words, markup=False, highlight=False)
+
+    def train(
+        self,
+        title: str,
+        spec: Any,
+        settings: LoopSettings,
+        workers: int,
+        build: Callable[..., Task] = TextTask,
+        told: Callable[[dict[str, float]], None] = lambda said: None,
+    ) -> tuple[int, float]:
+        """Train `build(spec, device)` to its end; returns updates and seconds, earlier sittings included.
+
+        told: called with the figures that the loop has noted.
+        """
+        spent = (
+            float(read_checkpoint(settings.checkpoint)["seconds"]) if settings.checkpoint.exists() else 0.0
+        )
+        started = time.monotonic() - spent
+        limit = settings.minutes * 60
+        bar = self.bars.add_task(title, total=limit or settings.steps, said="")
+
+        def show(step: int, steps: int, said: dict[str, float]) -> None:
+            figures = "  ".join(f"{name} {said[name]:.2f}" for name in ("text", "agrees", "tau") if name in said)
+            done = max((time.monotonic() - started) if limit else step, step / steps * (limit or steps))
+            self.bars.update(bar, completed=int(done), said=f"step {step}  {figures}")
+            told(said)
+
+        steps = fit(build, (spec,), settings, workers, show)
+        self.bars.update(bar, completed=limit or settings.steps)
+        return steps, float(read_checkpoint(settings.checkpoint)["seconds"])
+
+    @contextmanager
+    def counted(self, title: str, total: int) -> Iterator[Callable[[int, int], None]]:
+        """A bar for anything that tells (done, total)."""
+        bar = self.bars.add_task(title, total=total, said="")
+        yield lambda done, whole: self.bars.update(bar, completed=done, total=whole)
+        self.bars.update(bar, completed=total, total=total)
+
+
+@contextmanager
+def stages() -> Iterator[Stages]:
+    """The display of a run."""
+    columns = (
+        TextColumn("{task.description:<34}"),
+        BarColumn(24),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[said]}"),
+    )
+    with Progress(*columns) as bars:
+        yield Stages(bars)

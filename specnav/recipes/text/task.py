@@ -1,0 +1,124 @@
+"""What the stages of the text pair learn: the next token, not to go round in circles, and the target's distributions.
+
+One task serves all of them, for the training room's loop. Every token of a row has two weights: `learn`, how much it is
+to be predicted, and `avoid`, how much it is to be made unlikely (unlikelihood training, arXiv 1908.04319).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from specnav.recipes.loop import read_checkpoint
+from specnav.recipes.text.models import LlamaShape, build_model, trained_model
+from specnav.recipes.text.repeats import tokens_to_avoid
+from specnav.recipes.text.rows import OwnTexts, RowSource, draw_positions
+
+AVOIDANCE = 0.5
+HARD_SHARE = 0.5
+"""Of a distilled loss: the teacher's likeliest token, which is what greedy acceptance asks for."""
+
+
+@dataclass(frozen=True)
+class TextTaskSpec:
+    """All that a worker process needs to build its task.
+
+    encoded: the corpus on disk. start_from: a checkpoint of the same shape. own: texts of the target; their share of
+    the rows is `own_share`. teacher: shape and checkpoint; with one, its distributions are learnt, on its own texts
+    too; without one, own texts only show what to avoid.
+    """
+
+    encoded: Path
+    shape: LlamaShape
+    vocabulary: int
+    end: int
+    length: int
+    start_from: Path | None = None
+    own: Path | None = None
+    own_share: float = 0.0
+    teacher: tuple[LlamaShape, Path] | None = None
+
+
+class TextTask:
+    """One stage's model and loss."""
+
+    def __init__(self, spec: TextTaskSpec, device: str) -> None:
+        self.spec = spec
+        self.source = RowSource(spec.encoded, spec.length)
+        self.model = build_model(spec.shape, spec.vocabulary, spec.end)
+        if spec.start_from is not None:
+            self.model.load_state_dict(read_checkpoint(spec.start_from)["model"])
+        self.own = OwnTexts.load(spec.own) if spec.own is not None else None
+        self.weights = (
+            own_weights(self.own, taught=spec.teacher is not None) if self.own is not None else None
+        )
+        self.teacher = None
+        if spec.teacher is not None:
+            self.teacher = trained_model(spec.teacher[0], spec.vocabulary, spec.end, spec.teacher[1]).to(
+                device
+            )
+
+    def batch(self, generator: torch.Generator, size: int) -> tuple[Tensor, ...]:
+        """ids, positions int64 [size, length]; learn, avoid float32 [size, length]."""
+        own_rows = round(size * self.spec.own_share) if self.own is not None else 0
+        ids = self.source.draw(generator, size - own_rows)
+        learn, avoid = torch.ones(ids.shape), torch.zeros(ids.shape)
+        if self.own is not None and self.weights is not None:
+            picked = torch.randint(len(self.own.ids), (own_rows,), generator=generator)
+            ids = torch.cat([ids, self.own.ids[picked]])
+            learn = torch.cat([learn, self.weights[0][picked]])
+            avoid = torch.cat([avoid, self.weights[1][picked]])
+        return ids, draw_positions(generator, size, self.spec.length), learn, avoid
+
+    def loss(
+        self, ids: Tensor, positions: Tensor, learn: Tensor, avoid: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Weighted cross-entropy or distillation, and unlikelihood."""
+        wanted, learn, avoid = ids[:, 1:], learn[:, 1:], avoid[:, 1:]
+        logits = self._logits(self.model, ids, positions)
+        surprise = F.cross_entropy(logits.flatten(0, 1), wanted.flatten(), reduction="none").view_as(learn)
+        text = (surprise * learn).sum() / learn.sum().clamp(min=1)
+        circles = -torch.log1p(-torch.exp(-surprise).clamp(max=0.999))
+        circling = (circles * avoid).sum() / avoid.sum().clamp(min=1)
+        said = {"text": text.detach(), "circling": circling.detach()}
+        if self.teacher is None:
+            return text + AVOIDANCE * circling, said
+        with torch.no_grad():
+            taught = self._logits(self.teacher, ids, positions)
+            likeliest = taught.argmax(-1)
+        log_q, log_p = logits.log_softmax(-1), taught.log_softmax(-1)
+        apart = F.kl_div(log_q, log_p, reduction="none", log_target=True).sum(-1)
+        hard = -log_q.gather(-1, likeliest[..., None]).squeeze(-1)
+        total = (((1 - HARD_SHARE) * apart + HARD_SHARE * hard) * learn).sum() / learn.sum()
+        agrees = ((logits.argmax(-1) == likeliest) * learn).sum() / learn.sum()
+        return total, said | {
+            "apart": (apart * learn).sum().detach() / learn.sum(),
+            "agrees": agrees.detach(),
+        }
+
+    @staticmethod
+    def _logits(model, ids: Tensor, positions: Tensor) -> Tensor:
+        ids = ids[:, :-1]
+        # Without a mask the library takes a gap in the positions for the beginning of another text.
+        mask = torch.ones_like(ids)
+        hidden = model.model(
+            input_ids=ids, position_ids=positions[:, :-1], attention_mask=mask, use_cache=False
+        ).last_hidden_state
+        return model.lm_head(hidden).float()
+
+
+def own_weights(own: OwnTexts, taught: bool) -> tuple[Tensor, Tensor]:
+    """`learn` and `avoid` of own texts, float32 [n, length]."""
+    places = torch.arange(own.ids.shape[1])[None]
+    written = (places < own.lengths[:, None]).float()
+    if taught:
+        return written, torch.zeros_like(written)
+    avoid = torch.zeros_like(written)
+    for row in range(len(own.ids)):
+        start, stop = int(own.prompts[row]), int(own.lengths[row])
+        avoid[row, start:stop] = torch.from_numpy(tokens_to_avoid(own.answer(row).numpy())).float()
+    return torch.zeros_like(written), avoid

@@ -1,0 +1,315 @@
+"""`specnav train text`: from this interpreter's library to two Hugging Face folders with their cards.
+
+Everything made on the way stays in the run folder, so an interrupted run goes on where it was, with the same settings.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import random
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+import torch
+
+from specnav.recipes.errors import TrainingError
+from specnav.recipes.loop import LoopSettings
+from specnav.recipes.text.card import Data, Making, write_card
+from specnav.recipes.text.corpus import Corpus, Part, library_folder, read_corpus
+from specnav.recipes.text.measure import PairFigures, mean_loss, pair_figures, read_questions
+from specnav.recipes.text.models import (
+    ANSWER_TOKENS,
+    DRAFT,
+    TARGET,
+    LlamaShape,
+    as_saved,
+    parameter_count,
+    save_folder,
+    trained_model,
+)
+from specnav.recipes.text.rows import OwnTexts, encode_part, load_stream, save_encoded
+from specnav.recipes.text.speech import encode_questions, invent_questions, speak
+from specnav.recipes.text.stages import Stages, stages
+from specnav.recipes.text.task import TextTaskSpec
+from specnav.recipes.text.vocabulary import learn_tokenizer
+from specnav.recipes.threads import threads
+
+SETTINGS = "settings.json"
+TARGET_NAME, DRAFT_NAME = "text-target", "text-draft"
+TARGET_RATE, REPAIR_RATE, DRAFT_RATE = 5e-3, 5e-4, 6e-3
+REPAIR_SHARE, DRAFT_SHARE, SAMPLED_SHARE = 0.5, 0.7, 0.25
+"""Shares: rows of the target's own texts, while it is repaired and while the draft learns; which texts are sampled."""
+LONGEST_PROMPT = 128
+MEASURED_PROMPT = 640
+HELD_BACK = "questions of held-back files"
+
+
+@dataclass(frozen=True)
+class TextSchedule:
+    """How long every stage is. steps: updates; minutes: 0, or the stage is shortened to end by then.
+
+    repairs: rounds in which the target reads its own greedy answers and unlearns to go round in circles.
+    rows: per update, all processes together. own_texts: of the target, for the draft.
+    """
+
+    target_steps: int = 4000
+    target_minutes: float = 0.0
+    repairs: int = 2
+    repair_steps: int = 120
+    repair_texts: int = 1024
+    repair_minutes: float = 0.0
+    draft_steps: int = 3000
+    draft_minutes: float = 0.0
+    own_texts: int = 6144
+    rows: int = 24
+    length: int = 256
+    validation_rows: int = 256
+    measured: int = 256
+
+    @classmethod
+    def within(cls, minutes: float) -> TextSchedule:
+        """The usual stages, shortened so that the whole run takes about so long; writing and measuring have a tenth."""
+        return cls(target_minutes=0.52 * minutes, repair_minutes=0.03 * minutes, draft_minutes=0.3 * minutes)
+
+
+@dataclass(frozen=True)
+class TrainTextConfig:
+    """A whole run. questions: files in the shared question format, measured besides the held-back files' own questions.
+
+    library: the folder read instead of this interpreter's standard library.
+    """
+
+    out: Path
+    run: Path
+    seed: int = 0
+    workers: int = 2
+    vocabulary: int = 3072
+    target: LlamaShape = TARGET
+    draft: LlamaShape = DRAFT
+    schedule: TextSchedule = field(default_factory=TextSchedule)
+    gamma: int = 4
+    questions: tuple[Path, ...] = ()
+    library: Path | None = None
+    compile: bool = True
+
+
+@dataclass(frozen=True)
+class TextResult:
+    """What a run has made. losses: nats a token on held-back files, by kind of text; figures: by set of questions."""
+
+    target: Path
+    draft: Path
+    target_losses: dict[str, float]
+    draft_losses: dict[str, float]
+    figures: dict[str, PairFigures]
+
+
+def train_text(config: TrainTextConfig) -> TextResult:
+    """Make the pair, or go on making it. Raises TrainingError; after Ctrl-C or a kill, call it again."""
+    from transformers.utils import logging as hf_logging
+
+    asked = {HELD_BACK: None} | {file.stem: read_questions(file) for file in config.questions}
+    settings = _settings(config)
+    corpus = read_corpus(config.library or library_folder())
+    config.run.mkdir(parents=True, exist_ok=True)
+    (config.run / SETTINGS).write_text(settings, encoding="utf-8")
+    hf_logging.disable_progress_bar()  # the library's own bars would break ours
+    with stages() as shown:
+        return _Run(config, corpus, shown).whole(asked)
+
+
+def _settings(config: TrainTextConfig) -> str:
+    """What the run folder must have been made with; refuses a folder that was made with anything else."""
+    kept = {name: value for name, value in asdict(config).items() if name not in ("out", "questions", "run")}
+    settings = json.dumps(kept | {"python": platform.python_version()}, indent=1, default=str)
+    file = config.run / SETTINGS
+    if file.exists() and file.read_text(encoding="utf-8") != settings:
+        raise TrainingError(
+            f"{config.run} holds a run with other settings: give the same ones, or another folder with --run"
+        )
+    return settings
+
+
+class _Run:
+    """The stages of one run, in order."""
+
+    def __init__(self, config: TrainTextConfig, corpus: Corpus, shown: Stages) -> None:
+        self.config, self.corpus, self.shown = config, corpus, shown
+        self.schedule, self.run = config.schedule, config.run
+        self.encoded = self.run / "corpus.npz"
+        self.device = "cuda" if torch.cuda.is_available() else "cpu"
+        self.tokenizer = self._tokenizer()
+        self.end = self.tokenizer.eos_token_id
+
+    def whole(self, asked: dict[str, list[str] | None]) -> TextResult:
+        """Every stage."""
+        self._encode()
+        plan = self.schedule
+        first = self._spec(self.config.target)
+        spent = [self._train("target", TARGET_RATE, plan.target_steps, plan.target_minutes, first)]
+        taught = self.run / "target.ckpt"
+        for index in range(1, plan.repairs + 1):
+            taught, more = self._repair(index, taught)
+            spent.append(more)
+        target = as_saved(self._trained(self.config.target, taught))
+        own = self._own_texts("own", taught, plan.own_texts, SAMPLED_SHARE)
+        lesson = replace(
+            self._spec(self.config.draft), own=own, own_share=DRAFT_SHARE, teacher=(self.config.target, taught)
+        )
+        learnt = self._train("draft", DRAFT_RATE, plan.draft_steps, plan.draft_minutes, lesson)
+        draft = as_saved(self._trained(self.config.draft, self.run / "draft.ckpt"))
+        return self._finish(
+            target, draft, (sum(s for s, _ in spent), sum(t for _, t in spent)), learnt, asked
+        )
+
+    def _tokenizer(self):
+        from transformers import AutoTokenizer
+
+        from specnav.recipes.folders import appearing_at_once
+
+        folder = self.run / "tokenizer"
+        if not folder.exists():
+            part = self.corpus.train
+            texts = [*part.documents, *(talk.question for talk in part.talks)]
+            with appearing_at_once(folder) as building:
+                learn_tokenizer(texts, self.config.vocabulary).save_pretrained(building)
+        return AutoTokenizer.from_pretrained(folder)
+
+    def _encode(self) -> None:
+        if not self.encoded.exists():
+            halves = (
+                encode_part(self.tokenizer, part) for part in (self.corpus.train, self.corpus.validation)
+            )
+            save_encoded(self.encoded, *halves)
+
+    def _trained(self, shape: LlamaShape, checkpoint: Path):
+        return trained_model(shape, len(self.tokenizer), self.end, checkpoint).to(self.device)
+
+    def _spec(self, shape: LlamaShape) -> TextTaskSpec:
+        return TextTaskSpec(self.encoded, shape, len(self.tokenizer), self.end, self.schedule.length)
+
+    def _train(
+        self, name: str, lr: float, steps: int, minutes: float, spec: TextTaskSpec
+    ) -> tuple[int, float]:
+        workers = 1 if self.device == "cuda" else self.config.workers
+        settings = LoopSettings(
+            name=name,
+            folder=self.run,
+            steps=steps,
+            batch=max(self.schedule.rows // workers, 1),
+            lr=lr,
+            seed=self.config.seed,
+            minutes=minutes,
+            checkpoint_every=100,
+            compile=self.config.compile,
+        )
+        return self.shown.train(f"training: {name}", spec, settings, workers)
+
+    def _repair(self, index: int, start_from: Path) -> tuple[Path, tuple[int, float]]:
+        name, plan = f"repair-{index}", self.schedule
+        own = self._own_texts(f"own-{name}", start_from, plan.repair_texts, 0.0)
+        lesson = replace(self._spec(self.config.target), start_from=start_from, own=own, own_share=REPAIR_SHARE)
+        spent = self._train(name, REPAIR_RATE, plan.repair_steps, plan.repair_minutes, lesson)
+        return self.run / f"{name}.ckpt", spent
+
+    def _own_texts(self, name: str, checkpoint: Path, count: int, sampled: float) -> Path:
+        """The target's answers to invented questions; `sampled` is the share that is not greedy."""
+        file = self.run / f"{name}.npz"
+        if not file.exists():
+            questions = invent_questions(
+                self.corpus.train, count, random.Random(f"{self.config.seed} {name}")
+            )
+            longest = min(LONGEST_PROMPT, self.schedule.length // 2)
+            prompts = encode_questions(self.tokenizer, questions, longest)
+            model = self._trained(self.config.target, checkpoint)
+            with self.shown.counted(f"writing: {name}", count) as progress, threads(self.config.workers):
+                texts = speak(
+                    model, prompts, self.schedule.length - longest, sampled, self.config.seed, progress
+                )
+            _fitted(texts, self.schedule.length, self.end).save(file)
+        return file
+
+    def _finish(self, target, draft, made, learnt, asked) -> TextResult:
+        with threads(self.config.workers):
+            losses = {role: self._losses(model) for role, model in (("target", target), ("draft", draft))}
+            figures = {
+                name: self._figures(name, questions, target, draft) for name, questions in asked.items()
+            }
+        data = self._data()
+        visits = self.schedule.rows * self.schedule.length
+        result = TextResult(
+            self.config.out / TARGET_NAME,
+            self.config.out / DRAFT_NAME,
+            losses["target"],
+            losses["draft"],
+            figures,
+        )
+        for role, model, shape, (steps, seconds), how in (
+            ("target", target, self.config.target, made, self._how_target()),
+            ("draft", draft, self.config.draft, learnt, self._how_draft()),
+        ):
+            other = losses["draft" if role == "target" else "target"]
+            making = Making(
+                role, shape, parameter_count(model), len(self.tokenizer), how, steps, steps * visits, seconds / 60,
+                losses[role], other,
+            )  # fmt: skip
+            card = write_card(making, data, figures, self.config.gamma)
+            save_folder(self.config.out / f"text-{role}", model, self.tokenizer, card)
+        return result
+
+    def _losses(self, model) -> dict[str, float]:
+        found = {}
+        for title, name in (("files", "validation_files"), ("questions and answers", "validation_talks")):
+            rows = load_stream(self.encoded, name).windows(self.schedule.length)
+            found[title] = mean_loss(model, rows[:: max(len(rows) // self.schedule.validation_rows, 1)])
+        return found
+
+    def _figures(self, name: str, questions: list[str] | None, target, draft) -> PairFigures:
+        if questions is None:
+            count = min(self.schedule.measured, len(self.corpus.validation.talks))
+            picked = random.Random(self.config.seed).sample(self.corpus.validation.talks, count)
+            questions = [talk.question for talk in picked]
+        prompts = encode_questions(self.tokenizer, questions, MEASURED_PROMPT)
+        with self.shown.counted(f"measuring: {name}", len(prompts)) as progress:
+            texts = speak(target, prompts, ANSWER_TOKENS, progress=progress)
+            return pair_figures(draft, texts, self.config.gamma)
+
+    def _data(self) -> Data:
+        train: Part = self.corpus.train
+        tokens = len(load_stream(self.encoded, "train_files").ids) + len(
+            load_stream(self.encoded, "train_talks").ids
+        )
+        machine = (
+            torch.cuda.get_device_name() if self.device == "cuda" else f"{self.config.workers} CPU cores"
+        )
+        return Data(
+            python=platform.python_version(),
+            files=len(train.files),
+            held_back=len(self.corpus.validation.files),
+            characters=train.characters,
+            tokens=tokens,
+            talks=len(train.talks),
+            seed=self.config.seed,
+            machine=machine,
+        )
+
+    def _how_target(self) -> str:
+        return (
+            "Next tokens, with Muon for the matrices and AdamW for the rest, then "
+            f"{self.schedule.repairs} short rounds of unlikelihood training on the model's own greedy answers, against "
+            "going round in circles. Rows have gaps in their positions, for contexts longer than a row."
+        )
+
+    def _how_draft(self) -> str:
+        return (
+            f"Distilled from the target: its distributions and likeliest tokens, {1 - DRAFT_SHARE:.0%} on the corpus, "
+            f"{DRAFT_SHARE:.0%} on {self.schedule.own_texts} texts of its own (three quarters greedy, one sampled)."
+        )
+
+
+def _fitted(texts: OwnTexts, length: int, end: int) -> OwnTexts:
+    """The same texts in rows of exactly `length`."""
+    ids = torch.full((len(texts.ids), length), end)
+    ids[:, : texts.ids.shape[1]] = texts.ids
+    return OwnTexts(ids, texts.prompts, texts.lengths, texts.greedy)

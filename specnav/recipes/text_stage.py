@@ -1,0 +1,183 @@
+"""The text stages: the target on the oracle's answers, the draft on the target's distributions.
+
+Both read the frozen tower's cached image tokens. Besides the next token they learn where the named object is: by a
+probe of the early image tokens (grounding) and by one attention head that must look at it.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from specnav.recipes import architecture as arch
+from specnav.recipes.architecture import TextShape, VisionShape
+from specnav.recipes.decoder import Decoder
+from specnav.recipes.frames import SHARD_FRAMES, Pairs, load_frames
+from specnav.recipes.loop import read_checkpoint
+from specnav.recipes.questions import (
+    ANSWER,
+    PREFIX,
+    Encoder,
+    QuestionBook,
+    attention_mask,
+    draw_rows,
+    image_positions,
+)
+from specnav.recipes.tower import Tower, patchify
+from specnav.recipes.vision_stage import flip_order
+
+NOISE = 0.1
+GROUNDING, GROUNDING_POSITIVE = 2.0, 2.0
+ATTENTION, ATTENTION_ROWS = 0.3, 18
+DISTILLED = 0.8
+FEATURE_RMS = 0.5
+"""The cached features' root mean square; their scale is folded into the merger."""
+
+
+def tower_weights(checkpoint: Path) -> dict[str, Tensor]:
+    """The trained tower's state dict, without heads."""
+    model = read_checkpoint(checkpoint)["model"]
+    return {name[6:]: value for name, value in model.items() if name.startswith("tower.")}
+
+
+def cache_features(
+    frames_folder: Path,
+    count: int,
+    tower_checkpoint: Path,
+    out: Path,
+    progress: Callable[[int, int], None],
+    rescaled: bool = True,
+) -> None:
+    """Write features float16 [2 * count, 40, out] (the mirrored frames second) and the tower's weights.
+
+    rescaled: bring the features to FEATURE_RMS. Not for a tower that a target was trained on already.
+    """
+    weights = tower_weights(tower_checkpoint)
+    shape = VisionShape(out=weights["merger.mlp.2.weight"].shape[0])
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    tower = Tower(shape).to(device).eval()
+    tower.load_state_dict(weights)
+    frames = load_frames(frames_folder, count)
+
+    @torch.inference_mode()
+    def features(index: np.ndarray, mirror: bool) -> Tensor:
+        pixels = torch.from_numpy(frames.pick(index))
+        patches = patchify(pixels.flip(2) if mirror else pixels).to(device)
+        with torch.autocast(device, dtype=torch.bfloat16):
+            return tower(patches).float().cpu()
+
+    sample = features(np.arange(0, count, max(count // 300, 1)), False)
+    scale = FEATURE_RMS / float(sample.pow(2).mean().sqrt()) if rescaled else 1.0
+    for name in ("merger.mlp.2.weight", "merger.mlp.2.bias"):
+        weights[name] = weights[name] * scale
+    partial = out.with_suffix(".tmp.npy")
+    table = np.lib.format.open_memmap(partial, "w+", np.float16, (2 * count, arch.IMAGE_TOKENS, shape.out))
+    for start in range(0, count, 250):
+        index = np.arange(start, min(start + 250, count))
+        for mirror in (False, True):
+            table[index + count * mirror] = (features(index, mirror) * scale).half().numpy()
+        progress(start + len(index), count)
+    table.flush()
+    torch.save(weights, out.with_suffix(".tower.pt"))
+    os.replace(partial, out)
+
+
+class TextTask:
+    """Questions about cached frames for one decoder; with a teacher, its distributions are what is learnt.
+
+    pairs: the (kind, colour) asked for, all of training if None.
+    """
+
+    def __init__(
+        self,
+        frames_folder: str,
+        count: int,
+        held_back: int,
+        features: str,
+        shape: TextShape,
+        layers: tuple[int, int],
+        teacher: tuple[str, TextShape, tuple[int, int]] | None,
+        start_from: str | None,
+        pairs: Pairs | None,
+        device: str,
+    ) -> None:
+        from navsim.kinds import COLOURS, KINDS, TRAIN_PAIRS
+        from specnav.recipes.vocabulary import build_tokenizer
+
+        self.count = count
+        labels = np.concatenate(
+            [np.load(Path(frames_folder) / f"labels-{s:04d}.npy") for s in range(count // SHARD_FRAMES)]
+        )
+        self.features = np.load(features, mmap_mode="r")
+        self.encoder = Encoder(build_tokenizer())
+        kinds, colours = [kind.name for kind in KINDS], list(COLOURS)
+        allowed = set(TRAIN_PAIRS if pairs is None else pairs)
+        self.book = QuestionBook(labels[: count - held_back], kinds, colours, allowed)
+        self.flip = flip_order().numpy()
+        width = self.features.shape[-1]
+        self.sigma = torch.from_numpy(self.features[: count : max(count // 500, 1)].astype(np.float32).std((0, 1)))
+        self.sigma = self.sigma.to(device)
+        self.weights = self.encoder.weights.to(device)
+        self.model = Decoder(shape, width, *layers)
+        if start_from is not None:
+            self.model.load_state_dict(read_checkpoint(Path(start_from))["model"])
+        self.teacher: Decoder | None = None
+        if teacher is not None:
+            file, teacher_shape, teacher_layers = teacher
+            self.teacher = Decoder(teacher_shape, width, *teacher_layers).to(device).eval().requires_grad_(False)
+            self.teacher.load_state_dict(read_checkpoint(Path(file))["model"])
+
+    def batch(self, generator: torch.Generator, size: int) -> tuple[Tensor, ...]:
+        """ids, pads, wanted, cells, features of random questions."""
+        rng = random.Random(int(torch.randint(2**62, (1,), generator=generator)))
+        questions, mirrored, ids, pads, wanted, cells = draw_rows(self.book, self.encoder, rng, size, self.flip)
+        index = np.array([question.frame for question in questions]) + self.count * mirrored
+        features = torch.from_numpy(np.stack([self.features[i] for i in index]).astype(np.float32))
+        return ids, pads, wanted, cells, features
+
+    def loss(self, ids: Tensor, pads: Tensor, wanted: Tensor, cells: Tensor, features: Tensor):
+        """Weighted cross-entropy (or distillation), grounding and attention."""
+        length = ids.shape[1]
+        positions, mask = image_positions(pads, length), attention_mask(pads, length)
+        if self.model.training:
+            features = features + NOISE * self.sigma * torch.randn_like(features)
+        logits, grounding, scores = self.model(ids, features, positions, mask, PREFIX, ANSWER)
+        real = wanted >= 0
+        weight = self.weights[wanted.clamp(min=0)] * real
+        entropy = F.cross_entropy(logits.flatten(0, 1), wanted.clamp(min=0).flatten(), reduction="none")
+        text = (entropy.view_as(weight) * weight).sum() / weight.sum()
+        main = text
+        if self.teacher is not None:
+            with torch.no_grad():
+                taught, _, _ = self.teacher(ids, features, positions, mask, PREFIX, ANSWER)
+            apart = F.kl_div(logits.log_softmax(-1), taught.log_softmax(-1), reduction="none", log_target=True).sum(-1)
+            main = DISTILLED * (apart * weight).sum() / weight.sum() + (1 - DISTILLED) * text
+        ground = F.binary_cross_entropy_with_logits(
+            grounding, cells, pos_weight=torch.full((), GROUNDING_POSITIVE, device=cells.device)
+        )
+        seen = cells.any(1)
+        looks = scores[:, :ATTENTION_ROWS].softmax(-1)[:, :, PREFIX : PREFIX + arch.IMAGE_TOKENS]
+        mass = (looks * cells[:, None]).sum(-1).clamp(min=1e-6)
+        look = (-mass.log().mean(1) * seen).sum() / seen.sum().clamp(min=1)
+        total = main + GROUNDING * ground + ATTENTION * look
+        with torch.no_grad():
+            picked = logits.argmax(-1)
+            right = picked == wanted
+            all_right = (right | ~real).all(1).float().mean()
+            sees = right[:, 1].float().mean()
+        return total, {
+            "loss": total.detach(),
+            "text": text.detach(),
+            "ground": ground.detach(),
+            "look": look.detach(),
+            "token": (right & real).sum().detach() / real.sum(),
+            "answer": all_right.detach(),
+            "sees": sees.detach(),
+        }

@@ -1,0 +1,134 @@
+"""Pictures of the report: embedded JPEGs and a captioned GIF of the camera that keeps to a size budget."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from PIL import Image, ImageDraw, ImageFont
+
+from specnav.results.trace import Decision, EpisodeTrace, episode_folder
+
+GIF_WIDTH = 448
+CAPTION_HEIGHT = 58
+T = TypeVar("T")
+PALETTE_PAGES = 12
+SHOWN_FRAME_MS, LAST_FRAME_MS = 160, 1600
+PAPER, INK, SOFT, POLICY_INK = (20, 23, 27), (238, 240, 243), (164, 171, 180), (227, 171, 101)
+
+
+def embed(data: bytes, kind: str) -> str:
+    """A data URI, so that the report needs no other file."""
+    return f"data:{kind};base64,{base64.b64encode(data).decode('ascii')}"
+
+
+def embed_frame(run: Path, trace: EpisodeTrace, name: str) -> str:
+    """A recorded frame as a data URI, or "" when it was not kept or is no picture."""
+    if not name:
+        return ""
+    path = episode_folder(run, trace.result.index) / name
+    try:
+        data = path.read_bytes()
+        with Image.open(io.BytesIO(data)) as picture:
+            kind = (picture.format or "").lower()
+    except OSError:
+        return ""
+    return embed(data, f"image/{kind}") if kind in ("jpeg", "png") else ""
+
+
+def caption_of(decisions: Sequence[Decision], t_s: float) -> Decision | None:
+    """The decision the robot was carrying out at a time, if any."""
+    current = None
+    for decision in decisions:
+        if decision.t_s <= t_s:
+            current = decision
+    return current
+
+
+def shorten(content: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, width: float) -> str:
+    """Cut text to a pixel width, with an ellipsis."""
+    if font.getlength(content) <= width:
+        return content
+    while content and font.getlength(content + "…") > width:
+        content = content[:-1]
+    return content.rstrip() + "…"
+
+
+def compose(data: bytes, trace: EpisodeTrace, t_s: float) -> Image.Image:
+    """A camera frame with the instruction, the reasoning and the action written below it."""
+    frame = Image.open(io.BytesIO(data)).convert("RGB")
+    height = round(frame.height * GIF_WIDTH / frame.width)
+    page = Image.new("RGB", (GIF_WIDTH, height + CAPTION_HEIGHT), PAPER)
+    page.paste(frame.resize((GIF_WIDTH, height), Image.Resampling.BICUBIC), (0, 0))
+    pen = ImageDraw.Draw(page)
+    small, normal = ImageFont.load_default(12), ImageFont.load_default(13)
+    decision = caption_of(trace.decisions, t_s)
+    room = GIF_WIDTH - 16
+    clock = f"{t_s:.1f} s"
+    pen.text(
+        (8, height + 5), shorten(f"“{trace.result.instruction}”", small, room - 60), font=small, fill=SOFT
+    )
+    pen.text((GIF_WIDTH - 8, height + 5), clock, font=small, fill=SOFT, anchor="ra")
+    if decision is not None:
+        policy = decision.source == "policy"
+        pen.text((8, height + 21), shorten(decision.reasoning, small, room), font=small, fill=SOFT)
+        done = (
+            f"exploration policy: {decision.action} ({decision.note})"
+            if policy
+            else decision.action or f"stopped: {decision.note}"
+        )
+        pen.text(
+            (8, height + 37), shorten(done, normal, room), font=normal, fill=POLICY_INK if policy else INK
+        )
+    return page
+
+
+def montage(pages: Sequence[Image.Image]) -> Image.Image:
+    """Some pages one below the other, small: what a common palette is made from."""
+    small = [page.resize((page.width // 3, page.height // 3), Image.Resampling.NEAREST) for page in pages]
+    whole = Image.new("RGB", (small[0].width, sum(page.height for page in small)))
+    top = 0
+    for page in small:
+        whole.paste(page, (0, top))
+        top += page.height
+    return whole
+
+
+def every_nth(frames: Sequence[T], count: int) -> list[T]:
+    """At most `count` things spread evenly, the last one always among them."""
+    if len(frames) <= count:
+        return list(frames)
+    return [frames[round(place * (len(frames) - 1) / (count - 1))] for place in range(count)]
+
+
+def make_gif(run: Path, traces: Sequence[EpisodeTrace], budget_bytes: int, colours: int = 128) -> bytes:
+    """A GIF of the given episodes one after the other, under `budget_bytes`; b"" when no frame was kept.
+
+    The number of frames shrinks until it fits: a first try with few frames tells the bytes a frame costs.
+    """
+    known = [trace for trace in traces if trace.video]
+    if not known:
+        return b""
+    per_episode = 90
+    for _ in range(5):
+        pages, times = [], []
+        for trace in known:
+            folder = episode_folder(run, trace.result.index)
+            chosen = every_nth(trace.video, per_episode)
+            for place, frame in enumerate(chosen):
+                pages.append(compose((folder / frame.file).read_bytes(), trace, frame.t_s))
+                times.append(LAST_FRAME_MS if place == len(chosen) - 1 else SHOWN_FRAME_MS)
+        palette = montage(every_nth(pages, PALETTE_PAGES)).quantize(colours, method=Image.Quantize.MEDIANCUT)
+        flat = [page.quantize(palette=palette, dither=Image.Dither.NONE) for page in pages]
+        buffer = io.BytesIO()
+        flat[0].save(
+            buffer, "GIF", save_all=True, append_images=flat[1:], duration=times, loop=0, optimize=False
+        )
+        data = buffer.getvalue()
+        if len(data) <= budget_bytes:
+            return data
+        per_episode = max(int(len(pages) / len(known) * budget_bytes / len(data) * 0.93), 4)
+    return data if len(data) <= budget_bytes else b""

@@ -1,0 +1,344 @@
+"""Putting the report together: what the template shows, in one self-contained HTML file.
+
+Every value is prepared here; the markup is `templates/report.html.jinja`, the look `templates/style.css`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import jinja2
+from markupsafe import Markup
+
+from specnav.report import charts
+from specnav.report.floor import draw_map
+from specnav.report.media import embed, embed_frame, make_gif
+from specnav.results.demo import DemoResults, Setting, load_results, percentile
+from specnav.results.files import write_bytes_atomic
+from specnav.results.standing import LATE_MS
+from specnav.results.trace import Decision, EpisodeTrace, load_traces
+
+REPORT_FILE, GIF_FILE = "report.html", "demo.gif"
+TEMPLATES = Path(__file__).parent / "templates"
+GIF_BUDGET_BYTES = 2_900_000
+MOVING_EPISODES = 4  # episodes that get a moving picture
+PICTURE_LIMIT = 420  # filmstrip pictures embedded in one report
+OPEN_EPISODES = 3
+OUTCOME_WORDS = {
+    "reached": "reached the target",
+    "wrong_object": "stopped at another object",
+    "too_far": "stopped too far away",
+    "not_facing": "stopped, not facing it",
+    "absent_respected": "target absent, and said so",
+    "absent_silent": "target absent, never said so",
+    "decision_limit": "out of decisions",
+    "gave_up": "the robot gave up",
+    "timeout": "out of time",
+    "aborted": "aborted",
+}
+METHOD_WORDS = {
+    "sd": "a small vision-language model on the edge drafts each answer, a larger one in the cloud verifies it",
+    "fsd": "a small vision-language model on the edge drafts each answer, and more while a larger one in the cloud "
+    "verifies it",
+    "auto": "a small vision-language model on the edge and a larger one in the cloud answer in whatever way is fastest",
+    "specedge": "a small vision-language model on the edge drafts trees of tokens, which a larger one verifies",
+    "picospec": "a small vision-language model on the edge sends draft after draft, which a larger one verifies",
+    "ar": "each camera frame is answered by a vision-language model in the cloud, token by token",
+}
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One headline figure."""
+
+    label: str
+    value: str
+    unit: str = ""
+    under: str = ""
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A picture (inline SVG) with its title and caption."""
+
+    title: str
+    picture: Markup
+    caption: str
+
+
+@dataclass(frozen=True)
+class Shot:
+    """One decision of the filmstrip; `kind` is "", "policy" (not the model's move) or "fault" (not understood)."""
+
+    decision: Decision
+    kind: str
+    picture: str
+    action: str
+    cost: str
+
+
+@dataclass(frozen=True)
+class EpisodeView:
+    """One episode as the template wants it; `moving` is a data URI or ""."""
+
+    trace: EpisodeTrace
+    map: Markup
+    moving: str
+    shots: list[Shot]
+    is_open: bool
+
+
+def shown(value: float | None, digits: int = 0, unit: str = "") -> str:
+    """A figure for the page, or a dash when it was not measured."""
+    return "–" if value is None else f"{value:.{digits}f}{unit}"
+
+
+def positive(config: Mapping[str, Setting], name: str) -> float:
+    """A setting as a number, 0 when it is not set."""
+    value = config.get(name)
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
+def paced_words(value: Setting) -> str:
+    """The least time of a forward, "" where it takes its own; by its rows where it is kept so ("72:1,90:4")."""
+    if not isinstance(value, str):
+        return f"{value:g} ms" if value else ""
+    by_rows = [one.partition(":") for one in value.split(",")]
+    few = by_rows if len(by_rows) < 3 else [by_rows[0], by_rows[-1]]
+    return ", ".join(f"{ms} ms with {rows} row{'s' * (rows != '1')}" for ms, _, rows in few)
+
+
+def what_is_real(config: Mapping[str, Setting]) -> list[tuple[str, str]]:
+    """Label and text of the header's chips: what is simulated, emulated and paced."""
+    link = []
+    for name, words in (
+        ("rtt_ms", "RTT {:g} ms"),
+        ("jitter_ms", "jitter {:g} ms"),
+        ("bandwidth_mbps", "{:g} Mbit/s"),
+        ("loss", "loss {:.1%}"),
+    ):
+        if value := positive(config, name):
+            link.append(words.format(value))
+    if outages := config.get("outages"):
+        link.append(f"outages {outages} s (start:duration)")
+    paced = [
+        f"{side} forwards at least {words}"
+        for side in ("draft", "verify")
+        if (words := paced_words(config.get(f"{side}_ms")))
+    ]
+    return [
+        ("Simulated", "room, robot base and camera (MuJoCo)"),
+        ("Emulated link", ", ".join(link) or "none, loopback only"),
+        ("Pacing", ", ".join(paced) or "off, forwards take their own time"),
+        ("Real", "ROS 2 messages over DDS, drafts over ZeroMQ, separate processes"),
+    ]
+
+
+def lead_text(results: DemoResults) -> str:
+    """The first paragraph."""
+    count, method = len(results.episodes), str(results.config.get("method", "?"))
+    when = results.started_at.replace("T", " ").replace("Z", " UTC")
+    words = METHOD_WORDS.get(method, "a vision-language model answers each camera frame")
+    return (
+        f"{count} episode{'' if count == 1 else 's'}, method {method}, {when}. A robot in a simulated room is told "
+        f"what to find; {words}. The action is carried out the moment its sentence is complete."
+    )
+
+
+def alert_text(results: DemoResults) -> str:
+    """What went wrong, or ""."""
+    rest = "The figures below cover the finished episodes."
+    if results.error:
+        return f"The run failed: {results.error} {rest}"
+    return f"Interrupted by the user. {rest}" if results.interrupted else ""
+
+
+def headline(results: DemoResults) -> list[Figure]:
+    """The summary as a row of figures."""
+    s = results.summary
+    won = sum(e.success for e in results.episodes)
+    same = {True: "yes", False: "NO", None: "not compared"}[s.identical_to_target]
+    share = "no drafts" if s.acceptance is None else f"{100 * s.acceptance:.0f} % of drafts accepted"
+    return [
+        Figure("Success", str(won), f"of {len(results.episodes)}", "says stop within 0.8 m, facing it"),
+        Figure("SPL", shown(s.spl, 2), "", "success weighted by path length"),
+        Figure("Navigation error", shown(s.navigation_error_m, 2), "m", "last position to the target"),
+        Figure("Decision time, p50", shown(s.decision_ms_p50), "ms", f"p95 {shown(s.decision_ms_p95)} ms"),
+        Figure(
+            "Camera to action, p50",
+            shown(s.time_to_action_ms_p50),
+            "ms",
+            f"p95 {shown(s.time_to_action_ms_p95)} ms",
+        ),
+        Figure("τ, tokens a round", shown(s.tau, 2), "", share),
+        Figure(
+            "Same as the target alone",
+            same,
+            "",
+            f"{s.compared_decisions} answers, {s.compared_tokens} tokens",
+        ),
+        Figure("Collisions", shown(s.collisions_per_episode, 2), "an episode", "contact onsets of the base"),
+        Figure("Parse failures", str(s.parse_failures), "", "answers outside the action language"),
+        Figure(
+            "Late decisions",
+            str(s.late_decisions),
+            f"of {s.decisions}",
+            f"over {LATE_MS:.0f} ms to the action: {s.late_stood_s:.1f} s of the {s.stood_s:.1f} s stood",
+        ),
+        Figure(
+            "Safety stops",
+            str(s.safety_stops),
+            "",
+            f"by the gate: late, stale or invalid; {s.safety_stood_s:.1f} s stood",
+        ),
+    ]
+
+
+def histograms(results: DemoResults) -> list[Chart]:
+    """Decision time and camera-to-action time."""
+    found = []
+    for values, colour, title, caption in (
+        (
+            [v for e in results.episodes for v in e.decision_ms],
+            "var(--edge)",
+            "Decision time",
+            "From the decision's beginning to its action sentence verified.",
+        ),
+        (
+            [v for e in results.episodes for v in e.time_to_action_ms],
+            "var(--downlink)",
+            "Camera to action",
+            "From the frame's arrival at the robot's node to the motion command sent.",
+        ),
+    ):
+        if values:
+            picture = Markup(charts.histogram(values, title, colour))
+            found.append(Chart(title, picture, f"{caption} n = {len(values)}."))
+    return found
+
+
+def round_table(traces: Sequence[EpisodeTrace]) -> list[tuple[str, str, str]]:
+    """What a round and an answer cost: name, median, 95th percentile."""
+    decisions = [d for trace in traces for d in trace.decisions if d.token_ids]
+
+    def line(name: str, values: list[float], digits: int, unit: str) -> tuple[str, str, str]:
+        return name, shown(percentile(values, 50), digits, unit), shown(percentile(values, 95), digits, unit)
+
+    drafting = [d for d in decisions if sum(d.drafted)]
+    rows = [
+        line("Prompt and frame, up once", [float(d.prompt_bytes) for d in decisions], 0, " B"),
+        line("Prefill on the edge", [d.prefill_ms for d in drafting], 1, " ms"),
+        line("Prefill in the cloud", [d.cloud_prefill_ms for d in decisions], 1, " ms"),
+        line("Draft of a round", [v for d in drafting for v in d.draft_ms], 1, " ms"),
+        line("Verification of a round", [v for d in drafting for v in d.verify_ms], 1, " ms"),
+        line("Link and overhead of a round", [v for d in drafting for v in d.overhead_ms], 2, " ms"),
+        line("Uplink of a round", [float(v) for d in drafting for v in d.uplink_bytes], 0, " B"),
+        line("Downlink of a round", [float(v) for d in decisions for v in d.downlink_bytes], 0, " B"),
+    ]
+    return [row for row in rows if row[1] != "–"]
+
+
+def typical(traces: Sequence[EpisodeTrace]) -> Chart | None:
+    """The timeline of the decision nearest the median."""
+    found = charts.typical_decision(traces)
+    if found is None:
+        return None
+    trace, chosen = found
+    rounds = f"{len(chosen.token_ids)} tokens in {len(chosen.drafted)} rounds" if chosen.drafted else ""
+    words = f"Decision {chosen.index + 1} of episode {trace.result.index + 1}, the one nearest the median: {rounds}."
+    words += " The prompt and the frame go up once; after that only token ids travel."
+    if chosen.uplink_bytes:
+        words += f" Uplink {sum(chosen.uplink_bytes) / len(chosen.uplink_bytes):.0f} bytes a round."
+    return Chart("One decision, edge to cloud and back", Markup(charts.timeline(chosen.timeline)), words)
+
+
+def view_shot(run: Path, trace: EpisodeTrace, decision: Decision, with_picture: bool) -> Shot:
+    """One decision for the filmstrip."""
+    kind = "policy" if decision.source == "policy" else "" if decision.parsed else "fault"
+    action = decision.action or f"stopped: {decision.note or 'no action'}"
+    if kind == "policy":
+        action = f"{decision.action} ({decision.note})"
+    cost = []
+    if decision.decision_ms is not None:
+        cost.append(f"{decision.decision_ms:.0f} ms")
+    if sum(decision.drafted):
+        cost.append(f"{sum(decision.accepted)} of {sum(decision.drafted)} drafts")
+    elif decision.token_ids:
+        cost.append(f"{len(decision.token_ids)} tokens")
+    picture = embed_frame(run, trace, decision.frame) if with_picture else ""
+    return Shot(decision, kind, picture, action, " · ".join(cost))
+
+
+def view_episodes(run: Path, traces: Sequence[EpisodeTrace]) -> list[EpisodeView]:
+    """All episodes; moving pictures for the first few, pictures as long as the report stays small."""
+    moving = [trace.result.index for trace in traces if trace.video][:MOVING_EPISODES]
+    views, room = [], PICTURE_LIMIT
+    for place, trace in enumerate(traces):
+        with_pictures = len(trace.decisions) <= room
+        room -= len(trace.decisions) if with_pictures else 0
+        shots = [view_shot(run, trace, decision, with_pictures) for decision in trace.decisions]
+        gif = make_gif(run, [trace], GIF_BUDGET_BYTES // len(moving)) if trace.result.index in moving else b""
+        uri = embed(gif, "image/gif") if gif else ""
+        views.append(EpisodeView(trace, Markup(draw_map(trace)), uri, shots, place < OPEN_EPISODES))
+    return views
+
+
+def word(value: Setting) -> str:
+    """A setting as text."""
+    if value is None or value == "":
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def environment() -> jinja2.Environment:
+    """The templates of all reports; a name that is not there is an error."""
+    found = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined
+    )
+    found.filters["shown"] = shown
+    return found
+
+
+def build_page(run: Path, results: DemoResults, traces: Sequence[EpisodeTrace]) -> str:
+    """The whole report as HTML text."""
+    machine = [(name, word(value)) for name, value in results.machine.items()]
+    machine += [("wall time", f"{results.wall_s:.0f} s")] if results.wall_s else []
+    machine += [(f"time: {name}", f"{seconds:.1f} s") for name, seconds in results.phases_s.items()]
+    return (
+        environment()
+        .get_template("report.html.jinja")
+        .render(
+            style=Markup((TEMPLATES / "style.css").read_text(encoding="utf-8")),
+            results=results,
+            lead=lead_text(results),
+            chips=what_is_real(results.config),
+            alert=alert_text(results),
+            figures=headline(results),
+            outcomes=OUTCOME_WORDS,
+            histograms=histograms(results),
+            tokens=Markup(charts.tokens_per_decision(traces)),
+            typical=typical(traces),
+            rounds=round_table(traces),
+            latency_plot=Markup(charts.latency_plot(results.latency_study)),
+            episodes=view_episodes(run, traces),
+            config=[(name, word(value)) for name, value in results.config.items()],
+            machine=machine,
+        )
+    )
+
+
+def write_report(run: Path) -> Path:
+    """Draw `report.html` and `demo.gif` for a run folder; returns the report's path.
+
+    Raises `EvaluationError` when the results or a trace cannot be read.
+    """
+    results, traces = load_results(run), load_traces(run)
+    if gif := make_gif(run, [t for t in traces if t.video][:MOVING_EPISODES], GIF_BUDGET_BYTES):
+        write_bytes_atomic(run / GIF_FILE, gif)
+    path = run / REPORT_FILE
+    write_bytes_atomic(path, build_page(run, results, traces).encode())
+    return path

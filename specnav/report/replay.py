@@ -1,0 +1,211 @@
+"""The report of a replay: one HTML file that opens offline, drawn from `results.json` and `decisions.jsonl`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from markupsafe import Markup
+
+from specnav.bags.records import DecisionRecord, ReplayResults, ReplayRow, load_decisions, load_replay
+from specnav.report import charts
+from specnav.report.media import embed
+from specnav.report.page import REPORT_FILE, TEMPLATES, Chart, Figure, environment, shown, word
+from specnav.report.replay_charts import agreement_bars, confusion_matrix
+from specnav.results.files import write_bytes_atomic
+
+SHOTS, CHANGES = 60, 30
+COLOURS = ("var(--edge)", "var(--uplink)", "var(--cloud)", "var(--downlink)")
+
+
+@dataclass(frozen=True)
+class ReplayShot:
+    """A frame of the filmstrip with what every method said of it; wrong: some method differs from the reference."""
+
+    picture: str
+    seconds: float
+    instruction: str
+    reference: str
+    reasoning: str
+    said: list[tuple[str, str, bool]]  # methods, action, differs from the reference
+    cost: str
+    wrong: bool
+
+
+def percent(value: float | None) -> str:
+    """A share for the page."""
+    return "–" if value is None else f"{100 * value:.1f} %"
+
+
+def lead_text(results: ReplayResults) -> str:
+    """The first paragraph."""
+    bag = results.bag
+    when = results.started_at.replace("T", " ").replace("Z", " UTC")
+    against = {
+        "": "Nothing was recorded or labelled to compare with.",
+        "labels": f"{bag.referenced} frames are compared with labels.",
+    }.get(bag.references, f"{bag.referenced} frames are compared with what was recorded ({bag.references}).")
+    pace = "at the bag's own speed" if results.config.get("rate") == "bag" else "frame by frame"
+    return (
+        f"{bag.selected} of the {bag.frames} frames of {bag.image_topic} in {Path(bag.path).name} "
+        f"({bag.duration_s:.1f} s) were decided again {pace}, {when}. {against}"
+    )
+
+
+def chips_of(results: ReplayResults) -> list[tuple[str, str]]:
+    """What was run."""
+    config = results.config
+    names = [Path(str(config.get(role, "?"))).name for role in ("draft_model", "target_model")]
+    elsewhere = config.get("connect")
+    chips = [
+        (
+            "Pair",
+            f"{names[0]} on the edge, {f'verifier {elsewhere}' if elsewhere else f'{names[1]} in the cloud'}",
+        ),
+        ("Picture", str(config.get("picture", "as recorded"))),
+        ("Real", "the robot's prompt, parser and decoder; edge and cloud are two processes over ZeroMQ"),
+        ("Not run", "ROS, the exploration policy, motion: frames are as they were recorded"),
+    ]
+    return chips
+
+
+def alert_text(results: ReplayResults) -> str:
+    """What went wrong, or ""."""
+    if results.error:
+        return f"The replay failed: {results.error} The figures cover what was decided before."
+    return "Interrupted. The figures cover what was decided before." if results.interrupted else ""
+
+
+def headline(results: ReplayResults) -> list[Figure]:
+    """The run as a row of figures, of the first method where one is meant."""
+    if not results.rows:
+        return []
+    first = results.rows[0]
+    agreed = "nothing to compare with"
+    if first.scored:
+        agreed = f"{first.agreed} of {first.scored} actions, {first.method}"
+    same = {True: "yes", False: "NO", None: "–"}[results.identical_tokens]
+    stops = f"of {first.stops_said} said; recall {percent(first.stop_recall)} of {first.stops_in_reference}"
+    return [
+        Figure("Agreement", percent(first.agreement), "", agreed),
+        Figure("Parse failures", str(sum(row.parse_failures for row in results.rows)), "", "all methods"),
+        Figure(
+            f"Decision, {first.method}, p50",
+            shown(first.decision_ms_p50, 1),
+            "ms",
+            f"p95 {shown(first.decision_ms_p95, 1)}, p99 {shown(first.decision_ms_p99, 1)} ms",
+        ),
+        Figure("Stop precision", percent(first.stop_precision), "", stops),
+        Figure("Same tokens", same, "", "every id of every answer, across methods"),
+        Figure("Replayed", shown(results.frames_per_s, 1), "decisions/s", "reading the bag included"),
+    ]
+
+
+def matrices(results: ReplayResults) -> list[Chart]:
+    """A confusion matrix a method; methods with the same one share a picture."""
+    groups: dict[tuple[tuple[int, ...], ...], list[ReplayRow]] = {}
+    for row in results.rows:
+        if row.scored:
+            groups.setdefault(tuple(map(tuple, row.confusion)), []).append(row)
+    found = []
+    for rows in groups.values():
+        first = rows[0]
+        names = ", ".join(row.method for row in rows)
+        caption = (
+            f"{first.agreed} of {first.scored} on the diagonal. Rows: the reference; columns: the decision."
+        )
+        found.append(Chart(names, Markup(confusion_matrix(first.confusion, results.actions)), caption))
+    return found
+
+
+def histograms(results: ReplayResults, decisions: Sequence[DecisionRecord]) -> list[Chart]:
+    """Decision times of every method."""
+    found = []
+    for place, row in enumerate(results.rows):
+        values = [d.decision_ms for d in decisions if d.method == row.method and d.decision_ms is not None]
+        if values:
+            picture = charts.histogram(values, f"Decision time, {row.method}", COLOURS[place % len(COLOURS)])
+            found.append(
+                Chart(row.method, Markup(picture), f"n = {len(values)}, from the frame to its action.")
+            )
+    return found
+
+
+def shots_of(run: Path, results: ReplayResults, decisions: Sequence[DecisionRecord]) -> list[ReplayShot]:
+    """Frames with a picture, those that differ from their reference first in line when there are too many."""
+    frames: dict[int, list[DecisionRecord]] = {}
+    for one in decisions:
+        frames.setdefault(one.frame, []).append(one)
+    began = min((one.stamp_ns for one in decisions), default=0)
+    order = [row.method for row in results.rows]
+    made = []
+    for group in frames.values():
+        group.sort(key=lambda one: order.index(one.method) if one.method in order else len(order))
+        name = next((one.picture for one in group if one.picture), "")
+        if name:
+            made.append(_shot(run / name, group, began))
+    wrong = [shot for shot in made if shot.wrong][:SHOTS]
+    right = [shot for shot in made if not shot.wrong][: SHOTS - len(wrong)]
+    return sorted((*wrong, *right), key=lambda shot: shot.seconds)
+
+
+def _shot(path: Path, group: Sequence[DecisionRecord], began_ns: int) -> ReplayShot:
+    first = group[0]
+    by_action: dict[str, list[str]] = {}
+    for one in group:
+        by_action.setdefault(one.action or f"failed: {one.error}", []).append(one.method)
+    try:
+        data = path.read_bytes()
+        kind = "image/png" if data.startswith(b"\x89PNG") else "image/jpeg"
+        picture = embed(data, kind)
+    except OSError:
+        picture = ""
+    said = [
+        (", ".join(methods), action, bool(first.reference) and action != first.reference)
+        for action, methods in by_action.items()
+    ]
+    times = [f"{one.decision_ms:.0f}" for one in group if one.decision_ms is not None]
+    return ReplayShot(
+        picture=picture,
+        seconds=(first.stamp_ns - began_ns) / 1e9,
+        instruction=first.instruction,
+        reference=first.reference,
+        reasoning=first.reasoning,
+        said=said,
+        cost=f"{' / '.join(times)} ms" if times else "",
+        wrong=any(differs for _, _, differs in said),
+    )
+
+
+def build_replay_page(run: Path, results: ReplayResults, decisions: Sequence[DecisionRecord]) -> str:
+    """The whole report as HTML text."""
+    machine = [(name, word(value)) for name, value in results.machine.items()]
+    machine += [("wall time", f"{results.wall_s:.0f} s")] if results.wall_s else []
+    began = min((one.stamp_ns for one in decisions), default=0)
+    pages = environment()
+    pages.filters["percent"] = percent
+    return pages.get_template("replay.html.jinja").render(
+        style=Markup((TEMPLATES / "style.css").read_text(encoding="utf-8")),
+        results=results,
+        lead=lead_text(results),
+        chips=chips_of(results),
+        alert=alert_text(results),
+        figures=headline(results),
+        agreement=Markup(agreement_bars(results.rows)),
+        matrices=matrices(results),
+        histograms=histograms(results, decisions),
+        shots=shots_of(run, results, decisions),
+        began=began,
+        most_changes=CHANGES,
+        config=[(name, word(value)) for name, value in results.config.items()],
+        machine=machine,
+    )
+
+
+def write_replay_report(run: Path) -> Path:
+    """Draw `report.html` for a replay's folder; returns its path. Raises EvaluationError."""
+    path = run / REPORT_FILE
+    decisions = load_decisions(run) if (run / "decisions.jsonl").exists() else []
+    write_bytes_atomic(path, build_replay_page(run, load_replay(run), decisions).encode())
+    return path

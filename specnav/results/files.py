@@ -1,0 +1,54 @@
+"""Reading and writing structs as JSON files: atomically, and with one-line errors.
+
+A reader never sees half a file: text goes to a temporary file in the same folder, is flushed to disk and renamed.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from specnav.results.errors import EvaluationError
+
+T = TypeVar("T")
+
+
+def write_bytes_atomic(path: Path, data: bytes) -> None:
+    """Replace `path` with `data` in one step; the old content stays if anything fails."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def write_json(path: Path, value: msgspec.Struct) -> None:
+    """Write a struct as indented JSON, atomically."""
+    write_bytes_atomic(path, msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n")
+
+
+def read_json(path: Path, kind: type[T]) -> T:
+    """Read and check a struct; `EvaluationError` names the file and the field that is wrong."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise EvaluationError(
+            f"cannot read {path}: {error.strerror or error}; give the folder of a finished run"
+        ) from error
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise EvaluationError(
+            f"{path} is not a valid {kind.__name__} file: {error}; run it again or repair it"
+        ) from error

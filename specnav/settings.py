@@ -1,0 +1,64 @@
+"""The one loader of YAML settings: a file's mapping with the command's flags on top, checked against a dataclass."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+
+from specdec.settings_files import read_yaml_file
+from specnav.errors import UsageError
+from specnav.paths import ROOT
+from specnav.results.demo import Setting, check_settings
+from specnav.results.errors import one_line
+
+Settings = TypeVar("Settings")
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """A YAML mapping (an empty file is an empty one). Raises UsageError."""
+    try:
+        content = read_yaml_file(path)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date that there is not
+        raise UsageError(f"{path} is not valid YAML: {one_line(error)}") from error
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise UsageError(f"{path} holds no settings; it should be a YAML mapping of names to values")
+    odd = [name for name in content if not isinstance(name, str)]
+    if odd:
+        raise UsageError(f"{path}: {odd[0]!r} is no name of a setting; write it in quotes if it is meant as one")
+    return content
+
+
+def make_settings(kind: type[Settings], values: Mapping[str, Any], source: str) -> Settings:
+    """Build the dataclass `kind`; a name it does not have is refused with the names it has."""
+    known = {field.name for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    unknown = sorted(set(values) - known)
+    if unknown:
+        raise UsageError(
+            f"{source}: unknown setting {', '.join(unknown)}; known are {', '.join(sorted(known))}"
+        )
+    return kind(**values)
+
+
+def shown_settings(config: Any, leave_out: Collection[str], paths: Collection[str]) -> dict[str, Setting]:
+    """A config dataclass as results.json keeps it; paths inside the clone relative to it.
+
+    paths: names of text fields that may hold a path.
+    """
+    values = {
+        entry.name: getattr(config, entry.name)
+        for entry in dataclasses.fields(config)
+        if entry.name not in leave_out
+    }
+    for name, value in values.items():
+        if isinstance(value, Path) or name in paths:
+            path = Path(str(value))
+            values[name] = str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else str(value)
+    return check_settings(values)

@@ -1,0 +1,199 @@
+"""Starting, watching and stopping the child processes of a run; each child writes one log file.
+
+A *child* leads its own process group, so that stopping it stops whatever it started; it is told to end by the kernel
+if this process dies without a word. Nothing here knows what a child does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Protocol
+
+from specnav.errors import ChildFailed
+
+PR_SET_PDEATHSIG = 1
+POLL_S = 0.05
+_libc = ctypes.CDLL(None, use_errno=True) if os.name == "posix" else None
+
+
+@dataclass(frozen=True)
+class ChildSpec:
+    """What to start. `ready` is searched in the log's text; None: ready as soon as it runs."""
+
+    name: str
+    argv: Sequence[str]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    ready: re.Pattern[str] | None = None
+    cwd: Path | None = None
+
+
+class Running(Protocol):
+    """What is needed of a started process; subprocess.Popen has it."""
+
+    pid: int
+    returncode: int | None
+
+    def poll(self) -> int | None: ...  # noqa: D102
+
+    def wait(self, timeout: float | None = None) -> int: ...  # noqa: D102
+
+    def send_signal(self, number: int, /) -> None: ...  # noqa: D102
+
+
+@dataclass(frozen=True)
+class Child:
+    """A started process and its log."""
+
+    spec: ChildSpec
+    process: Running
+    log: Path
+
+    @property
+    def name(self) -> str:
+        """The name of its spec."""
+        return self.spec.name
+
+
+def last_words(log: Path) -> str:
+    """The last non-empty line of a log, shortened; "" when there is none."""
+    try:
+        lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    except OSError:
+        return ""
+    return lines[-1][:300] if lines else ""
+
+
+def die_with_parent() -> None:
+    """For `preexec_fn`: the kernel ends the child when the thread that started it ends without a word."""
+    # Runs in the child between fork and exec: only async-signal-safe work, the library is loaded beforehand.
+    if _libc is not None and hasattr(_libc, "prctl"):
+        _libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+
+
+class Supervisor:
+    """Owns the children of one run; use it as a context manager, so that nothing outlives the run."""
+
+
+    def __init__(self, log_folder: Path, clock: Callable[[], float] = time.monotonic) -> None:
+        self._logs = log_folder
+        self._clock = clock
+        self._children: dict[str, Child] = {}
+        log_folder.mkdir(parents=True, exist_ok=True)
+
+    def __enter__(self) -> Supervisor:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop_all()
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Process ids of the children that still run."""
+        return tuple(c.process.pid for c in self._children.values() if c.process.poll() is None)
+
+    def start(self, spec: ChildSpec) -> Child:
+        """Start a child; its stdout and stderr go to `<log folder>/<name>.log`. Raises ChildFailed."""
+        if spec.name in self._children:
+            raise ChildFailed(f"process {spec.name} is already running; stop it first")
+        log = self._logs / f"{spec.name}.log"
+        with log.open("ab") as stream:
+            try:
+                process = self.launch(spec, stream)
+            except OSError as error:
+                raise ChildFailed(
+                    f"cannot start {spec.name} ({spec.argv[0]}): {error.strerror or error}"
+                ) from error
+        child = Child(spec, process, log)
+        self._children[spec.name] = child
+        return child
+
+    @staticmethod
+    def launch(spec: ChildSpec, log: IO[bytes]) -> Running:
+        """Start a child that leads a session of its own, its output in a log. Raises OSError.
+
+        Tests that start hundreds put something quicker in its place.
+        """
+        return subprocess.Popen(
+            list(spec.argv),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **spec.environment},
+            cwd=spec.cwd,
+            start_new_session=True,
+            preexec_fn=die_with_parent,
+        )
+
+    def wait_ready(self, child: Child, timeout_s: float) -> str:
+        """Wait for the child's ready line and return it ("" without a pattern). Raises ChildFailed."""
+        pattern = child.spec.ready
+        deadline = self._clock() + timeout_s
+        while pattern is not None:
+            # Asked before reading: a child that says its word and ends at once has still said it.
+            ended = child.process.poll() is not None
+            for line in child.log.read_text(errors="replace").splitlines():
+                if pattern.search(line):
+                    return line
+            if ended:
+                break
+            if self._clock() > deadline:
+                raise ChildFailed(
+                    f"{child.name} was not ready after {timeout_s:.0f} s; its log is {child.log}"
+                )
+            time.sleep(POLL_S)
+        self.check()
+        return ""
+
+    def check(self) -> None:
+        """Raise ChildFailed when a child has ended by itself."""
+        for child in self._children.values():
+            code = child.process.poll()
+            if code is not None:
+                how = f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
+                said = last_words(child.log)
+                raise ChildFailed(
+                    f"{child.name} ended ({how}){f', last line: {said!r}' if said else ''}; its log is {child.log}"
+                )
+
+    def stop(self, name: str, grace_s: float = 8.0) -> int | None:
+        """Stop one child: SIGINT, then SIGTERM, then SIGKILL to its group. Returns its exit code."""
+        child = self._children.pop(name, None)
+        if child is None:
+            return None
+        self._end([child], grace_s)
+        return child.process.returncode
+
+    def stop_all(self, grace_s: float = 8.0) -> None:
+        """Stop every child, all at once; safe to call twice."""
+        children = list(self._children.values())
+        self._children.clear()
+        self._end(children, grace_s)
+
+    def _end(self, children: Sequence[Child], grace_s: float) -> None:
+        for number, patience_s in ((signal.SIGINT, grace_s), (signal.SIGTERM, 2.0), (signal.SIGKILL, 2.0)):
+            alive = [child for child in children if child.process.poll() is None]
+            for child in alive:
+                _signal_group(child.process.pid, number)
+            deadline = self._clock() + patience_s
+            while any(child.process.poll() is None for child in alive) and self._clock() < deadline:
+                time.sleep(POLL_S)
+        for child in children:
+            # A leader that ended well may have left something behind in its group.
+            _signal_group(child.process.pid, signal.SIGKILL)
+
+
+def _signal_group(group: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)
