@@ -194,12 +194,12 @@ def test_a_real_robot_is_on_the_host_s_network_and_moves_only_when_told_to():
     assert "dry_run:=${DRY_RUN:-true}" in robot["command"]
 
 
-ROOMS = ("specdec", "cloud_verifier", "evaluation", "fleet", "specnav", "navsim", "specnav.recipes", "spec_vlm_nav")
+ROOMS = ("specdec", "cloud_verifier", "specnav", "navsim", "spec_vlm_nav")
 
 
 def test_the_cloud_image_s_programs_start_without_the_rooms_that_are_not_copied():
     missing = [room for room in ROOMS if room not in copied(DOCKER / "cloud.Dockerfile")]
-    assert missing == ["navsim", "specnav.recipes", "spec_vlm_nav"]
+    assert missing == ["navsim", "spec_vlm_nav"]
     program = f"""
 import sys
 sys.modules.update(dict.fromkeys({missing}))

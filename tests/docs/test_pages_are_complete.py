@@ -18,14 +18,10 @@ from specnav.cli.app import app
 WITH_PYTHON = [page for page in markdown_files() if code_blocks(page.read_text(encoding="utf-8"), "python")]
 ROOMS = (
     "cloud_verifier",
-    "evaluation",
-    "fleet",
-    "specnav.supervise",
     "navsim",
     "spec_vlm_nav",
     "specdec",
     "specnav",
-    "specnav.recipes",
     "trials",
 )
 
