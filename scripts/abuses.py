@@ -159,6 +159,29 @@ def picture_bombs(hostile: Hostile) -> Iterator[None]:
         yield
 
 
+def grammar_bombs(hostile: Hostile) -> Iterator[None]:
+    """Opens with a grammar that takes minutes to compile, a new one each time so that no cache knows it."""
+    yield from _with_grammars(hostile, lambda turn: f'start: %json {{"type":"integer","multipleOf":{99_999_989 - turn}}}')
+
+
+def forced_text(hostile: Hostile) -> Iterator[None]:
+    """Opens with a grammar of 15 kB that leaves no choice: every step of it is quadratic."""
+    yield from _with_grammars(hostile, lambda turn: f'start: "{turn:06}{"a b " * 3800}"')
+
+
+def _with_grammars(hostile: Hostile, text: Callable[[int], str]) -> Iterator[None]:
+    socket = hostile.connect()
+    ids = list(hostile.ammunition.look[:1])
+    turn = 0
+    while True:
+        turn += 1
+        sampling = sampling_to_wire(GenerationOptions(24, grammar=text(turn)))
+        hostile.send(socket, wire.encode(wire.Open(turn % SESSIONS + 1, True, sampling, ids)))
+        hostile.read(socket)
+        time.sleep(0.02)
+        yield
+
+
 def trees(hostile: Hostile) -> Iterator[None]:
     """The largest trees that are allowed, in every session, and now and then one of 4096 nodes."""
     yield from _drafts(hostile, [-1] * NODES)
@@ -378,6 +401,8 @@ ABUSES: dict[str, Abuse] = {
         large_pictures,
         many_pictures,
         picture_bombs,
+        grammar_bombs,
+        forced_text,
         trees,
         long_drafts,
         flapping,
