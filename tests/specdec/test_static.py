@@ -15,7 +15,7 @@ import conftest_models as tiny
 import pytest
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from specdec.drafting import ChainDrafter, DraftModel
 from specdec.errors import ModelError
@@ -385,6 +385,115 @@ def test_a_forward_that_runs_ahead_shows_its_layers_with_the_event_behind_them(m
         session.prefill(model.encode(PROMPT))
         order.clear()
         seen: list[Any] = []
-        session.extend([4], observer=lambda layer, hidden: (order.append("show"), seen.append(hidden.reached)))
+        session.extend(
+            [4], observer=lambda layer, hidden: (order.append("show"), seen.append(hidden.reached))
+        )
         assert order[:2] == ["launch", "launch"] and "launch" not in order[2:]
         assert seen[0] == "event 1" and seen[-1] == "event 2"
+
+
+class Tape(TorchDispatchMode):
+    """What a CUDA graph holds: operations with the very tensors they read and wrote, and none of the Python between.
+
+    `attend` is one entry: the reference finds the cache of a tile on the host; the kernel follows an address.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.entries: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], list[Tensor]]] = []
+        self.fresh: list[Tensor] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        assert func is not torch.ops.aten._local_scalar_dense.default, "the host reads from a graph"
+        found = func(*args, **(kwargs or {}))
+        self.note(func, args, kwargs or {}, found)
+        return found
+
+    def note(self, work: Callable[..., Any], args: Any, kwargs: Any, found: Any) -> None:
+        made = [
+            one
+            for one in (found if isinstance(found, (tuple, list)) else (found,))
+            if isinstance(one, Tensor)
+        ]
+        self.entries.append((work, args, kwargs, made))
+        given = {one.untyped_storage().data_ptr() for one in args if isinstance(one, Tensor)}
+        self.fresh += [one for one in made if one.untyped_storage().data_ptr() not in given]
+
+    def replay(self) -> None:
+        for work, args, kwargs, held in self.entries:
+            found = work(*args, **kwargs)
+            made = [
+                one
+                for one in (found if isinstance(found, (tuple, list)) else (found,))
+                if isinstance(one, Tensor)
+            ]
+            for old, new in zip(held, made, strict=True):
+                if old.data_ptr() != new.data_ptr():  # a view shows what its base holds already
+                    old.copy_(new)
+
+
+class Taped(EagerRuns):
+    """Records as CudaGraphs does: a replay runs no Python of ours."""
+
+    def __init__(self, operations: TorchOperations) -> None:
+        self._tape: Tape | None = None
+        self.replays = 0
+        attend = operations.attend
+
+        def noted(*args: Any) -> Tensor:
+            tape = self._tape
+            if tape is None:
+                return attend(*args)
+            with _disable_current_modes():
+                found = attend(*args)
+            tape.note(attend, args, {}, found)
+            return found
+
+        operations.attend = noted  # type: ignore[method-assign]
+
+    def record(self, work: Callable[[], Any]) -> tuple[Callable[[], None], Callable[[], Any]]:
+        work()
+        with Tape() as self._tape:
+            found = work()
+        tape, self._tape = self._tape, None
+
+        def replay() -> None:
+            self.replays += 1
+            tape.replay()
+
+        for one in tape.fresh:  # capture runs nothing: what is read before a replay is wrong
+            if one.is_floating_point():
+                one.fill_(float("nan"))
+        return replay, lambda: found
+
+
+@pytest.mark.parametrize("name", ["text-target", "vision-target"])
+def test_replays_that_run_no_python_of_ours_give_the_same_logits_and_answers(name: str) -> None:
+    model = load_model(tiny.built_pairs() / name, dtype="float32")
+    ordinary, options = everything(model), GenerationOptions(40)
+    answer = generate_local(model, PROMPT, options)
+    runner = model.runner
+    operations = TorchOperations(runner.heads, runner.kv_heads, runner.head_dim, runner.eps, None)
+    taped = Taped(operations)
+    with torch.inference_mode(False), static_path(model, static=StaticForward(runner, operations, taped)):
+        for number, (one, two) in enumerate(zip(ordinary, everything(model), strict=True)):
+            assert torch.allclose(one, two, atol=5e-5), number
+        assert generate_local(model, PROMPT, options) == answer and taped.replays > 12
+
+
+@pytest.mark.parametrize("sampled", [False, True])
+def test_a_chain_from_a_replay_that_runs_no_python_of_ours_is_the_same(
+    model: LoadedModel, sampled: bool
+) -> None:
+    options = GenerationOptions(64, temperature=0.8 * sampled, seed=5)
+
+    def drafts() -> list[tuple[int, ...]]:
+        drafter = ChainDrafter(DraftModel(model, options))
+        drafter.at_once = True
+        drafter.prefill(PROMPT)
+        return [drafter.chain(list(range(20, 20 + done)), 5).draft.ids for done in (0, 1, 3, 7, 9, 14)]
+
+    ordinary, runner = drafts(), model.runner
+    operations = TorchOperations(runner.heads, runner.kv_heads, runner.head_dim, runner.eps, None)
+    with static_path(model, static=StaticForward(runner, operations, Taped(operations))):
+        assert drafts() == ordinary
