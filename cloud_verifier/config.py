@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from cloud_verifier.engine.policy import Policy
 from cloud_verifier.errors import VerifierError
-from cloud_verifier.net.limits import MEBIBYTE, Limits, check_range
+from cloud_verifier.limits import MEBIBYTE, Limits, check_range
 from cloud_verifier.security.binding import check_binding
 from specdec.verdict_log import CONTENTS, MOST_BYTES, VerdictLog
 

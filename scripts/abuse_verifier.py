@@ -33,7 +33,7 @@ from watched_verifier import WatchedVerifier
 
 from cloud_verifier.classes import ClientClass
 from cloud_verifier.config import ServerConfig
-from cloud_verifier.net.limits import Limits
+from cloud_verifier.limits import Limits
 from cloud_verifier.security.folder import KeyFolder, new_pair
 from cloud_verifier.security.keyring import utc_now
 from cloud_verifier.security.records import ClientKey

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from cloud_verifier.engine.load import EngineLoad
+from cloud_verifier.observing.load import EngineLoad
 from cloud_verifier.observing.metrics import COUNTERS, GAUGES, VerifierCollector, render
 from cloud_verifier.observing.usage import ClientUse
 

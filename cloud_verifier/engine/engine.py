@@ -20,7 +20,6 @@ from torch import Tensor
 
 from cloud_verifier.engine.hints import HintShare
 from cloud_verifier.engine.interface import Capabilities, Keep, MakeEngine, Outbox
-from cloud_verifier.engine.load import EngineLoad
 from cloud_verifier.engine.memory import KvBudget, OverBudget
 from cloud_verifier.engine.policy import Policy
 from cloud_verifier.engine.prompts import Continuation, PreparedTask, Prompts, Request
@@ -40,6 +39,7 @@ from cloud_verifier.engine.tasks import (
 from cloud_verifier.engine.work import SessionWork, Workshop
 from cloud_verifier.logs import EventLog
 from cloud_verifier.observing.heartbeats import BEAT_S, Heartbeats
+from cloud_verifier.observing.load import EngineLoad
 from specdec.errors import ModelError, OptionsError, ProtocolError
 from specdec.isolation.accounts import Accounts, OverSpent, charged
 from specdec.isolation.workers import Ticket

@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from cloud_verifier.engine.load import EngineLoad
 from cloud_verifier.engine.tasks import SessionKey, Task
 from cloud_verifier.logs import EventLog
 from cloud_verifier.observing.heartbeats import Heartbeats
+from cloud_verifier.observing.load import EngineLoad
 from specdec.link.wire import LACKS_GRAMMARS, LACKS_SAMPLED, LACKS_SEVERAL, LACKS_SPLIT, LACKS_TREES, Down
 from specdec.tracing import Tracing
 from specdec.verdict_log import Said

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from cloud_verifier.engine.hints import SessionHinting
 from cloud_verifier.engine.interface import Keep
-from cloud_verifier.engine.load import EngineLoad
 from cloud_verifier.engine.tasks import (
     AloneTask,
     HiddenTask,
@@ -22,6 +21,7 @@ from cloud_verifier.engine.tasks import (
     VerifyTask,
 )
 from cloud_verifier.logs import EventLog
+from cloud_verifier.observing.load import EngineLoad
 from cloud_verifier.observing.spans import SessionTrace, trace_of
 from cloud_verifier.observing.usage import SessionUse
 from specdec.drafting import ChainDrafter, Draft, DraftModel

@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from torch import get_num_threads, set_num_threads
 
 from cloud_verifier.engine.interface import Capabilities, Surroundings
-from cloud_verifier.engine.load import EngineLoad
 from cloud_verifier.engine.memory import TREE_TOKENS, KvBudget, OverBudget
 from cloud_verifier.engine.tasks import (
     CloseTask,
@@ -33,6 +32,7 @@ from cloud_verifier.engine_vllm.core import MOST_DRAFTED, VllmCore
 from cloud_verifier.engine_vllm.sessions import VllmSession
 from cloud_verifier.engine_vllm.target import VllmTarget
 from cloud_verifier.observing.heartbeats import BEAT_S
+from cloud_verifier.observing.load import EngineLoad
 from cloud_verifier.observing.usage import SessionUse
 from specdec.errors import ModelError, OptionsError, ProtocolError
 from specdec.isolation.accounts import Accounts, OverSpent, charged

@@ -25,9 +25,9 @@ from cloud_verifier.engine.tasks import (
     Task,
     VerifyTask,
 )
+from cloud_verifier.limits import Ledger, Limits, labour_of, units_of, vain_labour_of, weight_of
 from cloud_verifier.logs import EventLog
 from cloud_verifier.net.clients import Client, Clients
-from cloud_verifier.net.limits import Ledger, Limits, labour_of, units_of, vain_labour_of, weight_of
 from cloud_verifier.net.pictures import PictureShelf
 from cloud_verifier.net.sessions import SessionEntry, SessionTable
 from cloud_verifier.observing.usage import SessionUse
@@ -62,7 +62,7 @@ from specdec.link.wire import (
     decode_up,
 )
 from specdec.models import LoadedModel
-from specdec.models.sizes import total_pixels
+from specdec.pictures.sizes import total_pixels
 
 _BETWEEN_COMPLAINTS_S = 0.2
 _BETWEEN_LOOKS_S = 0.02

@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from cloud_verifier.net.limits import Limits, TokenBucket
+from cloud_verifier.limits import Limits, TokenBucket
 from cloud_verifier.observing.usage import ClientUse
 from cloud_verifier.security.records import DEFAULT_CLASS, ClientKey
 from specdec.link.wire import TOKEN_BYTES

@@ -17,7 +17,6 @@ import zmq
 from cloud_verifier.config import LOOKUP, ServerConfig
 from cloud_verifier.engine.engine import own_engine
 from cloud_verifier.engine.interface import AnyEngine, MakeEngine, Surroundings
-from cloud_verifier.engine.load import EngineLoad
 from cloud_verifier.engine.tasks import PauseTask, SessionKey, Task
 from cloud_verifier.errors import VerifierError
 from cloud_verifier.logs import EventLog
@@ -26,6 +25,7 @@ from cloud_verifier.net.heap import Trimmer
 from cloud_verifier.net.outbox import RETRY_S, ClientGone, Outbox
 from cloud_verifier.net.router import LINGER_MS, make_router
 from cloud_verifier.observing.heartbeats import BEAT_S, Heartbeats
+from cloud_verifier.observing.load import EngineLoad
 from cloud_verifier.observing.usage import ClientUse
 from cloud_verifier.security.connections import ConnectionBounds, Connections
 from cloud_verifier.security.door import Door

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from specdec.drafting.draft import Draft, check_draft, select_nodes, usable_nodes
-from specdec.drafting.token_tree import ROOT, TokenTree
+from specdec.token_tree import ROOT, TokenTree
 
 if TYPE_CHECKING:
     from specdec.drafting.chain import ChainDrafter

@@ -6,8 +6,8 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 
-from specdec.drafting.token_tree import ROOT, TokenTree
 from specdec.errors import ProtocolError
+from specdec.token_tree import ROOT, TokenTree
 
 
 @dataclass(frozen=True)

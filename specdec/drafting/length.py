@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from specdec.edge.measured import Measured
+from specdec.estimates.measured import Measured
 
 LengthName = Literal["fixed", "latency", "pipeline", "online", "marginal"]
 LENGTHS: tuple[LengthName, ...] = ("fixed", "latency", "pipeline", "online", "marginal")

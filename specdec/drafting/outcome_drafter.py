@@ -21,8 +21,8 @@ from specdec.drafting.length import Prospects
 from specdec.drafting.ngram import NgramLookup
 from specdec.drafting.outcomes import Order, Outcome, OutcomeTree
 from specdec.drafting.row_prices import RowPrices
-from specdec.drafting.token_tree import ROOT
 from specdec.models import Prompt
+from specdec.token_tree import ROOT
 
 _LONGEST = 1 << 20
 _KEPT_BACK = 8

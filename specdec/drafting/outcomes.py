@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from specdec.drafting.ngram import NgramLookup
-from specdec.drafting.token_tree import ROOT, TokenTree
+from specdec.token_tree import ROOT, TokenTree
 
 Order = Literal["priority", "fifo", "random"]
 ORDERS: tuple[Order, ...] = ("priority", "fifo", "random")

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from specdec.drafting.draft import Draft
 from specdec.drafting.drafter import read_both
-from specdec.drafting.token_tree import ROOT, TokenTree
+from specdec.token_tree import ROOT, TokenTree
 
 
 class TreeGrowth:

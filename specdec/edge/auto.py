@@ -13,10 +13,10 @@ from specdec.drafting import ChainDrafter, Draft, OutcomeDrafter, Proposal
 from specdec.drafting.draft import TreeSize
 from specdec.drafting.length import LengthPolicy
 from specdec.edge.controller import ENOUGH_DRAFTS, TREE_BUDGET, Choice, Controller, Plan
-from specdec.edge.estimates.shadow_budget import ShadowBudget
-from specdec.edge.measured import Measured
 from specdec.edge.rounds import Rounds
 from specdec.edge.session import EdgeSession
+from specdec.estimates.measured import Measured
+from specdec.estimates.shadow_budget import ShadowBudget
 from specdec.methods import METHODS, STREAM_IN_FLIGHT, Method
 from specdec.verifying import judge
 
@@ -50,9 +50,11 @@ class Shadow:
         if len(answer) >= self.needs:
             return True
         said = answer[self.draft.base :]
-        return bool(said) and said[: len(self.line)] != list(self.line[: len(said)]) and len(
-            self.draft.tree.along(said)
-        ) < len(said)
+        return (
+            bool(said)
+            and said[: len(self.line)] != list(self.line[: len(said)])
+            and len(self.draft.tree.along(said)) < len(said)
+        )
 
 
 class Shadows:
@@ -198,7 +200,9 @@ class AutoRounds:
         """A round is over: compare it with what was promised. The first one of a plan tells of the change, too."""
         before, self._went_on_s = self._went_on_s, self._clock()
         drafting_s, self._drafting_s = self._drafting_s, 0.0
-        self._controller.trial.came(not plan.in_cloud, gained, None if before is None else self._went_on_s - before)
+        self._controller.trial.came(
+            not plan.in_cloud, gained, None if before is None else self._went_on_s - before
+        )
         if before is None or not gained:
             self._shadowed = drafting_s > 0.0
             self._controller.shadows.begin()
@@ -238,7 +242,9 @@ class AutoRounds:
     def _draft_in_shadow(self) -> None:
         """One forward, or the prompt's."""
         if self._prefill is not None:
-            if self._shadows.wanted:  # it is made then, whatever the prompt has cost: else that was for nothing
+            if (
+                self._shadows.wanted
+            ):  # it is made then, whatever the prompt has cost: else that was for nothing
                 self._shadows.begin(self._session.answer)
             self._make_ready()
             return
@@ -305,7 +311,9 @@ class AutoRounds:
             return _TOKENS_BETWEEN_CHOICES
         if not self._controller.knows_drafts:
             return 1
-        hopeless = self._controller.hopeless and now.mode == "alone"  # a draft model in the cloud has a size to choose
+        hopeless = (
+            self._controller.hopeless and now.mode == "alone"
+        )  # a draft model in the cloud has a size to choose
         return _TOKENS_BETWEEN_HOPELESS if hopeless else _TOKENS_BETWEEN_CHOICES
 
     def _adopt(self, choice: Choice) -> None:

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from specdec.drafting.draft import TreeSize
-from specdec.drafting.trees.budget import NOISE
-from specdec.edge.estimates.present import Present
-from specdec.edge.estimates.reckoning import Reckoning
-from specdec.edge.estimates.shadow_budget import ShadowBudget
-from specdec.edge.estimates.trial import Trial
-from specdec.edge.measured import Measured
+from specdec.drafting.tree_budget import NOISE
+from specdec.estimates.measured import Measured
+from specdec.estimates.present import Present
+from specdec.estimates.reckoning import Reckoning
+from specdec.estimates.shadow_budget import ShadowBudget
+from specdec.estimates.trial import Trial
 from specdec.link.wire import LACKS_SEVERAL, LACKS_TREES, Welcome
 from specdec.methods import STREAM_IN_FLIGHT
 
@@ -173,7 +173,9 @@ class Controller:
         drafting = [plan for mode, plan in plans.items() if mode not in ("alone", "cloud-sd")]
         staying_s = min(_token_s(plan) for plan in plans.values() if plan.in_cloud)
         settled = measured.chain.drafts >= _SETTLED_DRAFTS
-        self.hopeless = settled and bool(drafting) and min(map(_token_s, drafting)) > (1.0 + _HOPELESS) * staying_s
+        self.hopeless = (
+            settled and bool(drafting) and min(map(_token_s, drafting)) > (1.0 + _HOPELESS) * staying_s
+        )
         best = min(plans.values(), key=self._safely_s)
         barred = self.trial.is_barred
         if barred:
@@ -368,7 +370,9 @@ class Controller:
     def _late(self, size: int, level_s: float, rows: int, ready: float) -> float:
         """Levels that are still to be drafted when a verdict has come. ready: times as many stand as time says."""
         ahead_s = level_s * self._present.slower
-        return max(0.0, size - ready * Measured.levels_ready(size, ahead_s, self._present.exchange_s(rows, True)))
+        return max(
+            0.0, size - ready * Measured.levels_ready(size, ahead_s, self._present.exchange_s(rows, True))
+        )
 
     def _level_s(self, budget: int, size: int) -> tuple[float, int]:
         """Seconds of a level, and `grown`: as a large tree, which brings no less, where that takes no longer."""

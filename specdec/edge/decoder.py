@@ -21,7 +21,6 @@ from specdec.drafting.memory import KEPT_BYTES, PromptMemory
 from specdec.edge.auto import AutoRounds, opening
 from specdec.edge.controller import Controller
 from specdec.edge.liveness import Patience
-from specdec.edge.measured import Measured
 from specdec.edge.protocol import (
     Cancelled,
     PicturesWanted,
@@ -44,6 +43,7 @@ from specdec.errors import (
     SpecdecError,
     VerifierBusy,
 )
+from specdec.estimates.measured import Measured
 from specdec.link.channel import Link, connect
 from specdec.link.pictures import KnownPictures
 from specdec.link.wire import Welcome
@@ -295,7 +295,9 @@ class EdgeDecoder:
                 ):
                     chain = ChainDrafter(draft_model)
                     controlled = self._controller, self._measured, self._clock
-                    advance = AutoRounds(session, drafter, chain, self._method, *controlled, choice, later).advance
+                    advance = AutoRounds(
+                        session, drafter, chain, self._method, *controlled, choice, later
+                    ).advance
                 elif drafter is not None:
                     advance = self._rounds(session, drafter).advance
                 elif front is not None:

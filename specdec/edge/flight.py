@@ -4,6 +4,7 @@ A draft may leave before the verdict on the one before it is known, assuming tha
 accepted. The first verdict that says otherwise breaks the flight: everything behind it counts for nothing, on
 both sides, and the next draft carries a new epoch so that the cloud knows (paper 002: interrupt and
 rollback). Drafts that waited in the cloud together are judged together: one verdict may settle several.
+Early exits in the cloud send hints meanwhile: what they expect the verdict to be.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ import torch
 from torch import Tensor
 
 from specdec.drafting import Draft, Proposal
-from specdec.edge.measured import Measured
+from specdec.estimates.measured import Measured
+from specdec.link.wire import HintDown
 from specdec.sampling.recovery import EdgeRecovery
+from specdec.verifying import path_to
 
 
 @dataclass(frozen=True)
@@ -168,3 +171,32 @@ class Flight:
         """Nothing is on its way any more; a session begins."""
         self._sent.clear()
         self.epoch = 0
+
+
+class HeardHints(list[HintDown]):
+    """Those that nobody took, of one session; cleared by every verdict."""
+
+    def take(self, flight: Flight, message: HintDown, size: int) -> bool:
+        """A hint about the draft that goes through the target, or about several that wait there as one; False where it
+        is about any other: then it comes too late. size: its bytes.
+        """
+        sent, about = flight.oldest, flight.up_to(message.round)
+        if sent is None or about is None or message.last > len(about.draft.ids):
+            return False
+        sent.hints += 1
+        sent.received_bytes += size
+        self.append(message)
+        return True
+
+    def expected(self, flight: Flight, answer: Sequence[int]) -> tuple[list[int], float] | None:
+        """The answer as the deepest exit so far expects it to be after the next verdict, and how sure it is; None where
+        no exit has said anything of what is on its way.
+        """
+        if not self:
+            return None
+        hint = max(self, key=lambda hint: (hint.layer, hint.confidence))
+        sent = flight.up_to(hint.round)
+        if sent is None:
+            return None
+        path = [sent.draft.ids[node] for node in path_to(sent.draft, hint.last)]
+        return [*answer[: sent.draft.base], *path, hint.token], hint.confidence

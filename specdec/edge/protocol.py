@@ -30,8 +30,8 @@ from specdec.link.wire import (
 from specdec.methods import HINT_ORDERS, Method
 from specdec.models import LoadedModel, Prompt
 from specdec.models.loaded import fingerprint, speaks
-from specdec.models.sizes import PictureRules, picture_size
 from specdec.options import GenerationOptions
+from specdec.pictures.sizes import PictureRules, picture_size
 from specdec.sampling.recoveries import Recovery
 
 
@@ -134,7 +134,10 @@ def check_vocabulary(welcome: Welcome, model: LoadedModel) -> None:
         return
     if mine == theirs:
         what = f"both have {mine} tokens, which are not the same"
-    elif mine > theirs and fingerprint({i: t for i, t in model.tokens.items() if i < theirs}) == welcome.vocabulary:
+    elif (
+        mine > theirs
+        and fingerprint({i: t for i, t in model.tokens.items() if i < theirs}) == welcome.vocabulary
+    ):
         what = f"only the draft has token {theirs}, {model.tokens.get(theirs)!r}"
     else:
         what = f"the draft has {mine} tokens and the target {theirs}"
@@ -203,4 +206,6 @@ def check_method(welcome: Welcome, method: Method, options: GenerationOptions) -
     for word, (what, wanted, instead) in asked.items():
         if wanted and word in welcome.lacks:
             why = "" if word == LACKS_GRAMMARS else f", which method {method.name!r} needs"
-            raise OptionsError(f"the engine of this verifier {what}{why}: {instead}, or serve with --engine own")
+            raise OptionsError(
+                f"the engine of this verifier {what}{why}: {instead}, or serve with --engine own"
+            )

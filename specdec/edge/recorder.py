@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from specdec.edge.flight import DraftInFlight
-from specdec.edge.measured import Measured
 from specdec.edge.stats import AnswerStats, Finish, Lane, RoundStats, Span
+from specdec.estimates.measured import Measured
 from specdec.link.wire import Opened, RowDown, Tokens, VerdictDown
 from specdec.tracing import AnswerTrace
 
@@ -162,7 +162,9 @@ class Recorder:
             )
         )
         if self._trace is not None:
-            self._trace.judged(sent.round, now, self._clock(), accepted, gained, [one.round for one in refuted])
+            self._trace.judged(
+                sent.round, now, self._clock(), accepted, gained, [one.round for one in refuted]
+            )
 
     def streamed(self, message: Tokens, size: int, since: float, now: float) -> None:
         """Tokens of a cloud that decodes alone; since: when the message before them came."""

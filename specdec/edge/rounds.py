@@ -10,17 +10,18 @@ from dataclasses import replace
 from specdec.drafting import ChainDrafter, Drafter, OutcomeDrafter, Proposal, TreeDrafter
 from specdec.drafting.length import LengthPolicy
 from specdec.drafting.lookup.drafter import LookupDrafter
-from specdec.drafting.trees.budget import nodes_worth_sending
+from specdec.drafting.tree_budget import nodes_worth_sending
 from specdec.edge.flight import Preparation
-from specdec.edge.hinted.aside import LIKELIER, Aside
-from specdec.edge.measured import Measured
 from specdec.edge.session import EdgeSession
+from specdec.estimates.measured import Measured
 from specdec.methods import Method
 
 _TREE_AHEAD = 2
 """A tree that grows on ahead becomes at most so many times as deep as a draft."""
 _CHASED = 2.0
 """Tokens' time after which the first draft leaves as it is, while the cloud still goes on alone."""
+LIKELIER = 0.4
+"""An exit that is right so often is believed before the draft: drafts that go on behind what it refutes can wait."""
 
 
 class Rounds:
@@ -56,9 +57,9 @@ class Rounds:
         self._verdict_s: float | None = None
         self._promise = 0.0
         self._prepares = True
-        self._aside: Aside | None = None
+        self._side_draft: SideDraft | None = None
         if isinstance(drafter, ChainDrafter) and method.overlap == "hinted-stream":
-            self._aside = Aside(session, drafter, measured, clock)
+            self._side_draft = SideDraft(session, drafter, measured, clock)
 
     def resize(self, policy: LengthPolicy, prepares: bool = True) -> None:
         """From now on this decides how deep drafts become; nothing is on its way. prepares: drafting goes on while a
@@ -86,8 +87,8 @@ class Rounds:
             chunk = session.receive()
         if session.record.rounds > rounds:
             before, self._verdict_s = self._verdict_s, self._clock()
-            if self._aside is not None:
-                self._aside.came()
+            if self._side_draft is not None:
+                self._side_draft.came()
             if before is not None:
                 self._measured.went_on(len(chunk), self._verdict_s - before)
             self._count_ahead()
@@ -96,7 +97,7 @@ class Rounds:
     def _work(self) -> bool:
         """One step of drafting, or send what is drafted; False where there is nothing to do but wait."""
         session = self._session
-        if self._draft_aside(LIKELIER):
+        if self._step_side_draft(LIKELIER):
             return True
         expected = session.expected
         room = session.room_after(expected)
@@ -115,11 +116,11 @@ class Rounds:
             return self._prepare(self._predrafter)
         drafted = self._step("draft ahead", expected, min(self._ahead(), room))
         self._is_ahead = self._is_ahead or drafted
-        return drafted or self._draft_aside()
+        return drafted or self._step_side_draft()
 
-    def _draft_aside(self, least: float = 0.0) -> bool:
+    def _step_side_draft(self, least: float = 0.0) -> bool:
         """One forward for what an exit that is right so often expects instead of what is drafted."""
-        if self._aside is None or not self._aside.step(self._policy.size(self._measured), least):
+        if self._side_draft is None or not self._side_draft.step(self._policy.size(self._measured), least):
             return False
         self._is_ahead = True
         return True
@@ -211,7 +212,9 @@ class Rounds:
         if self._method.overlap == "continue":  # what was drafted ahead leaves with the rest
             size = max(size, self._drafter.drafted(expected))
         proposal = self._drafter.take(expected, size, room)
-        preparation = Preparation(self._spent_s * 1e3, proposal.promise or self._promise, ranks=proposal.ranks)
+        preparation = Preparation(
+            self._spent_s * 1e3, proposal.promise or self._promise, ranks=proposal.ranks
+        )
         self._promise = 0.0
         if self._ready is not None and self._verdict_s is not None:
             ready = min(self._ready, len(proposal.guess))
@@ -231,7 +234,9 @@ class Rounds:
             measured.redrafted.add(1 - ready / size)
         level_s, verify_s = measured.ahead_s, measured.verify_s
         if self._prepares and level_s is not None and verify_s is not None:
-            ratio = ready / max(measured.levels_ready(size, level_s, (measured.away_s or 0.0) + verify_s), 0.1)
+            ratio = ready / max(
+                measured.levels_ready(size, level_s, (measured.away_s or 0.0) + verify_s), 0.1
+            )
             (measured.chain_ready if proposal.draft.is_chain else measured.tree_ready).add(min(ratio, 3.0))
 
     def _count_ahead(self) -> None:
@@ -247,3 +252,48 @@ class Rounds:
         self._is_ahead = session.in_flight > 1 or (
             session.in_flight == 1 and self._drafter.drafted(session.expected) > 0
         )
+
+
+class SideDraft:
+    """Several drafts in flight, and hints: what an early exit expects instead of what is drafted is drafted beside it.
+
+    A draft that is refuted takes all that was drafted behind it with it, and the next one is late by as much as
+    drafting takes. An exit often knows half way through the target which token will come instead (paper 000's hints,
+    with paper 002's drafts in flight); what is drafted behind that token stands when the verdict says so, too.
+    One object per answer; one forward at a time.
+    """
+
+    def __init__(
+        self, session: EdgeSession, drafter: ChainDrafter, measured: Measured, clock: Callable[[], float]
+    ) -> None:
+        self._session = session
+        self._drafter = drafter
+        self._measured = measured
+        self._clock = clock
+        self._expected: list[int] | None = None
+
+    def step(self, size: int, least: float) -> bool:
+        """A forward for a draft, at most `size` long, behind the answer that exits expect to be verified next; False
+        where they expect what is drafted, are right less often than `least`, or that draft stands.
+        """
+        session, drafter = self._session, self._drafter
+        hinted = session.hinted
+        if hinted is None or drafter.agrees(hinted[0]):
+            return False
+        self._expected, confidence = hinted
+        size = min(size, session.room_after(self._expected))
+        if size < 1 or self._measured.foretold.against(confidence) < least:
+            return False
+        started = self._clock()
+        if not drafter.step_aside(self._expected, size):
+            return False
+        ended = self._clock()
+        self._measured.drafted_ahead(ended - started, 0)
+        session.record.drafted("draft ahead", started, ended)
+        return True
+
+    def came(self) -> None:
+        """A verdict came: count whether it is the one that was expected."""
+        expected, self._expected = self._expected, None
+        if expected is not None:
+            self._measured.foretold.add(float(self._session.answer[: len(expected)] == expected))

@@ -11,10 +11,8 @@ import threading
 from collections.abc import Callable, Sequence
 
 from specdec.drafting import Draft, Proposal
-from specdec.edge.flight import DraftInFlight, Flight, Preparation
-from specdec.edge.hinted.heard import HeardHints
+from specdec.edge.flight import DraftInFlight, Flight, HeardHints, Preparation
 from specdec.edge.liveness import Heartbeat, Resumes
-from specdec.edge.measured import Measured
 from specdec.edge.protocol import (
     Cancelled,
     SessionForgotten,
@@ -29,6 +27,7 @@ from specdec.edge.recovery import RejectionRecovery
 from specdec.edge.stats import AnswerStats, Finish
 from specdec.edge.verified import VerifiedAnswer
 from specdec.errors import LinkLost, ProtocolError
+from specdec.estimates.measured import Measured
 from specdec.link.channel import Link
 from specdec.link.traced import with_trace
 from specdec.link.wire import (
@@ -266,7 +265,9 @@ class EdgeSession:
         if not self._flight:  # nothing could have come: nobody listened
             self._heartbeat.heard(now)
         self._rejections.told()
-        flying = DraftInFlight(self._round, proposal.draft, proposal.guess, ((now, size),), preparation, proposal.q)
+        flying = DraftInFlight(
+            self._round, proposal.draft, proposal.guess, ((now, size),), preparation, proposal.q
+        )
         flying.behind, self.streams = self.streams or len(self._flight) > 0, False
         self._flight.add(flying)
         self._heartbeat.progressed(now)

@@ -23,7 +23,7 @@ from PIL import Image
 
 from specdec.errors import ModelError, OptionsError
 from specdec.isolation import wire
-from specdec.models.images import open_picture
+from specdec.pictures.decoding import open_picture
 from specdec.sampling.choices import choices_after
 from specdec.sampling.grammar import FollowedGrammar, Grammar, Grammars
 

@@ -1,4 +1,4 @@
-"""Pictures decoded and resized in workers: `specdec.models.images.open_picture` from afar."""
+"""Pictures decoded and resized in workers: `specdec.pictures.decoding.open_picture` from afar."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from specdec.errors import ModelError
 from specdec.isolation import wire
 from specdec.isolation.turns import Turns
 from specdec.isolation.workers import Launcher, Limit, Ticket, Worker
-from specdec.models.images import size_opened
-from specdec.models.sizes import picture_size
+from specdec.pictures.decoding import size_opened
+from specdec.pictures.sizes import picture_size
 
 DECODING = Limit(cpu_s=2.0, wall_s=8.0)
 """A photograph of 12 megapixels takes a tenth of this."""

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from specdec.drafting.token_tree import ROOT
 from specdec.models.plans import Extension, Plan, Prepared, carry_out, settled
 from specdec.models.prompt import EncodedPrompt
 from specdec.models.runner import LayerObserver
@@ -21,6 +20,7 @@ from specdec.models.static import MOST_IN_A_RUN, ChainRun
 from specdec.options import GenerationOptions
 from specdec.sampling.adjust import Adjuster, AnyGrammar
 from specdec.sampling.choices import Choices
+from specdec.token_tree import ROOT
 
 
 class SessionCursor:

@@ -6,24 +6,15 @@ then the library's PIL image processor. Both sides of a link must get the same p
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
-from specdec.errors import ModelError
-from specdec.models.sizes import (
-    FORMATS,
-    PictureRules,
-    check_scans,
-    orientation_of,
-    smart_resize,
-    stored_size,
-    within,
-)
+from specdec.pictures.decoding import decode_image, open_picture
+from specdec.pictures.sizes import PictureRules
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -31,24 +22,11 @@ if TYPE_CHECKING:
     from specdec.isolation.workers import Ticket
     from specdec.models.positions import Grid
 
-MAX_IMAGE_PIXELS = 64_000_000
-"""Refuse to decode anything larger: a small file can describe a huge picture."""
 MOST_PIXELS = 1280 * 28 * 28
 """Of a picture as a model sees it, where nobody says otherwise: about a megapixel, 1280 tokens of Qwen2-VL. Its own
 processor lets 12.8 pass: 16,384 tokens, far more than robots wait for and most of what it was trained on.
 """
 
-
-_TURNS = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
-"""What puts a stored picture the right way up, by its EXIF orientation."""
 
 StartOpening = Callable[[bytes, int, int, int], "Ticket[Image.Image]"]
 """Takes what `open_picture` takes, and does it elsewhere (specdec.isolation)."""
@@ -137,55 +115,6 @@ class ImagePreparer:
         images, _ = self._vision_info(messages, image_patch_size=self._patch)
         fetched: Image.Image = images[0]
         return fetched
-
-
-def open_picture(data: bytes, factor: int, least: int, most: int) -> Image.Image:
-    """A picture decoded to RGB and resized: as `smart_resize` sizes it, or with factor 0 to at most `most` pixels.
-
-    Raises ModelError.
-    """
-    image = decode_image(data)
-    size = size_opened(*image.size, factor, least, most)
-    if not factor:
-        return image if size == image.size else image.resize(size, Image.Resampling.BICUBIC)
-    return image.resize(size)
-
-
-def size_opened(width: int, height: int, factor: int, least: int, most: int) -> tuple[int, int]:
-    """(width, height) of what `open_picture` makes of a picture of this size. Raises ModelError."""
-    if not factor:
-        return within(width, height, most)
-    try:
-        rows, columns = smart_resize(height, width, factor, least, most)
-    except ValueError as error:
-        raise ModelError(f"the image cannot be resized: {error}") from error
-    return columns, rows
-
-
-def decode_image(data: bytes) -> Image.Image:
-    """Decode one image to RGB, the right way up. Raises ModelError for one that is corrupt, unknown, or too large."""
-    width, height = stored_size(data)
-    check_scans(data, width * height)
-    if width * height > MAX_IMAGE_PIXELS:
-        raise ModelError(
-            f"the image has {width} x {height} pixels, more than {MAX_IMAGE_PIXELS}: send a smaller one"
-        )
-    try:
-        image: Image.Image = Image.open(io.BytesIO(data), formats=FORMATS)
-        if image.size != (width, height):  # two headers, and bounds that were checked on the other one
-            raise ModelError("the image tells two sizes of itself: save it anew as a JPEG or PNG")
-        image.load()
-    except (UnidentifiedImageError, OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise ModelError(f"the image cannot be decoded ({len(data)} bytes): send a JPEG or PNG") from error
-    if image.mode in ("RGBA", "LA") or "transparency" in image.info:
-        # What qwen-vl-utils does with transparency: onto white.
-        image = image.convert("RGBA")
-        background = Image.new("RGB", image.size, (255, 255, 255))
-        background.paste(image, mask=image.split()[3])
-        image = background
-    turn = _TURNS.get(orientation_of(data))
-    image = image.convert("RGB")
-    return image if turn is None else image.transpose(turn)
 
 
 def find_process_vision_info() -> Callable[..., Any] | None:

@@ -29,8 +29,8 @@ from specdec.models.positions import expand_image_pads, image_token_count, mrope
 from specdec.models.prompt import EncodedPrompt, Prompt
 from specdec.models.runner import DecoderRunner
 from specdec.models.session import ModelSession
-from specdec.models.sizes import PictureRules, picture_size
 from specdec.models.static.tower import RecordedTower, record_tower
+from specdec.pictures.sizes import PictureRules, picture_size
 from specdec.sampling.adjust import AnyGrammar, Soon
 from specdec.sampling.disturbed import Disturbance
 from specdec.sampling.grammar import Grammars

@@ -19,11 +19,12 @@ import torch
 from specdec.errors import ModelError
 from specdec.models.direct import read_model, read_tokenizer
 from specdec.models.families import FAMILIES, Family
-from specdec.models.images import MAX_IMAGE_PIXELS, ImagePreparer
+from specdec.models.images import ImagePreparer
 from specdec.models.layers.compiled import check_compiler
 from specdec.models.library.generic import LENGTH_DEPENDENT_ROPE
 from specdec.models.library.pictures import pictures_of, takes_pictures
 from specdec.models.loaded import LoadedModel
+from specdec.pictures.decoding import MAX_IMAGE_PIXELS
 
 Quantize = Literal["none", "8bit", "4bit"]
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}

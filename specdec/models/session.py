@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from specdec.drafting.token_tree import ROOT, TokenTree
 from specdec.errors import ModelError
 from specdec.models.attention.segment import Segment
 from specdec.models.plans import Extension, KnownPrefix, Plan, carry_out, extend_many
@@ -23,6 +22,7 @@ from specdec.models.prompt import EncodedPrompt
 from specdec.models.runner import DecoderRunner, LayerObserver
 from specdec.sampling.adjust import AnyGrammar, Soon
 from specdec.sampling.disturbed import Disturbance
+from specdec.token_tree import ROOT, TokenTree
 
 _GROWTH = 128
 NO_LIMIT = 1 << 30

@@ -16,13 +16,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from specdec.drafting.token_tree import TokenTree
 from specdec.errors import ModelError
 from specdec.options import GenerationOptions
 from specdec.sampling.choices import Choices, choices_after
 from specdec.sampling.disturbed import Disturbance
 from specdec.sampling.grammar import FollowedGrammar, Mask, only
 from specdec.sampling.processors import NEVER
+from specdec.token_tree import TokenTree
 
 T = TypeVar("T")
 Soon: TypeAlias = T | Future[T]

@@ -15,8 +15,8 @@ from contextlib import suppress
 import zmq
 
 from cloud_verifier.classes import ClientClass
+from cloud_verifier.limits import TokenBucket
 from cloud_verifier.logs import EventLog
-from cloud_verifier.net.limits import TokenBucket
 from cloud_verifier.security.connections import ConnectionBounds, Connections
 from cloud_verifier.security.door import Door
 from cloud_verifier.security.keyring import Keyring

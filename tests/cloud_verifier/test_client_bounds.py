@@ -219,7 +219,7 @@ class TestSizes:
             raise AssertionError("decoded")
 
         server = start_server(vision_pair.target, max_image_megapixels=1.0, max_images=4)
-        monkeypatch.setattr("specdec.models.images.decode_image", forbidden)
+        monkeypatch.setattr("specdec.pictures.decoding.decode_image", forbidden)
         client, model = RawClient(server.address), vision_pair.target
         small, wide = png(56, 56), png(1200, 900)
         refused(

@@ -14,12 +14,12 @@ from conftest_servers import Pair, patiently_connected
 from cloud_verifier.config import NO_EXITS, ServerConfig
 from cloud_verifier.engine.engine import Engine
 from cloud_verifier.engine.hints import BY_CONFIDENCE, FIRST_COME, HintQueue, HintShare
-from cloud_verifier.engine.load import Histogram
 from cloud_verifier.engine.tasks import OpenTask, VerifyTask
 from cloud_verifier.errors import VerifierError
 from cloud_verifier.loading import load_hint_maker
 from cloud_verifier.logs import EventLog
 from cloud_verifier.net.server import Server
+from cloud_verifier.observing.load import Histogram
 from specdec.errors import ModelError, OptionsError
 from specdec.link.convert import sampling_to_wire
 from specdec.link.wire import Down, DraftUp, ErrorDown, HintDown, Open, Opened, VerdictDown

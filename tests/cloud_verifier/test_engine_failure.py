@@ -15,10 +15,10 @@ from conftest_servers import Pair
 from cloud_verifier import serving
 from cloud_verifier.config import ServerConfig
 from cloud_verifier.engine.interface import Capabilities, Surroundings
-from cloud_verifier.engine.load import EngineLoad
 from cloud_verifier.errors import VerifierError
 from cloud_verifier.logs import EventLog
 from cloud_verifier.net.server import Server
+from cloud_verifier.observing.load import EngineLoad
 
 WHY = "its workers are gone: start the verifier again"
 

@@ -9,8 +9,7 @@ import pytest
 
 from cloud_verifier.config import ServerConfig
 from cloud_verifier.errors import VerifierError
-from cloud_verifier.net.clients import MOST_CLIENTS, Clients
-from cloud_verifier.net.limits import (
+from cloud_verifier.limits import (
     Ledger,
     Limits,
     TokenBucket,
@@ -19,6 +18,7 @@ from cloud_verifier.net.limits import (
     vain_labour_of,
     weight_of,
 )
+from cloud_verifier.net.clients import MOST_CLIENTS, Clients
 from cloud_verifier.net.outbox import ClientGone, Outbox
 from cloud_verifier.net.sessions import SessionTable
 from cloud_verifier.security.records import ClientKey, Quota

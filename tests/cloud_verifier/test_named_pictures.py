@@ -10,8 +10,8 @@ import pytest
 from conftest_servers import Pair, RunningServer, StartServer, patiently_connected
 from raw_client import OPTIONS, RawClient, events
 
+from cloud_verifier.limits import Limits
 from cloud_verifier.net.clients import Clients
-from cloud_verifier.net.limits import Limits
 from cloud_verifier.net.pictures import PictureShelf
 from cloud_verifier.security.records import ClientKey
 from specdec.edge.decoder import EdgeDecoder

@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from specdec.edge.controller import Choice, Controller, Plan
-from specdec.edge.estimates.shadow_budget import ShadowBudget
-from specdec.edge.estimates.trial import Trial
-from specdec.edge.hinted.aside import Aside
 from specdec.edge.recorder import Recorder
+from specdec.edge.rounds import SideDraft
 from specdec.edge.stats import RoundStats
+from specdec.estimates.shadow_budget import ShadowBudget
+from specdec.estimates.trial import Trial
 from specdec.link.shaping import LinkProfile
 from specdec.link.wire import AloneUp, Down, Open, Tokens, Up
 from specnav.bench.core.promises import mean_error, promises_chart, windows
@@ -133,7 +133,9 @@ def test_where_drafts_are_hopeless_auto_costs_next_to_nothing(contention: float)
     assert play(world, "auto", language).seconds <= 1.03 * play(world, "ar", language).seconds
 
 
-def test_a_prompt_that_the_draft_model_takes_in_counts_as_much_as_its_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_prompt_that_the_draft_model_takes_in_counts_as_much_as_its_drafts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     counted: list[float] = []
     drafted = ShadowBudget.drafted
     monkeypatch.setattr(ShadowBudget, "drafted", lambda self, s: (counted.append(s), drafted(self, s))[1])
@@ -142,7 +144,9 @@ def test_a_prompt_that_the_draft_model_takes_in_counts_as_much_as_its_drafts(mon
     assert counted[0] == pytest.approx(0.9) and max(counted[1:]) == pytest.approx(0.09)
 
 
-@pytest.mark.parametrize(("verify_ms", "rtt_ms", "taken"), [(100.0, 400.0, 4), (100.0, 1.0, 4), (5.0, 1.0, 0)])
+@pytest.mark.parametrize(
+    ("verify_ms", "rtt_ms", "taken"), [(100.0, 400.0, 4), (100.0, 1.0, 4), (5.0, 1.0, 0)]
+)
 def test_a_prompt_is_taken_in_while_the_cloud_does_where_all_that_costs_is_seen(
     verify_ms: float, rtt_ms: float, taken: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,7 +173,9 @@ def test_the_first_round_of_a_kind_of_plan_is_held_against_nothing_that_was_prom
     assert changes > 2
 
 
-def test_drafts_that_the_cloud_feels_long_after_they_were_made_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_drafts_that_the_cloud_feels_long_after_they_were_made_are_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Forwards of 3 ms on this very machine, which take 2.5 times as long until 40 ms after the edge drafted. No single
     forward tells that, and a cloud that is slow because the edge drafts makes drafting look worth its while: `auto`
     once went on with that for ever, at 0.7 of the speed of `ar`.
@@ -190,7 +196,9 @@ def test_drafts_that_the_cloud_feels_long_after_they_were_made_are_given_up(monk
     monkeypatch.setattr(Machine, "work", work)
     monkeypatch.setattr(Machine, "receive", receive)
     monkeypatch.setattr(World, "phase", lambda *_: (0, 2.5 if now_s < felt_until_s else 1.0, 0.0))
-    world = plain(draft=forwards(1.8, 0.0), verify=forwards(3.0, 0.05), link=LinkProfile(0.3, 0.0), noise=0.05)
+    world = plain(
+        draft=forwards(1.8, 0.0), verify=forwards(3.0, 0.05), link=LinkProfile(0.3, 0.0), noise=0.05
+    )
     world = replace(world, fit=replace(world.fit, easy=0.2), answers=(96,) * 8)
     speeds = {}
     for method in ("ar", "sd", "auto"):
@@ -199,7 +207,9 @@ def test_drafts_that_the_cloud_feels_long_after_they_were_made_are_given_up(monk
     assert speeds["sd"] < 0.6 * speeds["ar"] and speeds["auto"] > 0.85 * speeds["ar"]
 
 
-def test_every_round_is_told_to_the_trial_as_one_with_drafts_or_without(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_round_is_told_to_the_trial_as_one_with_drafts_or_without(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     told: list[tuple[bool, int]] = []
     came = Trial.came
 
@@ -287,7 +297,9 @@ def test_what_was_on_its_way_when_plans_changed_is_not_held_against_the_new_one(
     def came(self: Controller, plan: Plan, took_s: float, cloud_s: float, gained: int) -> None:
         held.add((plan.mode, drafted[-1] > 0))
 
-    def listened(self: ShadowBudget, tokens: int, s: float, drafting_s: float, waited: bool, by_cloud: bool) -> None:
+    def listened(
+        self: ShadowBudget, tokens: int, s: float, drafting_s: float, waited: bool, by_cloud: bool
+    ) -> None:
         told.add((drafted[-1] > 0, by_cloud))
         heard(self, tokens, s, drafting_s, waited, by_cloud)
 
@@ -297,17 +309,24 @@ def test_what_was_on_its_way_when_plans_changed_is_not_held_against_the_new_one(
     monkeypatch.setattr(Controller, "came", came)
     monkeypatch.setattr(Controller, "may_leave", lambda *_: True)
     world = plain(
-        verify=forwards(5.0, 0.0), cloud_draft=forwards(1.0, 0.0), link=LinkProfile(200.0, 0.0), answers=(400,)
+        verify=forwards(5.0, 0.0),
+        cloud_draft=forwards(1.0, 0.0),
+        link=LinkProfile(200.0, 0.0),
+        answers=(400,),
     )
     (answer,) = play(world, "auto", language_of(world)).answers
     rounds = [(one.mode.split()[0], one.drafted > 0) for one in answer.rounds[1:-1]]
-    assert {mode for mode, drafts in rounds if drafts != (mode == "cloud-sd")} == {"alone", "cloud-sd"}, "late ones"
+    assert {mode for mode, drafts in rounds if drafts != (mode == "cloud-sd")} == {"alone", "cloud-sd"}, (
+        "late ones"
+    )
     assert held == {("alone", False), ("cloud-sd", True)}
     assert told == {(False, False), (True, True)}
 
 
 @pytest.mark.parametrize("told", [True, False])
-def test_where_a_cloud_tells_what_its_draft_model_takes_that_is_used_from_the_first_token_on(told: bool) -> None:
+def test_where_a_cloud_tells_what_its_draft_model_takes_that_is_used_from_the_first_token_on(
+    told: bool,
+) -> None:
     world = plain(cloud_draft=forwards(2.5, 0.0), told=told, answers=(16,))
     assert Machine(world, language_of(world)).ensure_connected().draft_us == (2_500 if told else 0)
     (answer,) = play(world, "auto", language_of(world)).answers
@@ -330,7 +349,9 @@ def test_hints_for_drafts_in_flight_are_worth_it_and_wrong_ones_cost_little(
     speeds = {"sd+overlap:stream": 0.0, "sd+overlap:hinted-stream": 0.0}
     for seed in (3, 4, 5):
         fit = replace(random_world(3).fit, sure_easy=0.6, sure_hard=0.4)
-        world = plain(seed=seed, draft=forwards(15.0, 0.0), fit=fit, hint_at=0.5, hint_right=right, answers=(128,))
+        world = plain(
+            seed=seed, draft=forwards(15.0, 0.0), fit=fit, hint_at=0.5, hint_right=right, answers=(128,)
+        )
         for method in speeds:
             speeds[method] += play(world, method, language_of(world)).tokens_per_s
     assert least < speeds["sd+overlap:hinted-stream"] / speeds["sd+overlap:stream"] < most
@@ -340,8 +361,9 @@ def test_an_exit_that_is_seldom_believed_is_drafted_for_where_nothing_else_is_to
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     least: list[float] = []
-    step = Aside.step
-    monkeypatch.setattr(Aside, "step", lambda self, size, at: at == 0.0 and (least.append(at) or step(self, size, at)))
+    step = SideDraft.step
+    spied = lambda self, size, at: at == 0.0 and (least.append(at) or step(self, size, at))  # noqa: E731
+    monkeypatch.setattr(SideDraft, "step", spied)
     world = plain(draft=forwards(2.0, 0.0), hint_at=0.5, hint_right=1.0, answers=(128,))
     language = language_of(world)
     with_hints, without = (

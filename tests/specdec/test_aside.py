@@ -10,10 +10,10 @@ from table_models import PROMPT
 
 from specdec.drafting import ChainDrafter, Draft, DraftModel
 from specdec.edge.flight import DraftInFlight, Flight, Preparation
-from specdec.edge.hinted.aside import LIKELIER, Aside
-from specdec.edge.measured import Measured
+from specdec.edge.rounds import LIKELIER, SideDraft
 from specdec.edge.session import EdgeSession
 from specdec.errors import OptionsError
+from specdec.estimates.measured import Measured
 from specdec.link.wire import HintDown
 from specdec.methods import get_method
 from specdec.options import GenerationOptions
@@ -109,10 +109,10 @@ class Hinted:
         """Nobody keeps accounts."""
 
 
-def aside_of(hinted: tuple[list[int], float] | None) -> tuple[Aside, ChainDrafter, Measured, Hinted]:
+def aside_of(hinted: tuple[list[int], float] | None) -> tuple[SideDraft, ChainDrafter, Measured, Hinted]:
     drafter, measured, session = new_drafter(), Measured(), Hinted(hinted)
     drafter.chain([], 3)
-    return Aside(session, drafter, measured, lambda: 0.0), drafter, measured, session  # type: ignore[arg-type]
+    return SideDraft(session, drafter, measured, lambda: 0.0), drafter, measured, session  # type: ignore[arg-type]
 
 
 def test_the_deepest_exits_surest_word_counts_and_only_of_drafts_that_are_on_their_way() -> None:

@@ -15,9 +15,9 @@ from specdec.edge.auto import Shadow
 from specdec.edge.controller import Choice, Controller, Mode, Plan
 from specdec.edge.decoder import EdgeDecoder
 from specdec.edge.flight import DraftInFlight, Preparation
-from specdec.edge.measured import Measured
 from specdec.edge.recorder import Accounts, Recorder
 from specdec.errors import OptionsError
+from specdec.estimates.measured import Measured
 from specdec.link.wire import PROTOCOL_VERSION, HintDown, Opened, VerdictDown, Welcome
 from specdec.methods import get_method
 from specdec.models import chat_prompt

@@ -21,7 +21,7 @@ from specdec.models import LoadedModel, ModelError, chat_prompt, load_model, loa
 from specdec.models.direct import read_model, read_tokenizer
 from specdec.models.direct.tokenizer import DirectTokenizer
 from specdec.models.loading import _load_library_tokenizer
-from specdec.models.sizes import smart_resize
+from specdec.pictures.sizes import smart_resize
 from specdec.verifying.exits.fingerprint import fingerprint
 
 pytestmark = pytest.mark.slow

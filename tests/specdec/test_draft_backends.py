@@ -13,7 +13,6 @@ import drafts
 import pytest
 import torch
 
-from specdec.drafting.token_tree import ROOT
 from specdec.models import (
     GgufOptions,
     LoadedModel,
@@ -25,6 +24,7 @@ from specdec.models import (
     load_model,
 )
 from specdec.models.plans import Prepared, carry_out
+from specdec.token_tree import ROOT
 
 TOLERANCE = 2e-4
 

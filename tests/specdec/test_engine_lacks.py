@@ -3,9 +3,9 @@
 import pytest
 
 from specdec.edge.controller import Controller
-from specdec.edge.measured import Measured
 from specdec.edge.protocol import check_method
 from specdec.errors import OptionsError
+from specdec.estimates.measured import Measured
 from specdec.link.wire import PROTOCOL_VERSION, Welcome
 from specdec.methods import get_method
 from specdec.options import GenerationOptions

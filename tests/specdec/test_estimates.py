@@ -6,13 +6,13 @@ import random
 
 import pytest
 
-from specdec.edge.estimates.forwards import ForwardTimes
-from specdec.edge.estimates.reckoning import Reckoning
-from specdec.edge.estimates.running import QuietMedian, RunningMean
-from specdec.edge.estimates.shadow_budget import ShadowBudget
-from specdec.edge.estimates.trial import Trial
-from specdec.edge.measured import AcceptanceEstimate, Measured
 from specdec.edge.recorder import Accounts, Recorder
+from specdec.estimates.forwards import ForwardTimes
+from specdec.estimates.measured import AcceptanceEstimate, Measured
+from specdec.estimates.reckoning import Reckoning
+from specdec.estimates.running import QuietMedian, RunningMean
+from specdec.estimates.shadow_budget import ShadowBudget
+from specdec.estimates.trial import Trial
 from specdec.link.wire import Opened, Tokens
 
 

@@ -28,7 +28,7 @@ from specdec.isolation.grammars import IsolatedGrammars
 from specdec.isolation.pictures import PictureWorkers
 from specdec.isolation.turns import QUICK_S, Turns
 from specdec.isolation.workers import Launcher, Limit, OverLimit, Worker
-from specdec.models.images import decode_image, open_picture
+from specdec.pictures.decoding import decode_image, open_picture
 from specdec.sampling.choices import choices_after
 from specdec.sampling.grammar import Grammars
 

@@ -6,8 +6,8 @@ import pytest
 
 from specdec.drafting.length import LENGTHS, LengthPolicy, best_length, pipeline_depth
 from specdec.edge.controller import Controller
-from specdec.edge.measured import Measured
 from specdec.edge.rounds import Rounds
+from specdec.estimates.measured import Measured
 from specdec.methods import get_method
 
 

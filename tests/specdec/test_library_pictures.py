@@ -95,7 +95,7 @@ def test_ids_and_pixels_are_those_of_the_librarys_processor(
 ) -> None:
     from transformers import Gemma3Processor, Idefics3Processor, LlavaProcessor
 
-    from specdec.models.images import decode_image
+    from specdec.pictures.decoding import decode_image
 
     own = {"llava": LlavaProcessor, "idefics3": Idefics3Processor, "gemma3": Gemma3Processor}[kind]
     processor = own.from_pretrained(folder)
@@ -191,7 +191,7 @@ def test_large_pictures_are_scaled_down_and_too_many_are_refused_before_they_are
     def decode(data: bytes) -> None:
         raise AssertionError("it was decoded")
 
-    monkeypatch.setattr("specdec.models.images.decode_image", decode)
+    monkeypatch.setattr("specdec.pictures.decoding.decode_image", decode)
     with pytest.raises(ModelError, match=r"tokens and .* takes 1024"):
         model.encode(many)
 

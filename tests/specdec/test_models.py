@@ -16,8 +16,9 @@ from PIL import Image
 
 from specdec.models import ModelError, Prompt, chat_prompt, load_draft, load_draft_tokenizer, load_model
 from specdec.models.gguf import binding
-from specdec.models.images import MOST_PIXELS, ImagePreparer, decode_image, find_process_vision_info
+from specdec.models.images import MOST_PIXELS, ImagePreparer, find_process_vision_info
 from specdec.models.positions import expand_image_pads, mrope_positions
+from specdec.pictures.decoding import decode_image
 
 
 def test_vocabulary_is_the_real_one_not_the_padded_one(pair: Pair) -> None:

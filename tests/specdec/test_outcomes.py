@@ -14,7 +14,7 @@ from specdec.drafting import ROOT, DraftModel, OutcomeDrafter
 from specdec.drafting.draft import TreeSize
 from specdec.drafting.ngram import NgramLookup
 from specdec.drafting.outcomes import ORDERS, OutcomeTree
-from specdec.edge.measured import Measured
+from specdec.estimates.measured import Measured
 from specdec.models import chat_prompt
 from specdec.options import GenerationOptions
 

@@ -12,7 +12,7 @@ from cloud_verifier.config import ServerConfig
 from cloud_verifier.logs import EventLog
 from specdec.drafting.row_prices import RowPrices
 from specdec.edge.decoder import EdgeDecoder
-from specdec.edge.measured import Measured
+from specdec.estimates.measured import Measured
 from specdec.isolation.workers import Launcher
 from specdec.models import load_draft
 from specdec.models.timing.pacing import pace

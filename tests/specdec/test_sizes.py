@@ -15,8 +15,8 @@ from PIL import Image
 
 from specdec.errors import ModelError
 from specdec.models import Prompt, chat_prompt
-from specdec.models.images import decode_image
-from specdec.models.sizes import FORMATS, PictureRules, picture_size, total_pixels
+from specdec.pictures.decoding import decode_image
+from specdec.pictures.sizes import FORMATS, PictureRules, picture_size, total_pixels
 
 
 def encoded(format_: str, size: tuple[int, int] = (53, 31), mode: str = "RGB", **options: object) -> bytes:
@@ -112,7 +112,7 @@ def test_the_length_of_a_prompt_is_known_without_decoding(
     model = vision_pair.target
     prompt = chat_prompt(model, "look", images=[tiny.picture(1), tiny.picture(2, 112, 224)])
     assert model.prompt_length(prompt) == model.encode(prompt).ids.shape[0]
-    monkeypatch.setattr("specdec.models.images.decode_image", forbidden)
+    monkeypatch.setattr("specdec.pictures.decoding.decode_image", forbidden)
     many = Prompt(prompt.ids * 64, prompt.images * 64)
     with pytest.raises(ModelError, match="shorten"):
         model.encode(many)

@@ -7,12 +7,12 @@ from checks import check_greedy
 from conftest_servers import Pair, StartServer, patiently_connected
 from test_auto import knowing
 
-from specdec.drafting.trees.acceptance import TreeAcceptance
-from specdec.drafting.trees.budget import nodes_worth_sending
+from specdec.drafting.tree_budget import nodes_worth_sending
 from specdec.edge.controller import TREE_BUDGET, Controller
 from specdec.edge.decoder import EdgeDecoder
-from specdec.edge.measured import Measured
 from specdec.errors import OptionsError
+from specdec.estimates.measured import Measured
+from specdec.estimates.tree_acceptance import TreeAcceptance
 from specdec.methods import get_method
 from specdec.models import chat_prompt
 from specdec.models.local import generate_local

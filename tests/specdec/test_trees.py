@@ -10,7 +10,6 @@ from test_sessions import assert_close, library_logits
 
 from specdec.drafting import ROOT, Draft, DraftModel, TreeDrafter, check_draft
 from specdec.drafting.draft import TreeSize
-from specdec.drafting.token_tree import TokenTree
 from specdec.drafting.tree import TreeGrowth, prune
 from specdec.edge.decoder import EdgeDecoder
 from specdec.errors import OptionsError
@@ -19,6 +18,7 @@ from specdec.models import LoadedModel, Prompt, chat_prompt
 from specdec.models.cursor import SessionCursor
 from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
+from specdec.token_tree import TokenTree
 from specdec.verifying import Verifier
 
 

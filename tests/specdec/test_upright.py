@@ -15,8 +15,8 @@ from PIL import Image, ImageOps, PngImagePlugin
 
 from spec_vlm_nav.camera import images as camera
 from specdec.models import Prompt, chat_prompt
-from specdec.models.images import decode_image
-from specdec.models.sizes import orientation_of, picture_size, stored_size
+from specdec.pictures.decoding import decode_image
+from specdec.pictures.sizes import orientation_of, picture_size, stored_size
 
 rng = np.random.default_rng(0)
 PHOTO = Image.fromarray(rng.integers(0, 255, (28 * 3, 28 * 5, 3), np.uint8)).resize((168, 84))

@@ -16,7 +16,7 @@ from PIL import Image
 from torch import Tensor
 
 from specdec.models.direct.shapes import VisionShape, fits
-from specdec.models.sizes import smart_resize
+from specdec.pictures.sizes import smart_resize
 
 _PROCESSORS = ("Qwen2VLImageProcessor", "Qwen2VLImageProcessorFast", "Qwen2VLImageProcessorPil")
 

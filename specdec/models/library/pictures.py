@@ -19,9 +19,10 @@ from torch import Tensor
 
 from specdec.errors import ModelError
 from specdec.isolation.workers import Ticket
-from specdec.models.images import MOST_PIXELS, PreparedImages, SeenPicture, StartOpening, open_picture
+from specdec.models.images import MOST_PIXELS, PreparedImages, SeenPicture, StartOpening
 from specdec.models.prompt import EncodedPrompt
-from specdec.models.sizes import PictureRules, within
+from specdec.pictures.decoding import open_picture
+from specdec.pictures.sizes import PictureRules, within
 
 _NO_CODE: dict[str, Any] = {"trust_remote_code": False}
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 
 from specdec.edge.controller import Controller
-from specdec.edge.measured import Measured
 from specdec.errors import ModelError
+from specdec.estimates.measured import Measured
 from specdec.models import LoadedModel, Prompt
 from specdec.models.cursor import SessionCursor
 from specdec.models.loaded import first_difference

@@ -8,7 +8,7 @@ the time that they are compared with.
 
 from __future__ import annotations
 
-from specdec.edge.measured import Measured
+from specdec.estimates.measured import Measured
 
 _TRY = 24
 """Tokens with drafts, before they are judged."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specdec.edge.estimates.running import CalmMean
-from specdec.edge.measured import Measured
+from specdec.estimates.measured import Measured
+from specdec.estimates.running import CalmMean
 
 SHARE = 0.005
 """Of the time, at most, that shadow drafts may make an answer longer."""

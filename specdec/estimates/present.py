@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specdec.edge.measured import Measured
+from specdec.estimates.measured import Measured
 
 
 class Present:

@@ -109,7 +109,9 @@ class ForwardTimes:
         if told == self._told:
             return
         cost, sure = self._mean[-1], self._spread[-1, -1]
-        before = [(_ROW_CLASSES[place], self._usual_s(_ROW_CLASSES[place], place)) for place in sorted(self._seen)]
+        before = [
+            (_ROW_CLASSES[place], self._usual_s(_ROW_CLASSES[place], place)) for place in sorted(self._seen)
+        ]
         self._told = told
         self._begin()
         self._mean[-1], self._spread[-1, -1] = cost, sure

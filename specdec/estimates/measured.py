@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from specdec.drafting.trees.acceptance import EXPECTED_AS, TreeAcceptance
-from specdec.edge.estimates.forwards import ForwardTimes
-from specdec.edge.estimates.running import CalmMean, QuietMedian, RunningMean, RunningMedian
+from specdec.estimates.forwards import ForwardTimes
+from specdec.estimates.running import CalmMean, QuietMedian, RunningMean, RunningMedian
+from specdec.estimates.tree_acceptance import EXPECTED_AS, TreeAcceptance
 
 _FORGET, _FADES = 0.98, 0.98
 """With each draft that is compared; with each token that none was compared with."""

@@ -1,1 +1,0 @@
-"""What early exits expect of verdicts, heard on the edge, and drafting for that beside drafts in flight."""

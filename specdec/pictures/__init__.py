@@ -1,0 +1,1 @@
+"""Pictures before any model sees them: their size by the header alone, and decoding within bounds."""
