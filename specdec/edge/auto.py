@@ -152,14 +152,14 @@ class AutoRounds:
         chain: ChainDrafter,
         method: Method,
         controller: Controller,
-        measured: Measured,
         clock: Callable[[], float],
         choice: Choice,
-        prefill: Callable[[], None] | None = None,
+        prefill: Callable[[], None],
     ) -> None:
         """drafter, chain: work on one draft model. choice: what the session was opened for (`opening`). prefill: of
-        that model, where it was left for when it is needed, if ever.
+        that model, for when it is needed, if ever, where the cloud goes on alone at first.
         """
+        measured = controller.measured
         self._session = session
         self._drafter = drafter
         self._controller = controller
@@ -170,7 +170,7 @@ class AutoRounds:
         self._rounds = Rounds(session, drafter, method, fixed, measured, clock)
         self._streaming = Rounds(session, chain, streaming, fixed, measured, clock)
         self._shadows = Shadows(drafter, measured, controller.shadows)
-        self._prefill = prefill
+        self._prefill = prefill if choice.plan.in_cloud else None
         self._drafting_s = 0.0
         self._shadowed = False
         self._knew_drafts = controller.knows_drafts

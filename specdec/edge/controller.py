@@ -130,7 +130,7 @@ class Controller:
 
     def __init__(self, measured: Measured, gamma: int) -> None:
         """gamma: the size that a plan has before anything is known."""
-        self._measured = measured
+        self.measured = measured
         self._gamma = gamma
         self._present = Present(measured)
         self._reckoned: dict[Mode, Reckoning] = {mode: Reckoning(_USUALLY.get(mode, 1.0)) for mode in MODES}
@@ -158,12 +158,12 @@ class Controller:
         """
         plan = self._last.plan
         possible = plan.mode == "alone" or (plan.mode == "cloud-sd" and self.drafts_in_cloud)
-        at_once = possible and (self.hopeless or self._measured.may_feel_drafts_unseen)
+        at_once = possible and (self.hopeless or self.measured.may_feel_drafts_unseen)
         return self._last if at_once else self.choose(None, remaining)
 
     def choose(self, now: Plan | None, remaining: int) -> Choice:
         """The plan for the next round. now: the present one, None before an answer. remaining: tokens that may come."""
-        measured = self._measured
+        measured = self.measured
         self._present = Present(measured)
         alone_s = self._alone_s
         if alone_s is None or measured.draft_s is None:
@@ -201,7 +201,7 @@ class Controller:
         drafts are barred. Cheap.
         """
         drafts, rtt_s, others = self._weighed
-        measured = self._measured
+        measured = self.measured
         alone_s = self._alone_s
         if now.mode != "alone" or alone_s is None or not others:
             return True
@@ -219,7 +219,7 @@ class Controller:
         """A token of the cloud alone. Where that may feel drafts for longer than is seen, it is as it was in peace:
         else it would be taken for slow because the edge drafts, and drafting for worth its while because it is slow.
         """
-        measured = self._measured
+        measured = self.measured
         alone_s, in_peace_s = measured.alone_s, measured.alone_in_peace_s
         if alone_s is None or in_peace_s is None or not measured.may_feel_drafts_unseen:
             return alone_s
@@ -236,7 +236,7 @@ class Controller:
         can tell afterwards what they would take with nothing beside. There is no link to hide there, so that drafts
         bring little, and where their cost is not seen it takes more of them to know.
         """
-        measured = self._measured
+        measured = self.measured
         if best.in_cloud or not measured.is_near or _token_s(best) <= _token_s(alone) / _PLAIN:
             return False
         few = measured.may_feel_drafts_unseen and measured.chain.drafts < _SETTLED_DRAFTS
@@ -248,7 +248,7 @@ class Controller:
 
     @property
     def _doubt(self) -> float:
-        return 1.0 + _DOUBT / math.sqrt(max(self._measured.chain.drafts, 1))
+        return 1.0 + _DOUBT / math.sqrt(max(self.measured.chain.drafts, 1))
 
     def came(self, plan: Plan, took_s: float, cloud_s: float, gained: int) -> None:
         """A round of a plan: how long after the one before it ended, what the cloud took of that, and how many tokens
@@ -263,7 +263,7 @@ class Controller:
         """Whether to draft on while a verdict is out: it saves drafting later, and makes the verdict late where both
         sides share a device.
         """
-        measured, cost = self._measured, self._present.beside_cost
+        measured, cost = self.measured, self._present.beside_cost
         if cost < _SHARED or measured.draft_s is None:
             return True
         saved_s = (1.0 - measured.redrafted.value) * size * measured.draft_s
@@ -272,7 +272,7 @@ class Controller:
     @property
     def knows_drafts(self) -> bool:
         """Whether enough drafts were compared with what the target said."""
-        return self._measured.chain.drafts >= ENOUGH_DRAFTS
+        return self.measured.chain.drafts >= ENOUGH_DRAFTS
 
     def _reckoned_s(self, mode: Mode, round_s: float, tau: float) -> float:
         """A token of a plan, as the formulas have it and corrected by what came of such plans."""
@@ -294,7 +294,7 @@ class Controller:
 
     def _plans(self, alone_s: float) -> Iterator[Plan]:
         """The best of each kind."""
-        measured = self._measured
+        measured = self.measured
         yield self._plan("alone", 0, alone_s, 1.0, alone_s)
         if self.drafts_in_cloud:
             yield self._cloud_sd()
@@ -309,7 +309,7 @@ class Controller:
 
     def _cloud_sd(self) -> Plan:
         """The draft model is the edge's; in the cloud it may be quicker, which shows when it is tried."""
-        measured = self._measured
+        measured = self.measured
         draft_s = measured.cloud_draft_s
         if draft_s is None:
             draft_s = _CLOUD_SHARE * (measured.draft_s or 0.0)
@@ -323,7 +323,7 @@ class Controller:
 
     def _chain(self, taus: Sequence[float]) -> Plan:
         """taus: tokens of a round by the draft's length."""
-        draft_s, ready = self._present.draft_s(1), self._measured.chain_ready.value
+        draft_s, ready = self._present.draft_s(1), self.measured.chain_ready.value
 
         def round_s(size: int) -> float:
             prepares = self.prepares(size)
@@ -339,7 +339,7 @@ class Controller:
         tokens; a small one is grown as a large one, unless that takes the draft device longer. Before enough trees were
         looked at node by node, only whole ones are thought of.
         """
-        measured, known = self._measured, self._measured.nodes.drafts >= ENOUGH_DRAFTS
+        measured, known = self.measured, self.measured.nodes.drafts >= ENOUGH_DRAFTS
         budgets = BUDGETS if known else (TREE_BUDGET,)
         ready = measured.tree_ready.value
         best: _Tree | None = None
@@ -384,7 +384,7 @@ class Controller:
 
     def _stream(self, taus: Sequence[float]) -> Plan:
         """Several drafts on their way (paper 002): a whole one costs what is slowest, any other the whole way round."""
-        draft_s = self._measured.draft_s or 0.0
+        draft_s = self.measured.draft_s or 0.0
 
         def cost(size: int) -> tuple[float, float]:
             """Seconds and tokens of a round."""
@@ -403,12 +403,12 @@ class Controller:
         """What a change costs: the cloud, or the link, is idle for about a round trip; a draft starts from nothing."""
         if now.in_cloud == then.in_cloud:
             return 0.0
-        drafting_s = 0.0 if then.in_cloud else then.size * (self._measured.draft_s or 0.0)
-        return (self._measured.rtt_s or 0.0) + drafting_s
+        drafting_s = 0.0 if then.in_cloud else then.size * (self.measured.draft_s or 0.0)
+        return (self.measured.rtt_s or 0.0) + drafting_s
 
     def _words(self, best: Plan, plans: dict[Mode, Plan]) -> str:
         """E.g. "tree 32x4: 258 ms a token (tau 3.4); chain 5: 340; alone: 622; RTT 240, draft 72, verify 620 ms"."""
-        measured = self._measured
+        measured = self.measured
         others = sorted((plan for plan in plans.values() if plan.mode != best.mode), key=_token_s)
         parts = [f"{best.label}: {_token_s(best) * 1e3:.3g} ms a token"]
         parts += [f"{plan.label}: {_token_s(plan) * 1e3:.3g}" for plan in others]

@@ -10,7 +10,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache, partial
 from typing import Any
 
 from specdec.drafting import ChainDrafter, Drafter, DraftModel, OutcomeDrafter, TreeDrafter
@@ -19,10 +18,11 @@ from specdec.drafting.lookup.drafter import BetterDrafter, LookupDrafter
 from specdec.drafting.lookup.suffixes import MOST_TOKENS, SuffixMemory, special_ids
 from specdec.drafting.memory import KEPT_BYTES, PromptMemory
 from specdec.edge.auto import AutoRounds, opening
-from specdec.edge.controller import Controller
+from specdec.edge.controller import Choice, Controller
 from specdec.edge.liveness import Patience
 from specdec.edge.protocol import (
     Cancelled,
+    Opening,
     PicturesWanted,
     SessionForgotten,
     check_draft_size,
@@ -232,7 +232,7 @@ class EdgeDecoder:
         finish: Finish = "failed"
         try:
             self._link.begin_answer(prompt.ids, prompt.images)
-            yield from self._answer(session, prompt, options)
+            yield from _Answer(self, session, prompt, options).chunks()
             finish = session.finish
         except (Cancelled, GeneratorExit) as end:
             finish = "cancelled"
@@ -251,103 +251,6 @@ class EdgeDecoder:
             self._session = None
             self._busy.release()
 
-    def _answer(
-        self, session: EdgeSession, prompt: Prompt, options: GenerationOptions
-    ) -> Iterator[list[int]]:
-        """Open and go on; after a lost link open again with what is verified, as long as that may take."""
-        if session.finished:  # the history holds a stop string
-            return
-        self._patience.begin()
-        draft_model = self._new_draft_model(prompt, options)
-        drafter = self._new_drafter(draft_model, prompt, options)
-        front = self._new_front()
-        prefill = None if drafter is None else cache(partial(self._prefill, session, drafter, prompt))  # once
-        given = len(session.answer)
-        while True:
-            try:
-                welcome = self._link.ensure_connected(session.cancel.is_set)
-                self._welcome = welcome
-                model = self._front_model if self._method.split else self._draft_model
-                if model is not None and (self._method.needs_draft_model or self._method.split):
-                    check_vocabulary(welcome, model)
-                check_prompt(welcome, prompt)
-                method, gamma = self._method, self._gamma
-                if method.drafts and drafter is None:
-                    method = METHODS["ar"]
-                check_method(welcome, method, options)
-                if method.drafts:
-                    check_draft_size(welcome, gamma if method.tree is None else method.tree.budget)
-                self._measured.told(welcome.row_us, welcome.draft_us)
-                if method.controlled:
-                    self._controller.told(welcome)
-                    choice = self._controller.opening(options.max_new_tokens)
-                    method, gamma = opening(method, choice)
-                front_layers = front.layers if front is not None else 0
-                images = self._pictures.of(welcome, prompt.images)
-                session.open(prompt, options, welcome, method, gamma, images, front_layers, self._scope)
-                later = prefill if method.cloud == "stream" else None
-                if prefill is not None and later is None:
-                    prefill()
-                if (
-                    isinstance(drafter, OutcomeDrafter)
-                    and draft_model is not None
-                    and self._method.controlled
-                ):
-                    chain = ChainDrafter(draft_model)
-                    controlled = self._controller, self._measured, self._clock
-                    advance = AutoRounds(
-                        session, drafter, chain, self._method, *controlled, choice, later
-                    ).advance
-                elif drafter is not None:
-                    advance = self._rounds(session, drafter).advance
-                elif front is not None:
-                    advance = SplitRounds(session, front, prompt, self._clock).advance
-                else:
-                    advance = session.receive
-                while not session.finished:
-                    chunk = advance() if drafter is None else _drafting(advance)
-                    if chunk:
-                        self._pictures.confirmed()
-                        self._patience.went_on()
-                        given += len(chunk)
-                        yield chunk
-                    full = draft_model is not None and draft_model.room(len(session.answer)) < 1
-                    if full and session.alone_is_possible:
-                        _log.warning("the draft model's context is full: the verifier goes on alone")
-                        session.go_alone(0)
-                        draft_model = drafter = None
-                        advance = session.receive
-                return
-            except DraftFailed as error:
-                if self._memory is not None:
-                    self._memory.forget()
-                if session.rejection_is_pending:  # what follows it takes the draft model
-                    raise
-                _log.warning("%s: the verifier goes on alone", error)
-                if lost := session.answer[given:]:  # verified in the very step that failed afterwards
-                    given += len(lost)
-                    yield lost
-                if session.finished:
-                    return
-                session.close()
-                draft_model = drafter = None
-            except PicturesWanted as error:
-                session.check_cancelled()
-                session.prepare_resume(busy=True)
-                self._pictures.missing(error.missing)
-            except LinkLost as error:
-                session.check_cancelled()
-                session.prepare_resume(isinstance(error, VerifierBusy))
-                if not isinstance(error, SessionForgotten):
-                    self._link.move_on()
-                # A verifier that forgot the session is there, it only needs the session again.
-                endless = isinstance(error, SessionForgotten) and not session.fruitless
-                pause_s = self._patience.pause_s(error, endless)
-                if pause_s is None:
-                    raise
-                session.cancel.wait(pause_s)
-                session.check_cancelled()
-
     def _said_in(self, session: EdgeSession, prompt: Prompt, options: GenerationOptions) -> Said:
         """A finished answer, for the verdict log."""
         assert self._welcome is not None, "it was finished over a link"
@@ -356,16 +259,6 @@ class EdgeDecoder:
         rounds = tuple((one.drafted, one.accepted) for one in self._stats.rounds)
         vocabulary, temperature = self._welcome.vocabulary, options.temperature
         return Said(vocabulary, answer, rounds, temperature, tuple(prompt.ids), tuple(prompt.images))
-
-    def _prefill(self, session: EdgeSession, drafter: Drafter, prompt: Prompt) -> None:
-        try:
-            session.measure_prefill(lambda: drafter.prefill(prompt))
-        except NoRoom as error:  # other answers have taken it
-            raise _failed(error) from error
-        except SpecdecError:
-            raise
-        except Exception as error:
-            raise _failed(error) from error
 
     def _new_draft_model(self, prompt: Prompt, options: GenerationOptions) -> DraftModel | None:
         model = self._draft_model
@@ -399,10 +292,164 @@ class EdgeDecoder:
             return None
         return FrontPart(self._front_model, self._method.front_layers)
 
-    def _rounds(self, session: EdgeSession, drafter: Drafter) -> Rounds:
-        gamma = self._gamma if self._method.tree is None else self._method.tree.depth
-        policy = LengthPolicy(self._method.length, gamma)
-        return Rounds(session, drafter, self._method, policy, self._measured, self._clock)
+    def _connect(self, give_up: Callable[[], bool]) -> Welcome:
+        """The greeting of a verifier whose vocabulary the model on this side has."""
+        self._welcome = welcome = self._link.ensure_connected(give_up)
+        model = self._front_model if self._method.split else self._draft_model
+        if model is not None and (self._method.needs_draft_model or self._method.split):
+            check_vocabulary(welcome, model)
+        return welcome
+
+
+class _Answer:
+    """One answer, through as many sessions as it takes: after a fault the next one goes on with what is verified.
+
+    Three things may drive a session: rounds of drafts, a layer split, or the cloud alone. A draft model that fails, or
+    whose context is full, leaves the rest to the cloud.
+    """
+
+    def __init__(
+        self, decoder: EdgeDecoder, session: EdgeSession, prompt: Prompt, options: GenerationOptions
+    ) -> None:
+        self._decoder = decoder
+        self._session = session
+        self._prompt = prompt
+        self._options = options
+        self._draft_model = decoder._new_draft_model(prompt, options)
+        self._drafter = decoder._new_drafter(self._draft_model, prompt, options)
+        self._front = decoder._new_front()
+        self._is_prefilled = False
+        self._given = len(session.answer)
+
+    def chunks(self) -> Iterator[list[int]]:
+        """Verified tokens, one chunk a verdict. Raises what cannot be made good."""
+        session = self._session
+        self._decoder._patience.begin()
+        while not session.finished:  # a history may hold a stop string
+            try:
+                advance = self._open()
+                while not session.finished:
+                    chunk = advance() if self._drafter is None else _drafting(advance)
+                    if chunk:
+                        yield self._give(chunk)
+                    if self._is_draft_context_full and session.alone_is_possible:
+                        _log.warning("the draft model's context is full: the verifier goes on alone")
+                        session.go_alone(0)
+                        self._stop_drafting()
+                        advance = session.receive
+            except DraftFailed as error:
+                verified = self._go_on_without_drafts(error)
+                if verified:
+                    yield verified
+            except PicturesWanted as error:
+                session.check_cancelled()
+                session.prepare_resume(busy=True)
+                self._decoder._pictures.missing(error.missing)
+            except LinkLost as error:
+                self._wait_for_link(error)
+
+    def _open(self) -> Callable[[], list[int]]:
+        """Open a session with what is verified so far; returns what does one step of it."""
+        decoder, session, options = self._decoder, self._session, self._options
+        welcome = decoder._connect(session.cancel.is_set)
+        check_prompt(welcome, self._prompt)
+        method, gamma = decoder._method, decoder._gamma
+        if method.drafts and self._drafter is None:
+            method = METHODS["ar"]
+        check_method(welcome, method, options)
+        if method.drafts:
+            check_draft_size(welcome, gamma if method.tree is None else method.tree.budget)
+        decoder._measured.told(welcome.row_us, welcome.draft_us)
+        choice: Choice | None = None
+        if method.controlled:
+            decoder._controller.told(welcome)
+            choice = decoder._controller.opening(options.max_new_tokens)
+            method, gamma = opening(method, choice)
+        images = decoder._pictures.of(welcome, self._prompt.images)
+        front_layers = 0 if self._front is None else self._front.layers
+        session.open(
+            Opening(self._prompt, options, welcome, method, gamma, images, front_layers, decoder._scope)
+        )
+        if method.cloud != "stream":  # while the cloud does its own
+            self._prefill()
+        return self._driver(choice)
+
+    def _driver(self, choice: Choice | None) -> Callable[[], list[int]]:
+        """What does one step of the session that was opened. choice: of a method that is controlled."""
+        decoder, session, drafter = self._decoder, self._session, self._drafter
+        method, clock = decoder._method, decoder._clock
+        if drafter is None:
+            if self._front is None:
+                return session.receive
+            return SplitRounds(session, self._front, self._prompt, clock).advance
+        if choice is not None and self._draft_model is not None and isinstance(drafter, OutcomeDrafter):
+            chain = ChainDrafter(self._draft_model)
+            return AutoRounds(
+                session, drafter, chain, method, decoder._controller, clock, choice, self._prefill
+            ).advance
+        policy = LengthPolicy(method.length, decoder._gamma if method.tree is None else method.tree.depth)
+        return Rounds(session, drafter, method, policy, decoder._measured, clock).advance
+
+    def _prefill(self) -> None:
+        """The draft model takes in the prompt, once."""
+        drafter = self._drafter
+        if drafter is None or self._is_prefilled:
+            return
+        try:
+            self._session.measure_prefill(lambda: drafter.prefill(self._prompt))
+        except NoRoom as error:  # other answers have taken it
+            raise _failed(error) from error
+        except SpecdecError:
+            raise
+        except Exception as error:
+            raise _failed(error) from error
+        self._is_prefilled = True
+
+    def _give(self, chunk: list[int]) -> list[int]:
+        """A chunk that leaves now: what went before it has come through."""
+        self._decoder._pictures.confirmed()
+        self._decoder._patience.went_on()
+        self._given += len(chunk)
+        return chunk
+
+    @property
+    def _is_draft_context_full(self) -> bool:
+        return self._draft_model is not None and self._draft_model.room(len(self._session.answer)) < 1
+
+    def _stop_drafting(self) -> None:
+        self._draft_model = self._drafter = None
+
+    def _go_on_without_drafts(self, error: DraftFailed) -> list[int]:
+        """The draft model has failed: the next session is the cloud's alone. Returns what the step that failed had
+        verified before. Raises the error where a rejection was seen in part: what follows it takes the draft model.
+        """
+        session = self._session
+        if self._decoder._memory is not None:
+            self._decoder._memory.forget()
+        if session.rejection_is_pending:
+            raise error
+        _log.warning("%s: the verifier goes on alone", error)
+        verified = session.answer[self._given :]
+        self._given += len(verified)
+        if not session.finished:
+            session.close()
+            self._stop_drafting()
+        return verified
+
+    def _wait_for_link(self, error: LinkLost) -> None:
+        """Get ready to open again, after a pause; raises the error where it has been tried for long enough."""
+        decoder, session = self._decoder, self._session
+        session.check_cancelled()
+        session.prepare_resume(isinstance(error, VerifierBusy))
+        is_forgotten = isinstance(error, SessionForgotten)
+        if not is_forgotten:
+            decoder._link.move_on()
+        # A verifier that forgot the session is there, it only needs the session again.
+        pause_s = decoder._patience.pause_s(error, endless=is_forgotten and not session.fruitless)
+        if pause_s is None:
+            raise error
+        session.cancel.wait(pause_s)
+        session.check_cancelled()
 
 
 def _fits(model: LoadedModel, prompt: Prompt) -> bool:

@@ -5,8 +5,8 @@ session knows. No images are decoded for that.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from specdec.drafting import Draft
 from specdec.errors import LinkLost, ModelError, OptionsError, ProtocolError, SpecdecError, VerifierBusy
 from specdec.link.convert import sampling_to_wire
 from specdec.link.wire import (
@@ -20,7 +20,6 @@ from specdec.link.wire import (
     LACKS_SEVERAL,
     LACKS_SPLIT,
     LACKS_TREES,
-    DraftUp,
     ErrorDown,
     Open,
     Picture,
@@ -51,49 +50,41 @@ class SessionForgotten(LinkLost):
     """The verifier is there but no longer has the session (restart, time-out) or a message got lost."""
 
 
-def open_message(
-    session: int,
-    ids: Sequence[int],
-    images: Sequence[bytes | Picture],
-    options: GenerationOptions,
-    method: Method,
-    answer: Sequence[int],
-    *,
-    speculate: int,
-    front_layers: int,
-    pending: bool,
-    hints: int,
-    scope: str = "",
-) -> Open:
-    """The message that opens a session. ids, images: of the prompt. answer: what is verified so far.
-
-    speculate: draft tokens a round of a draft model in the cloud, 0 without one. front_layers: layers that the edge
-    runs. pending: a rejection was seen in part. hints: how many a round are of use. scope: with whose sessions
-    caches may be shared.
+@dataclass(frozen=True)
+class Opening:
+    """How a session is opened. method, gamma: as the edge means to go on. images: as they travel. front_layers: layers
+    that the edge runs. scope: with whose sessions caches may be shared.
     """
-    return Open(
-        session,
-        method.cloud == "stream",
-        sampling_to_wire(options),
-        list(ids),
-        list(images),
-        list(answer),
-        int(method.recovery_at(options.temperature)),
-        method.recovery_size,
-        speculate,
-        method.ahead,
-        front_layers,
-        pending,
-        hints,
-        HINT_ORDERS.index(method.hint_order),
-        scope,
-    )
 
+    prompt: Prompt
+    options: GenerationOptions
+    welcome: Welcome
+    method: Method
+    gamma: int
+    images: Sequence[bytes | Picture] = ()
+    front_layers: int = 0
+    scope: str = ""
 
-def draft_message(session: int, round_: int, draft: Draft, epoch: int) -> DraftUp:
-    """A draft of which ids suffice."""
-    parents = None if draft.parents is None else list(draft.parents)
-    return DraftUp(session, round_, draft.base, list(draft.ids), parents, epoch)
+    def message(self, session: int, answer: Sequence[int], *, pending: bool, hints_pay: bool) -> Open:
+        """The message. answer: what is verified so far. pending: a rejection was seen in part."""
+        method = self.method
+        return Open(
+            session,
+            method.cloud == "stream",
+            sampling_to_wire(self.options),
+            list(self.prompt.ids),
+            list(self.images),
+            list(answer),
+            int(method.recovery_at(self.options.temperature)),
+            method.recovery_size,
+            speculate=self.gamma if method.cloud_drafts else 0,
+            ahead=method.ahead,
+            front_layers=self.front_layers,
+            pending=pending,
+            hints=method.hints if self.welcome.exits and hints_pay else 0,
+            hint_order=HINT_ORDERS.index(method.hint_order),
+            scope=self.scope,
+        )
 
 
 def refusal(message: ErrorDown, address: str) -> SpecdecError:

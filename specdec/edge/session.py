@@ -15,11 +15,10 @@ from specdec.edge.flight import DraftInFlight, Flight, HeardHints, Preparation
 from specdec.edge.liveness import Heartbeat, Resumes
 from specdec.edge.protocol import (
     Cancelled,
+    Opening,
     SessionForgotten,
     check_rounds,
     check_stream,
-    draft_message,
-    open_message,
     refusal,
 )
 from specdec.edge.recorder import Accounts, Recorder
@@ -41,7 +40,6 @@ from specdec.link.wire import (
     HintDown,
     More,
     Opened,
-    Picture,
     Pong,
     RowDown,
     SampledUp,
@@ -49,9 +47,6 @@ from specdec.link.wire import (
     VerdictDown,
     Welcome,
 )
-from specdec.methods import Method
-from specdec.models import Prompt
-from specdec.options import GenerationOptions
 from specdec.text.stop import StopText
 from specdec.tracing import AnswerTrace
 from specdec.verifying import path_to
@@ -163,20 +158,9 @@ class EdgeSession:
             return False
         return not expected or expected[-1] not in self._verified.eos_ids
 
-    def open(
-        self,
-        prompt: Prompt,
-        options: GenerationOptions,
-        welcome: Welcome,
-        method: Method,
-        gamma: int,
-        images: Sequence[bytes | Picture],
-        front_layers: int = 0,
-        scope: str = "",
-    ) -> None:
-        """Send the prompt and what is verified so far; the cloud starts its prefill. images: as they travel. scope: as
-        in Open.
-        """
+    def open(self, opening: Opening) -> None:
+        """Send the prompt and what is verified so far; the cloud starts its prefill."""
+        method, options, welcome = opening.method, opening.options, opening.welcome
         self._rejections.open(method.recovery_at(options.temperature), options.seed)
         self._number = self._link.next_session()
         self._verified.limit = options.max_new_tokens
@@ -186,18 +170,11 @@ class EdgeSession:
         self._in_flight = method.in_flight
         self._flight.clear()
         self._resumes.opened(len(self.answer))
-        message = open_message(
+        message = opening.message(
             self._number,
-            prompt.ids,
-            images,
-            options,
-            method,
             self.answer,
-            speculate=gamma if method.cloud_drafts else 0,
-            front_layers=front_layers,
             pending=self._rejections.pending is not None,
-            hints=method.hints if welcome.exits and self._measured.hints_pay else 0,
-            scope=scope,
+            hints_pay=self._measured.hints_pay,
         )
         self.hints.clear()
         self._round = 0
@@ -220,7 +197,11 @@ class EdgeSession:
         self._round += 1
         number, epoch = self._number, self._flight.epoch
         if proposal.q is None:
-            message: DraftUp | SampledUp = draft_message(number, self._round, proposal.draft, epoch)
+            draft = proposal.draft
+            parents = None if draft.parents is None else list(draft.parents)
+            message: DraftUp | SampledUp = DraftUp(
+                number, self._round, draft.base, list(draft.ids), parents, epoch
+            )
         else:
             message = self._rejections.message(number, self._round, proposal.draft, proposal.q, epoch)
         self._send_round(message, proposal, preparation)

@@ -142,7 +142,7 @@ class TestChoices:
 
     def test_few_drafts_are_not_believed_as_many_are(self):
         few, many = (Controller(knowing(0.18, 0.3, 0.1, 0.62, 0.0), 4) for _ in range(2))
-        few._measured.chain.drafts, plan = 1, Plan("chain", 4, 0.1)
+        few.measured.chain.drafts, plan = 1, Plan("chain", 4, 0.1)
         assert few._safely_s(plan) > 1.2 * many._safely_s(plan)
         assert few._safely_s(Plan("alone", 0, 0.1)) == 0.1
 

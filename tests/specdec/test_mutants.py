@@ -245,8 +245,9 @@ def _keep_first(self: Any, count: int) -> None:
 
 
 def tokens_counted_in_rounds(patch: Patch) -> None:
-    def mutant(original: Callable[..., None], self: Any, prompt: Any, options: Any, *rest: Any) -> None:
-        original(self, prompt, replace(options, max_new_tokens=4 * options.max_new_tokens), *rest)
+    def mutant(original: Callable[..., None], self: Any, opening: Any) -> None:
+        options = replace(opening.options, max_new_tokens=4 * opening.options.max_new_tokens)
+        original(self, replace(opening, options=options))
 
     wrap(patch, edge_session.EdgeSession, "open", mutant)
 
