@@ -12,8 +12,10 @@ from types import FrameType
 from typing import TextIO
 
 from cloud_verifier.config import LOOKUP, ServerConfig
+from cloud_verifier.engine.engine import own_engine
 from cloud_verifier.engine.memory import SHARE, check_room_for, free_bytes, left_in_container
 from cloud_verifier.engine.prompts import shared_bytes
+from cloud_verifier.engine.work import Models
 from cloud_verifier.errors import VerifierError
 from cloud_verifier.loading import (
     check_pair,
@@ -82,13 +84,15 @@ def _own_server(
     config: ServerConfig, log: EventLog, tracing: Tracing | None, launcher: Launcher
 ) -> tuple[Server, Callable[[], int]]:
     """With our own engine, and all that it can do; and what prepares its vocabulary for grammars."""
-    how = (config.device, config.dtype, config.quantize, config.pixels)
+    device, dtype, quantize, pixels = config.device, config.dtype, config.quantize, config.pixels
     check_room_for(config.model, left_in_container())
-    model = load_model(config.model, *how, deterministic=config.deterministic, compile=config.compile)
+    model = load_model(config.model, device, dtype, quantize, pixels, config.deterministic, config.compile)
     draft_model = None
     if config.draft_model and config.draft_model != LOOKUP:
         gguf = GgufOptions.read(config.gguf)
-        draft_model = load_draft(config.draft_model, *how, gguf=gguf, compile=config.compile)
+        draft_model = load_draft(
+            config.draft_model, device, dtype, quantize, pixels, gguf=gguf, compile=config.compile
+        )
         check_pair(draft_model, model)
         draft_model.disturbance = Disturbance.read(config.draft_disturbed)
     grammars = model.isolate(launcher)
@@ -100,17 +104,9 @@ def _own_server(
     inline = forwards_are_quick(config, model)
     kv_bytes = int(config.kv_gb * 2**30) or int(SHARE * free_bytes(model.device))
     shared = shared_of(config, kv_bytes, model)
-    server = Server(
-        config,
-        model,
-        log,
-        draft_model,
-        inline=inline,
-        hint_maker=hint_maker,
-        kv_bytes=kv_bytes,
-        shared_bytes=shared,
-        tracing=tracing,
-    )
+    models = Models(model, draft_model, hint_maker, looks_up=config.draft_model == LOOKUP)
+    make_engine = own_engine(config.policy, models, kv_bytes, shared)
+    server = Server(config, model, log, make_engine, inline=inline, tracing=tracing)
     for loaded in (model, draft_model):
         if loaded is not None:
             warm_up(loaded)
@@ -132,7 +128,7 @@ def _server_on_vllm(
 
     target, make_engine = start(config, log)
     grammars = target.isolate(launcher)
-    return Server(config, target, log, tracing=tracing, make_engine=make_engine), grammars.vocabulary
+    return Server(config, target, log, make_engine, tracing=tracing), grammars.vocabulary
 
 
 def shared_of(config: ServerConfig, kv_bytes: int, model: LoadedModel) -> int:
@@ -153,7 +149,9 @@ def open_status(bind: str, server: Server, workers_wrong: Callable[[], str] = la
         bind,
         lambda: render(collector),
         healthy=lambda: server.late(STUCK_S) or workers_wrong(),
-        ready=lambda: "the verifier is draining" if server.draining else server.late(SLOW_S) or workers_wrong(),
+        ready=lambda: (
+            "the verifier is draining" if server.draining else server.late(SLOW_S) or workers_wrong()
+        ),
     )
 
 

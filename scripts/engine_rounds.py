@@ -50,8 +50,9 @@ class Cloud:
 
 def _own(model: LoadedModel, around: Surroundings) -> AnyEngine:
     from cloud_verifier.engine.engine import own_engine
+    from cloud_verifier.engine.work import Models
 
-    return own_engine(Policy(), model, kv_bytes=1 << 30)(around)
+    return own_engine(Policy(), Models(model), kv_bytes=1 << 30)(around)
 
 
 def _vllm(model: LoadedModel, around: Surroundings) -> AnyEngine:

@@ -15,7 +15,9 @@ from io import StringIO
 
 from cloud_verifier.config import ServerConfig
 from cloud_verifier.engine.engine import Engine
+from cloud_verifier.engine.interface import Surroundings
 from cloud_verifier.engine.tasks import OpenTask, VerifyTask
+from cloud_verifier.engine.work import Models
 from cloud_verifier.loading import load_hint_maker
 from cloud_verifier.logs import EventLog
 from cloud_verifier.serving import settle_memory
@@ -63,7 +65,7 @@ def main() -> int:
         encode(message)
         said.append(message)
 
-    engine = Engine(model, outbox, EventLog(StringIO()), hint_maker=maker)
+    engine = Engine(Models(model, hint_maker=maker), Surroundings(outbox, EventLog(StringIO())))
     prompt = list(chat_prompt(model, "what is to the left of the red ball, and how far is it?").ids)
     taken: dict[int, list[int]] = {WITHOUT: [], WITH: []}
     first: list[float] = []

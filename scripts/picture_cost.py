@@ -20,6 +20,8 @@ from itertools import islice
 from pathlib import Path
 
 from cloud_verifier.config import ServerConfig
+from cloud_verifier.engine.engine import own_engine
+from cloud_verifier.engine.work import Models
 from cloud_verifier.loading import warm_up
 from cloud_verifier.logs import EventLog
 from cloud_verifier.net.server import Server
@@ -112,7 +114,8 @@ def decide(
 ) -> list[Cost]:
     """What the decisions from `first` on cost. Raises SpecdecError where an answer is not the target's own."""
     config = ServerConfig(target.path, "tcp://127.0.0.1:0", max_kept_pictures_mb=16 if keep else 0)
-    server = Server(config, target, EventLog(StringIO()), shared_bytes=SHARED_BYTES if keep else 0)
+    make_engine = own_engine(config.policy, Models(target), shared_bytes=SHARED_BYTES if keep else 0)
+    server = Server(config, target, EventLog(StringIO()), make_engine)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     room = server._engine.prompts.pictures

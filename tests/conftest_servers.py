@@ -12,7 +12,10 @@ import conftest_models as tiny
 import pytest
 import torch
 
-from cloud_verifier.config import ServerConfig
+from cloud_verifier.config import LOOKUP, ServerConfig
+from cloud_verifier.engine.engine import own_engine
+from cloud_verifier.engine.policy import Policy
+from cloud_verifier.engine.work import Models
 from cloud_verifier.logs import EventLog
 from cloud_verifier.net.server import Server
 from specdec.edge.decoder import connect
@@ -97,7 +100,9 @@ def start_server() -> Iterator[StartServer]:
     ) -> RunningServer:
         log = StringIO()
         config = ServerConfig(model=model.path, bind=bind, **settings)
-        server = Server(config, model, EventLog(log), draft_model, shared_bytes=1 << 24)
+        models = Models(model, draft_model, looks_up=config.draft_model == LOOKUP)
+        make_engine = own_engine(config.policy, models, shared_bytes=1 << 24)
+        server = Server(config, model, EventLog(log), make_engine)
         thread = threading.Thread(target=server.run, daemon=True)
         thread.start()
         running.append(RunningServer(server, log, thread))
@@ -118,8 +123,7 @@ def servers(text_pair: Pair, vision_pair: Pair) -> Iterator[dict[str, str]]:
             ServerConfig(model=pair.target.path, bind="tcp://127.0.0.1:0"),
             pair.target,
             EventLog(StringIO()),
-            pair.draft,
-            shared_bytes=1 << 24,
+            own_engine(Policy(), Models(pair.target, pair.draft), shared_bytes=1 << 24),
         )
         thread = threading.Thread(target=server.run, daemon=True)
         thread.start()

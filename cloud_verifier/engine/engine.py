@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from cloud_verifier.engine.hints import HintShare
-from cloud_verifier.engine.interface import Capabilities, Keep, MakeEngine, Outbox
+from cloud_verifier.engine.interface import Capabilities, MakeEngine, Surroundings
 from cloud_verifier.engine.memory import KvBudget, OverBudget
 from cloud_verifier.engine.policy import Policy
 from cloud_verifier.engine.prompts import Continuation, PreparedTask, Prompts, Request
@@ -36,21 +36,17 @@ from cloud_verifier.engine.tasks import (
     VerifyTask,
     arrivals,
 )
-from cloud_verifier.engine.work import SessionWork, Workshop
-from cloud_verifier.logs import EventLog
-from cloud_verifier.observing.heartbeats import BEAT_S, Heartbeats
+from cloud_verifier.engine.work import Models, SessionWork, Workshop
+from cloud_verifier.observing.heartbeats import BEAT_S
 from cloud_verifier.observing.load import EngineLoad
 from specdec.errors import ModelError, OptionsError, ProtocolError
 from specdec.isolation.accounts import Accounts, OverSpent, charged
 from specdec.isolation.workers import Ticket
 from specdec.link.wire import ERROR_BUSY, ERROR_INTERNAL, ERROR_REFUSED, Down, ErrorDown
-from specdec.models import LoadedModel
 from specdec.models.loaded import record_forwards
 from specdec.models.plans import Awaited, Extension, Plan, Prepared, Staged, forward_together, stage
 from specdec.row_ms import RowMs
 from specdec.sampling.choice import is_sound
-from specdec.tracing import Tracing
-from specdec.verifying.hints.hints import HintMaker
 
 OPENING_S = 0.002
 """Between two forwards new sessions are begun for so long; one is in any case."""
@@ -61,46 +57,35 @@ class Engine:
 
     def __init__(
         self,
-        model: LoadedModel,
-        outbox: Outbox,
-        log: EventLog,
-        draft_model: LoadedModel | None = None,
-        clock: Callable[[], float] = time.perf_counter,
-        hint_maker: HintMaker | None = None,
+        models: Models,
+        around: Surroundings,
         scheduler: Scheduler | None = None,
-        wake: Callable[[], None] = lambda: None,
         kv_bytes: int = 1 << 62,
-        on_out: Callable[[Task], None] = lambda task: None,
         shared_bytes: int = 0,
-        tracing: Tracing | None = None,
-        looks_up: bool = False,
-        keep: Keep | None = None,
-        beats: Heartbeats | None = None,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """hint_maker: makes hints for the sessions that want them; None: there are no exits. scheduler: which rows
-        share a forward. wake: called in the thread that prepares pictures when some are ready, for those who wait
-        for work elsewhere than in `run`. kv_bytes: what all caches may take. on_out: called, in the engine's thread,
-        once with every task handed over, when it waits no longer. shared_bytes: what may be kept of
-        prompts and pictures for sessions to come, where sessions leave room for it. tracing: where spans go; None:
-        nobody traces. looks_up, keep: as in Workshop. beats: its loops mark theirs there.
+        """scheduler: which rows share a forward. kv_bytes: what all caches may take. shared_bytes: what may be kept of
+        prompts and pictures for sessions to come, where sessions leave room for it.
         """
+        hint_maker = models.hint_maker
         exits = () if hint_maker is None else tuple(hint_maker.layers)
-        self.can = Capabilities(exits, draft_model is not None or looks_up)
-        self._outbox = outbox
-        self._log = log
+        self.can = Capabilities(exits, models.draft_model is not None or models.looks_up)
+        self._outbox = around.outbox
+        self._log = around.log
         self._clock = clock
-        self._wake = wake
+        self._wake = around.wake
         self.load = EngineLoad(clock())
         self._row_ms: RowMs | None = None
-        told = (self._reply, log, clock, self.load, self._admit, on_out, tracing, self._price_s)
-        self._shop = Workshop(model, draft_model, hint_maker, *told, looks_up, keep)
-        self._on_out = on_out
+        self._shop = Workshop(models, around, self._reply, clock, self.load, self._admit, self._price_s)
+        self._on_out = around.on_out
         self._paused: set[bytes] = set()
         self._beside = None if hint_maker is None else hint_maker.beside
         self._hint_share = HintShare(clock, self.load.hints)
-        models = self._models = [model] if draft_model is None else [model, draft_model]
-        self.prompts = Prompts(shared_bytes, self._arrive, lambda one: self._plans.get(one.work.key) is one.plan)
-        a_token = sum(each.runner.kv_bytes_a_token for each in models)
+        self._models = [one for one in (models.target, models.draft_model) if one is not None]
+        self.prompts = Prompts(
+            shared_bytes, self._arrive, lambda one: self._plans.get(one.work.key) is one.plan
+        )
+        a_token = sum(each.runner.kv_bytes_a_token for each in self._models)
         self.budget = KvBudget(kv_bytes, a_token, self.prompts.store.leave)
         self._starved: list[SessionWork] = []
         self._awaited: dict[SessionKey, Future[Any]] = {}
@@ -114,7 +99,7 @@ class Engine:
         self._forward_ended: float | None = None
         self._unbegun: dict[SessionKey, SessionWork] = {}
         self._stopping = False
-        self._beats = beats or Heartbeats()
+        self._beats = around.beats
         self.prompts.pictures.beats = self._beats
 
     def tell_prices(self, row_us: Sequence[tuple[int, int]]) -> None:
@@ -167,7 +152,11 @@ class Engine:
         except Exception as error:  # no session's, so nobody knows whose answers are sound
             self._log.error("engine_failed", sessions=len(self._works), traceback=self._log.trace_of(error))
             for key in list(self._works):
-                self._end(key, ERROR_INTERNAL, f"the verifier failed ({type(error).__name__}): open the session again")
+                self._end(
+                    key,
+                    ERROR_INTERNAL,
+                    f"the verifier failed ({type(error).__name__}): open the session again",
+                )
 
     def _take_arrivals(self, first: Task | PreparedTask | None = None) -> None:
         prepared, arrived, dropped = arrivals(self._arriving, PreparedTask, first)
@@ -341,10 +330,14 @@ class Engine:
             self._end(work.key, ERROR_REFUSED, str(error))
         except Exception as error:  # one session's fault must not end the others' (TRAPS 20)
             work.use.log.error("session_failed", traceback=self._log.trace_of(error))
-            self._end(work.key, ERROR_INTERNAL, f"the verifier failed on this session ({type(error).__name__})")
+            self._end(
+                work.key, ERROR_INTERNAL, f"the verifier failed on this session ({type(error).__name__})"
+            )
         finally:
             charged.reset(token)
-            result = None  # an error that is thrown in refers to this frame: nothing of the session would be freed
+            result = (
+                None  # an error that is thrown in refers to this frame: nothing of the session would be freed
+            )
         return False
 
     def _await(self, request: Continuation, need: Awaited) -> None:
@@ -440,32 +433,9 @@ class Engine:
             self._resume(work, self._plans[work.key], waiting.whole(result))
 
 
-def own_engine(
-    policy: Policy,
-    model: LoadedModel,
-    draft_model: LoadedModel | None = None,
-    hint_maker: HintMaker | None = None,
-    kv_bytes: int = 1 << 62,
-    shared_bytes: int = 0,
-    looks_up: bool = False,
-) -> MakeEngine:
+def own_engine(policy: Policy, models: Models, kv_bytes: int = 1 << 62, shared_bytes: int = 0) -> MakeEngine:
     """What makes this engine for a server."""
-    return lambda around: Engine(
-        model,
-        around.outbox,
-        around.log,
-        draft_model,
-        hint_maker=hint_maker,
-        scheduler=Scheduler(policy),
-        wake=around.wake,
-        kv_bytes=kv_bytes,
-        on_out=around.on_out,
-        shared_bytes=shared_bytes,
-        tracing=around.tracing,
-        looks_up=looks_up,
-        keep=around.keep,
-        beats=around.beats,
-    )
+    return lambda around: Engine(models, around, Scheduler(policy), kv_bytes, shared_bytes)
 
 
 def _sound(logits: list[Tensor]) -> list[Tensor | Exception]:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from cloud_verifier.engine.hints import SessionHinting
-from cloud_verifier.engine.interface import Keep
+from cloud_verifier.engine.interface import Surroundings
 from cloud_verifier.engine.tasks import (
     AloneTask,
     HiddenTask,
@@ -17,10 +17,8 @@ from cloud_verifier.engine.tasks import (
     SessionKey,
     SessionQueue,
     SessionTask,
-    Task,
     VerifyTask,
 )
-from cloud_verifier.logs import EventLog
 from cloud_verifier.observing.load import EngineLoad
 from cloud_verifier.observing.spans import SessionTrace, trace_of
 from cloud_verifier.observing.usage import SessionUse
@@ -45,36 +43,46 @@ from specdec.models import LoadedModel
 from specdec.models.plans import Plan
 from specdec.models.split import BackSession
 from specdec.sampling.recoveries import Recovery
-from specdec.tracing import Tracing
 from specdec.verdict_log import Said
 from specdec.verifying import SampledVerdict, SampledVerifier, Verifier
 from specdec.verifying.hints.hints import HintMaker
 
 
 @dataclass(frozen=True)
-class Workshop:
-    """What all sessions share.
-
-    draft_model: for clouds that draft; None: there is none. looks_up: they draft by lookup then
-    (specdec.drafting.lookup). hint_maker: None: there are no exits. send: takes (session, reply). admit: asked before a
-    session's cache is made; takes (work, tokens), raises OverBudget. on_out: told of every task that waits no longer.
-    tracing: None: nobody traces. price_s: seconds of a forward of so many rows, None where nobody knows. keep: takes
-    what was said when a session ends; None: nobody keeps it.
+class Models:
+    """What computes. draft_model: for clouds that draft; None: there is none. looks_up: they draft by lookup then
+    (specdec.drafting.lookup). hint_maker: None: there are no exits.
     """
 
-    model: LoadedModel
-    draft_model: LoadedModel | None
-    hint_maker: HintMaker | None
+    target: LoadedModel
+    draft_model: LoadedModel | None = None
+    hint_maker: HintMaker | None = None
+    looks_up: bool = False
+
+
+@dataclass(frozen=True)
+class Workshop:
+    """What all sessions share. around: of the engine; its outbox is left to `send`, which takes (session, reply).
+
+    admit: asked before a session's cache is made; takes (work, tokens), raises OverBudget. price_s: seconds of a
+    forward of so many rows, None where nobody knows.
+    """
+
+    models: Models
+    around: Surroundings
     send: Callable[[SessionKey, Down], None]
-    log: EventLog
     clock: Callable[[], float]
     load: EngineLoad
     admit: Callable[[SessionWork, int], None]
-    on_out: Callable[[Task], None]
-    tracing: Tracing | None = None
-    price_s: Callable[[int], float | None] = lambda rows: None
-    looks_up: bool = False
-    keep: Keep | None = None
+    price_s: Callable[[int], float | None]
+
+
+@dataclass(frozen=True)
+class Times:
+    """What a reply took, in microseconds: work, and waiting before and between."""
+
+    verify_us: int
+    queue_us: int
 
 
 class SessionWork:
@@ -93,10 +101,10 @@ class SessionWork:
         self.rank = rank
         self.owner = opening.owner or opening.key[0]
         self.scope = opening.scope
-        self.use = opening.use or SessionUse("", shop.log.bind(session=opening.key[1]))
+        self.use = opening.use or SessionUse("", shop.around.log.bind(session=opening.key[1]))
         self.trace: SessionTrace | None = None
-        if shop.tracing is not None:
-            self.trace = trace_of(shop.tracing, opening.message, self.use, shop.clock)
+        if shop.around.tracing is not None:
+            self.trace = trace_of(shop.around.tracing, opening.message, self.use, shop.clock)
         self.tasks = SessionQueue()
         self.waited_s = 0.0
         self.batch = 1
@@ -138,10 +146,14 @@ class SessionWork:
         if len(self.tasks):
             task, taken = self.tasks.get()
             for one in taken:
-                self._shop.on_out(one)
+                self._shop.around.on_out(one)
             self._mark(task.arrived_s)
             plan = self._plan(task)
-            return plan if self.trace is None else self.trace.around("verify", task.message, task.arrived_s, plan)
+            return (
+                plan
+                if self.trace is None
+                else self.trace.around("verify", task.message, task.arrived_s, plan)
+            )
         if self._alone:
             self._mark(self._shop.clock())
             plan = self._step()
@@ -154,10 +166,10 @@ class SessionWork:
         self.waited_s = max(0.0, self._shop.clock() - arrived_s)
         self.batch = 1
 
-    def _times(self) -> tuple[int, int]:
-        """Microseconds of work, and of waiting before and between."""
+    def _times(self) -> Times:
+        """Of the work in hand, until now."""
         whole = self._shop.clock() - self._began_s
-        return max(0, int((whole - self.waited_s) * 1e6)), int(self.waited_s * 1e6)
+        return Times(max(0, int((whole - self.waited_s) * 1e6)), int(self.waited_s * 1e6))
 
     def _send(self, message: Down) -> None:
         self._shop.send(self.key, message)
@@ -166,11 +178,11 @@ class SessionWork:
         self._mark(task.arrived_s)
         try:
             if task.message.front_layers:  # the prompt comes through the edge's layers first
-                self._back = BackSession(self._shop.model, task.message.front_layers)
+                self._back = BackSession(self._shop.models.target, task.message.front_layers)
             else:
                 yield from self._open()
         finally:  # its pictures have waited for as long as that
-            self._shop.on_out(task)
+            self._shop.around.on_out(task)
 
     def _plan(self, task: SessionTask) -> Plan[None]:
         if isinstance(task, HiddenTask):
@@ -188,14 +200,15 @@ class SessionWork:
             token = yield from verifier.plan_step()
         self._verifier = verifier
         times = self._times()
-        self.use.worked(*times)
+        self.use.worked(times.verify_us, times.queue_us)
         forced = verifier.answer[len(message.history) + 1 :]  # what a grammar makes of the token
-        self._send(Opened(message.session, token, verifier.limit, *times, forced))
-        self.use.log.info("prefilled", verify_ms=times[0] / 1e3, queue_ms=times[1] / 1e3)
-        if message.hints and shop.hint_maker is not None and type(verifier) is Verifier:
+        self._send(Opened(message.session, token, verifier.limit, times.verify_us, times.queue_us, forced))
+        self.use.log.info("prefilled", verify_ms=times.verify_us / 1e3, queue_ms=times.queue_us / 1e3)
+        hint_maker = shop.models.hint_maker
+        if message.hints and hint_maker is not None and type(verifier) is Verifier:
             options = sampling_from_wire(message.sampling)
             self._hinting = SessionHinting(
-                shop.hint_maker, message, options, self._send_hint, self.use.log, shop.clock
+                hint_maker, message, options, self._send_hint, self.use.log, shop.clock
             )
         if message.stream:
             self._stream(verifier, message.speculate)
@@ -216,28 +229,31 @@ class SessionWork:
         self._shop.load.hints_sent += 1
         self._send(hint)
 
-    def _count(self, times: tuple[int, int], tokens: int, drafted: int, accepted: int) -> None:
+    def _count(self, times: Times, tokens: int, drafted: int, accepted: int) -> None:
         """A verdict, or tokens of a stream, is about to leave."""
-        self._shop.load.replied(*times, tokens)
-        self.use.worked(*times)
+        self._shop.load.replied(times.verify_us, times.queue_us, tokens)
+        self.use.worked(times.verify_us, times.queue_us)
         self.use.replied(tokens, drafted, accepted)
         if self.trace is not None:
             self.trace.replied(tokens, drafted, accepted)
-        if self._shop.keep is not None and tokens:
+        if self._shop.around.keep is not None and tokens:
             self._rounds.append((drafted, accepted))
 
     def ended(self) -> None:
         """The session is over, or forgotten: what was said in it may be kept."""
-        keep, verifier, message = self._shop.keep, self._verifier, self._message
+        keep, verifier, message = self._shop.around.keep, self._verifier, self._message
         if keep is None or verifier is None or len(verifier.answer) <= len(message.history):
             return
         prompt = prompt_from_wire(message)
-        vocabulary, temperature = self._shop.model.vocabulary_fingerprint, message.sampling.temperature
+        vocabulary, temperature = (
+            self._shop.models.target.vocabulary_fingerprint,
+            message.sampling.temperature,
+        )
         answer, rounds = tuple(verifier.answer), tuple(self._rounds)
         keep(Said(vocabulary, answer, rounds, temperature, tuple(prompt.ids), tuple(prompt.images)))
 
     def _new_verifier(self) -> Verifier:
-        message, model = self._message, self._shop.model
+        message, model = self._message, self._shop.models.target
         options = sampling_from_wire(message.sampling)
         recovery = Recovery(message.recovery)
         if recovery is Recovery.NOISE:
@@ -261,7 +277,8 @@ class SessionWork:
 
     def _stream(self, verifier: Verifier, speculate: int) -> None:
         """Decode alone from here on, until a draft comes or the answer ends."""
-        if speculate and self._shop.draft_model is None and not self._shop.looks_up:
+        models = self._shop.models
+        if speculate and models.draft_model is None and not models.looks_up:
             raise ProtocolError("this verifier has no draft model: start it with --draft-model")
         self._speculate = speculate
         self._alone = not verifier.finished
@@ -277,7 +294,9 @@ class SessionWork:
         self._alone = not verifier.finished
         times, ids = self._times(), verifier.answer[base:]
         self._count(times, len(ids), drafted, min(drafted, len(ids) - 1))
-        self._send(Tokens(self.key[1], base, ids, *times, drafted, self.batch, draft_us))
+        self._send(
+            Tokens(self.key[1], base, ids, times.verify_us, times.queue_us, drafted, self.batch, draft_us)
+        )
 
     def _plain_step(self, verifier: Verifier) -> Plan[None]:
         """One forward without a draft model; where a grammar leaves few ways on, they go along, and it makes several
@@ -330,9 +349,9 @@ class SessionWork:
 
     def _new_drafter(self) -> ChainDrafter | LookupDrafter:
         """The cloud's own: of a session alone, so that nothing of one client's answers shows in another's times."""
-        if self._shop.draft_model is not None:
-            return ChainDrafter(DraftModel(self._shop.draft_model, sampling_from_wire(self._message.sampling)))
-        model = self._shop.model
+        draft_model, model = self._shop.models.draft_model, self._shop.models.target
+        if draft_model is not None:
+            return ChainDrafter(DraftModel(draft_model, sampling_from_wire(self._message.sampling)))
         return LookupDrafter(SuffixMemory(), model.eos_token_ids, model.never_drafted)
 
     def _verify(self, task: VerifyTask) -> Plan[None]:
@@ -352,7 +371,7 @@ class SessionWork:
         elif not isinstance(verifier, SampledVerifier):
             raise ProtocolError("rejection sampling was not agreed on when the session was opened")
         elif isinstance(message, SampledUp):
-            q = q_from_wire(message.q, len(message.ids), self._shop.model.vocab_size)
+            q = q_from_wire(message.q, len(message.ids), self._shop.models.target.vocab_size)
             draft = Draft(message.base, tuple(message.ids))
             verdict = yield from verifier.plan_verify_sampled(draft, q, message.fix)
         else:
@@ -367,12 +386,16 @@ class SessionWork:
         self._send(self._verdict_message(message.round, verdict, times, forced))
 
     def _verdict_message(
-        self, round_: int, verdict: SampledVerdict, times: tuple[int, int], forced: list[int]
+        self, round_: int, verdict: SampledVerdict, times: Times, forced: list[int]
     ) -> VerdictDown | RowDown:
-        session = self.key[1]
+        session, verify_us, queue_us = self.key[1], times.verify_us, times.queue_us
         if verdict.row is not None:
-            return row_to_wire(session, round_, verdict.accepted, verdict.row, *times, self.batch)
-        return VerdictDown(session, round_, verdict.accepted, verdict.token, *times, self.batch, forced)
+            return row_to_wire(
+                session, round_, verdict.accepted, verdict.row, verify_us, queue_us, self.batch
+            )
+        return VerdictDown(
+            session, round_, verdict.accepted, verdict.token, verify_us, queue_us, self.batch, forced
+        )
 
     def _go_on_with_hidden(self, task: HiddenTask) -> Plan[None]:
         """Layer split: the prompt, or the next token, as the edge's layers left it."""
@@ -381,7 +404,7 @@ class SessionWork:
             raise ProtocolError("a layer split was not agreed on when the session was opened")
         if self._verifier is None:
             prompt = prompt_from_wire(self._message)
-            rows = self._shop.model.encode(prompt).ids.shape[0] + len(self._message.history)
+            rows = self._shop.models.target.encode(prompt).ids.shape[0] + len(self._message.history)
             back.hand_in(message.data, rows)
             yield from self._open()
             return
@@ -392,4 +415,8 @@ class SessionWork:
         token = yield from self._verifier.plan_step()
         times, forced = self._times(), self._verifier.answer[base + 1 :]
         self._count(times, 1 + len(forced), 0, 0)
-        self._send(VerdictDown(message.session, message.round, 0, token, *times, forced=forced))
+        self._send(
+            VerdictDown(
+                message.session, message.round, 0, token, times.verify_us, times.queue_us, forced=forced
+            )
+        )

@@ -7,10 +7,12 @@ another thread and back (`inline`), the socket thread runs them itself, one betw
 
 from __future__ import annotations
 
+import queue
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import zmq
 
@@ -18,6 +20,7 @@ from cloud_verifier.config import LOOKUP, ServerConfig
 from cloud_verifier.engine.engine import own_engine
 from cloud_verifier.engine.interface import AnyEngine, MakeEngine, Surroundings
 from cloud_verifier.engine.tasks import PauseTask, SessionKey, Task
+from cloud_verifier.engine.work import Models
 from cloud_verifier.errors import VerifierError
 from cloud_verifier.logs import EventLog
 from cloud_verifier.net.admission import Admission, Ways
@@ -48,7 +51,6 @@ from specdec.link.wire import (
 )
 from specdec.models import LoadedModel
 from specdec.tracing import Tracing
-from specdec.verifying.hints.hints import HintMaker
 
 _READ_AT_ONCE = 64
 _BYTES_AT_ONCE = 1 << 20
@@ -61,6 +63,18 @@ _LAST_FORWARD_S = 2.0
 _STOP = b"stop"
 _WAKE = b"wake"
 _DRAIN = b"drain"
+_REPLY = b"reply"
+"""Events for the thread of the sockets; behind each _REPLY a record waits in the queue."""
+
+
+@dataclass(frozen=True)
+class _Reply:
+    """What the engine says in a session. payload: the message, encoded. over: the session is."""
+
+    key: SessionKey
+    message: Down
+    payload: bytes
+    over: bool
 
 
 class Server:
@@ -74,19 +88,13 @@ class Server:
         config: ServerConfig,
         model: LoadedModel,
         log: EventLog,
-        draft_model: LoadedModel | None = None,
+        make_engine: MakeEngine | None = None,
         clock: Callable[[], float] = time.monotonic,
         inline: bool = False,
-        hint_maker: HintMaker | None = None,
-        kv_bytes: int = 1 << 62,
-        shared_bytes: int = 0,
         tracing: Tracing | None = None,
-        make_engine: MakeEngine | None = None,
     ) -> None:
-        """Bind the socket. inline: run forwards in the socket's thread. kv_bytes: what all caches may take;
-        shared_bytes: what of it is kept for sessions to come. tracing: where spans go; None: nobody traces.
-        make_engine: makes another engine than our own; `model` then tells of its target, and what else would be in its
-        way (draft_model, hint_maker, kv_bytes, shared_bytes) is its own business.
+        """Bind the socket. model: the target, or what tells of it. make_engine: None: our own, with that model.
+        inline: run forwards in the socket's thread. tracing: where spans go; None: nobody traces.
 
         Raises VerifierError when the address or the keys cannot be used.
         """
@@ -103,8 +111,16 @@ class Server:
         self._connections = Connections(self._router, log, bounds, keyring is not None)
         self._door: Door | None = None
         if keyring is not None:
-            guards = (self._forget_client, self._refuse_key)
-            self._door = Door(self._context, self._router, self._connections, keyring, log, *guards, clock)
+            self._door = Door(
+                self._context,
+                self._router,
+                self._connections,
+                keyring,
+                log,
+                forget=self._forget_client,
+                refuse=self._refuse_key,
+                clock=clock,
+            )
         try:
             self._router.bind(config.bind)
         except zmq.ZMQError as error:
@@ -117,6 +133,7 @@ class Server:
         self._inbox = self._context.socket(zmq.PULL)
         self._inbox.setsockopt(zmq.RCVHWM, 0)
         self._inbox.bind("inproc://replies")
+        self._replies: queue.SimpleQueue[_Reply] = queue.SimpleQueue()
         self._engine_socket: zmq.Socket[bytes] | None = None
         self._wake_socket: zmq.Socket[bytes] | None = None
         self._wake_lock = threading.Lock()
@@ -137,8 +154,7 @@ class Server:
             self._from_engine, log, self._wake, self._given_back, tracing, self._fail, keep, self.beats
         )
         if make_engine is None:
-            own = (model, draft_model, hint_maker, kv_bytes, shared_bytes, config.draft_model == LOOKUP)
-            make_engine = own_engine(config.policy, *own)
+            make_engine = own_engine(config.policy, Models(model, looks_up=config.draft_model == LOOKUP))
         self._engine: AnyEngine = make_engine(around)
         decode = decode_up if tracing is None else decode_traced
         self._admission = Admission(config, model, log, ways, clock, self._engine.can, decode)
@@ -146,7 +162,7 @@ class Server:
     def stop(self) -> None:
         """Make run() return soon; safe from other threads and from a signal handler of the serving one."""
         if self._stop_lock.acquire(blocking=False):  # once is enough; never waits inside a signal handler
-            self._stop_socket.send_multipart([_STOP])
+            self._stop_socket.send(_STOP)
 
     def _fail(self, why: str) -> None:
         """Called by the engine, from any thread."""
@@ -158,7 +174,7 @@ class Server:
     def drain(self) -> None:
         """Take no new sessions, and stop when those that are open have ended, or after drain_s. As safe as stop()."""
         if self._drain_lock.acquire(blocking=False):
-            self._stop_socket.send_multipart([_DRAIN])
+            self._stop_socket.send(_DRAIN)
         else:  # asked for again
             self.stop()
 
@@ -269,20 +285,16 @@ class Server:
 
     def _from_engine(self, key: SessionKey, message: Down, over: bool) -> None:
         """Called in the engine's thread: pass a reply to the socket thread."""
-        answered = streamed = 0
-        if isinstance(message, (VerdictDown, RowDown)):
-            answered = message.round
-        elif isinstance(message, Tokens):
-            streamed = message.base + len(message.ids)
+        reply = _Reply(key, message, encode(message), over)
         if self._inline:
-            self._deliver(key, answered, streamed, over, encode(message))
+            self._deliver(reply)
             return
+        self._replies.put(reply)
         if self._engine_socket is None:  # a socket belongs to the thread that uses it
             self._engine_socket = self._context.socket(zmq.PUSH)
             self._engine_socket.setsockopt(zmq.SNDHWM, 0)
             self._engine_socket.connect("inproc://replies")
-        head = b"%d %d %d %d" % (key[1], answered, streamed, over)
-        self._engine_socket.send_multipart([key[0], head, encode(message)])
+        self._engine_socket.send(_REPLY)
 
     def _wake(self) -> None:
         """Called in threads that prepare pictures, and in those of workers: the engine has work."""
@@ -294,38 +306,37 @@ class Server:
             if self._wake_socket is None:
                 self._wake_socket = self._context.socket(zmq.PUSH)
                 self._wake_socket.connect("inproc://replies")
-            self._wake_socket.send_multipart([_WAKE])
+            self._wake_socket.send(_WAKE)
 
     def _deliver_replies(self) -> bool:
         """Pass on what the engine produced; False once stop was asked for."""
         while True:
             try:
-                frames = self._inbox.recv_multipart(flags=zmq.DONTWAIT)
+                event = self._inbox.recv(flags=zmq.DONTWAIT)
             except zmq.Again:
                 return True
-            if frames[0] == _STOP:
+            if event == _STOP:
                 return False
-            if frames[0] == _WAKE:
-                continue
-            if frames[0] == _DRAIN:
+            if event == _DRAIN:
                 self._begin_to_drain()
-                continue
-            identity, head, payload = frames
-            number, answered, streamed, over = (int(word) for word in head.split())
-            self._deliver((identity, number), answered, streamed, bool(over), payload)
+            elif event == _REPLY:
+                self._deliver(self._replies.get_nowait())
 
-    def _deliver(self, key: SessionKey, answered: int, streamed: int, over: bool, payload: bytes) -> None:
-        entry = self._admission.sessions.get(key)
+    def _deliver(self, reply: _Reply) -> None:
+        entry = self._admission.sessions.get(reply.key)
         if entry is None:
             return  # closed meanwhile
-        entry.answered = max(entry.answered, answered)
-        entry.streamed = max(entry.streamed, streamed)
+        message = reply.message
+        if isinstance(message, (VerdictDown, RowDown)):
+            entry.answered = max(entry.answered, message.round)
+        elif isinstance(message, Tokens):
+            entry.streamed = max(entry.streamed, message.base + len(message.ids))
         entry.worked_s = self._clock()
         if entry.use is not None:
-            entry.use.bytes_down += len(payload)
-        if self._send(key[0], payload, needed=True) and over:
+            entry.use.bytes_down += len(reply.payload)
+        if self._send(reply.key[0], reply.payload, needed=True) and reply.over:
             # Also tells the engine: under this number the client may have opened another session meanwhile.
-            self._admission.forget(key, "failed")
+            self._admission.forget(reply.key, "failed")
 
     def _take_messages(self) -> None:
         """Read what clients sent, a bounded number at a time so that replies never wait for a flood."""

@@ -12,9 +12,12 @@ import torch
 from conftest_servers import Pair, patiently_connected
 
 from cloud_verifier.config import NO_EXITS, ServerConfig
-from cloud_verifier.engine.engine import Engine
+from cloud_verifier.engine.engine import Engine, own_engine
 from cloud_verifier.engine.hints import BY_CONFIDENCE, FIRST_COME, HintQueue, HintShare
+from cloud_verifier.engine.interface import Surroundings
+from cloud_verifier.engine.policy import Policy
 from cloud_verifier.engine.tasks import OpenTask, VerifyTask
+from cloud_verifier.engine.work import Models
 from cloud_verifier.errors import VerifierError
 from cloud_verifier.loading import load_hint_maker
 from cloud_verifier.logs import EventLog
@@ -44,9 +47,8 @@ class Cloud:
         self.model = model
         self.said: list[Down] = []
         self.log = StringIO()
-        self.engine = Engine(
-            model, lambda _, message, __: self.said.append(message), EventLog(self.log), hint_maker=maker
-        )
+        around = Surroundings(lambda _, message, __: self.said.append(message), EventLog(self.log))
+        self.engine = Engine(Models(model, hint_maker=maker), around)
 
     def open(
         self, session: int, text: str = "hello", options: GenerationOptions | None = None, **more: int
@@ -260,8 +262,8 @@ def test_hints_come_over_a_real_socket_before_their_verdict(text_pair: Pair, inl
         ServerConfig(model=model.path, bind="tcp://127.0.0.1:0"),
         model,
         EventLog(StringIO()),
+        own_engine(Policy(), Models(model, hint_maker=HintMaker(make_exits(model)))),
         inline=inline,
-        hint_maker=HintMaker(make_exits(model)),
     )
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()

@@ -14,9 +14,11 @@ import torch
 from conftest_servers import Pair
 
 from cloud_verifier.engine.engine import Engine
+from cloud_verifier.engine.interface import Surroundings
 from cloud_verifier.engine.memory import TREE_TOKENS
 from cloud_verifier.engine.scheduler import Policy, Scheduler
 from cloud_verifier.engine.tasks import CloseTask, OpenTask, SessionKey, VerifyTask
+from cloud_verifier.engine.work import Models
 from cloud_verifier.logs import EventLog
 from specdec.link.convert import sampling_to_wire
 from specdec.link.wire import (
@@ -52,16 +54,11 @@ class Cloud:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.said: list[tuple[int, Down]] = []
-        self.engine = Engine(
-            model,
-            lambda key, message, over: self.said.append((key[1], message)),
-            EventLog(StringIO()),
-            draft_model,
-            scheduler=Scheduler(policy),
-            kv_bytes=kv_bytes,
-            shared_bytes=shared_bytes,
-            clock=clock,
+        around = Surroundings(
+            lambda key, message, over: self.said.append((key[1], message)), EventLog(StringIO())
         )
+        models = Models(model, draft_model)
+        self.engine = Engine(models, around, Scheduler(policy), kv_bytes, shared_bytes, clock)
 
     def submit_open(self, session: int, ids: Sequence[int], **more: Any) -> None:
         options = more.pop("options", OPTIONS)

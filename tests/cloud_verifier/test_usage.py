@@ -15,7 +15,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from raw_client import RawClient
 
 from cloud_verifier.config import ServerConfig
+from cloud_verifier.engine.engine import own_engine
 from cloud_verifier.engine.memory import TREE_TOKENS
+from cloud_verifier.engine.policy import Policy
+from cloud_verifier.engine.work import Models
 from cloud_verifier.logs import EventLog
 from cloud_verifier.net.server import Server
 from cloud_verifier.observing.metrics import CODES, COUNTERS, GAUGES, VerifierCollector, render
@@ -88,7 +91,8 @@ def test_an_id_finds_everything_that_happened_to_a_session(text_pair: Pair) -> N
     target, ids, options = text_pair.target, [41, 50, 61], GenerationOptions(40)
     room = (len(ids) + options.max_new_tokens + TREE_TOKENS) * target.runner.kv_bytes_a_token
     log = StringIO()
-    server = Server(ServerConfig(target.path, "tcp://127.0.0.1:0"), target, EventLog(log), kv_bytes=room)
+    make_engine = own_engine(Policy(), Models(target), room)
+    server = Server(ServerConfig(target.path, "tcp://127.0.0.1:0"), target, EventLog(log), make_engine)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     sent = received = 0

@@ -9,6 +9,7 @@ import pytest
 from cloud_verifier.engine.engine import own_engine
 from cloud_verifier.engine.interface import MakeEngine
 from cloud_verifier.engine.policy import Policy
+from cloud_verifier.engine.work import Models
 from specdec.models import LoadedModel, load_model
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parent)]
@@ -35,7 +36,7 @@ def engine_name(request: pytest.FixtureRequest) -> str:
 def make_for(engine_name: str) -> Callable[[LoadedModel], MakeEngine]:
     """What makes engines for a target."""
     if engine_name == "own":
-        return lambda model: own_engine(Policy(), model, kv_bytes=KV_BYTES)
+        return lambda model: own_engine(Policy(), Models(model), kv_bytes=KV_BYTES)
     from vllm_engines import makers
 
     return makers()

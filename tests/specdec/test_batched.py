@@ -29,7 +29,9 @@ from conftest_servers import Pair, StartServer, patiently_connected
 from table_models import PROMPT, answer_chances
 
 from cloud_verifier.config import ServerConfig
-from cloud_verifier.engine.engine import Engine
+from cloud_verifier.engine.engine import Engine, own_engine
+from cloud_verifier.engine.policy import Policy
+from cloud_verifier.engine.work import Models
 from cloud_verifier.logs import EventLog
 from cloud_verifier.net.server import Server
 from specdec.edge.decoder import EdgeDecoder
@@ -115,7 +117,7 @@ def table_server() -> Iterator[tuple[str, Engine]]:
         ServerConfig("a table", "tcp://127.0.0.1:0", max_sessions=200),
         UNLIKE.target,
         EventLog(StringIO()),
-        UNLIKE.draft,
+        own_engine(Policy(), Models(UNLIKE.target, UNLIKE.draft)),
     )
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()

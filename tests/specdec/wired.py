@@ -14,7 +14,9 @@ from io import StringIO
 import msgspec
 
 from cloud_verifier.engine.engine import Engine
+from cloud_verifier.engine.interface import Surroundings
 from cloud_verifier.engine.tasks import AloneTask, CloseTask, HiddenTask, OpenTask, VerifyTask
+from cloud_verifier.engine.work import Models
 from cloud_verifier.logs import EventLog
 from specdec.errors import LinkLost
 from specdec.link.wire import (
@@ -72,7 +74,8 @@ class WiredLink:
     ) -> None:
         self.target = target
         self._log = StringIO()
-        self._engine = Engine(target, self._reply, EventLog(self._log), cloud_draft)
+        around = Surroundings(self._reply, EventLog(self._log))
+        self._engine = Engine(Models(target, cloud_draft), around)
         self._has_draft = cloud_draft is not None
         self._slowness = slowness
         self._cuts = frozenset(cuts)

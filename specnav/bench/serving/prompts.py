@@ -15,9 +15,11 @@ import numpy as np
 from PIL import Image
 
 from cloud_verifier.engine.engine import Engine
+from cloud_verifier.engine.interface import Surroundings
 from cloud_verifier.engine.policy import Policy
 from cloud_verifier.engine.scheduler import Scheduler
 from cloud_verifier.engine.tasks import CloseTask, OpenTask, SessionKey, VerifyTask
+from cloud_verifier.engine.work import Models
 from cloud_verifier.logs import EventLog
 from specdec.link.convert import sampling_to_wire
 from specdec.link.wire import Down, DraftUp, ErrorDown, Open, VerdictDown
@@ -58,7 +60,8 @@ def measure_prompt(model: LoadedModel, chunk: int, sessions: int = SESSIONS) -> 
     def outbox(key: SessionKey, message: Down, _: bool) -> None:
         said.put(_Said(key[1], message, time.perf_counter()))
 
-    engine = Engine(model, outbox, EventLog(StringIO()), scheduler=Scheduler(Policy(rows=4096, chunk=chunk)))
+    around = Surroundings(outbox, EventLog(StringIO()))
+    engine = Engine(Models(model), around, Scheduler(Policy(rows=4096, chunk=chunk)))
     thread = threading.Thread(target=engine.run, name="engine", daemon=True)
     thread.start()
     try:

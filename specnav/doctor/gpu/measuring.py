@@ -16,7 +16,9 @@ from torch import Tensor
 
 from cloud_verifier.config import ServerConfig
 from cloud_verifier.engine.engine import Engine
+from cloud_verifier.engine.interface import Surroundings
 from cloud_verifier.engine.tasks import OpenTask, SessionKey
+from cloud_verifier.engine.work import Models
 from cloud_verifier.loading import load_hint_maker
 from cloud_verifier.logs import EventLog
 from specdec.drafting import ChainDrafter, Draft, DraftModel
@@ -208,7 +210,7 @@ def _served_s(model: LoadedModel, ids: Sequence[int]) -> float:
         if last or len(told) >= GROWING:
             ended.set()
 
-    engine = Engine(model, outbox, EventLog(io.StringIO()))
+    engine = Engine(Models(model), Surroundings(outbox, EventLog(io.StringIO())))
     sampling = sampling_to_wire(GenerationOptions(GROWING + 1, min_new_tokens=GROWING + 1))
     engine.submit(OpenTask((b"doctor", 1), Open(1, True, sampling, list(ids)), time.perf_counter()))
     thread = threading.Thread(target=engine.run)
