@@ -16,7 +16,7 @@ from torch import Tensor
 
 from specdec.drafting import TokenTree
 from specdec.models import EncodedPrompt, Extension, Prompt
-from specdec.models.plans import Plan
+from specdec.models.plans import Plan, planned
 from specdec.models.runner import LayerObserver
 from specdec.options import GenerationOptions
 from specdec.sampling.disturbed import Disturbance
@@ -135,7 +135,8 @@ class TableSession:
         """How many tokens are committed."""
         return len(self._states) - 1
 
-    def plan_prefill(
+    @planned
+    def prefill(
         self,
         encoded: EncodedPrompt,
         hidden: object,

@@ -194,10 +194,10 @@ class SessionWork:
     def _open(self) -> Plan[None]:
         message, shop = self._message, self._shop
         verifier = self._new_verifier()
-        yield from verifier.plan_prefill(prompt_from_wire(message), message.history, admit=self._admit)
+        yield from verifier.prefill.plan(prompt_from_wire(message), message.history, admit=self._admit)
         token = None
         if not message.pending:
-            token = yield from verifier.plan_step()
+            token = yield from verifier.step.plan()
         self._verifier = verifier
         times = self._times()
         self.use.worked(times.verify_us, times.queue_us)
@@ -302,12 +302,12 @@ class SessionWork:
         """One forward without a draft model; where a grammar leaves few ways on, they go along, and it makes several
         choices at once.
         """
-        draft = yield from verifier.plan_choices(self._shop.price_s)
+        draft = yield from verifier.choices.plan(self._shop.price_s)
         if not draft.ids:
-            yield from verifier.plan_step()
+            yield from verifier.step.plan()
             return
         epoch = verifier.epoch
-        yield from verifier.plan_verify(draft)
+        yield from verifier.verify.plan(draft)
         verifier.epoch = epoch  # the edge's drafts know nothing of this one
 
     def _speculative_step(self, verifier: Verifier) -> Plan[tuple[int, int]]:
@@ -318,7 +318,7 @@ class SessionWork:
         """
         size = min(self._speculate, verifier.limit - len(verifier.answer) - 1)
         if size < 1:  # the last token of all: a draft model need not even take in the prompt
-            yield from verifier.plan_step()
+            yield from verifier.step.plan()
             return 0, 0
         try:
             draft, draft_us = yield from self._draft(verifier.answer, size)
@@ -326,10 +326,10 @@ class SessionWork:
             self._drafter, self._speculate = None, 0
             reason = f"{type(error).__name__}: {error}"[:500]
             self.use.log.warning("draft_failed", reason=reason)
-            yield from verifier.plan_step()
+            yield from verifier.step.plan()
             return 0, 0
         epoch = verifier.epoch
-        yield from verifier.plan_verify(draft)
+        yield from verifier.verify.plan(draft)
         verifier.epoch = epoch  # the edge's drafts know nothing of this one
         return len(draft.ids), draft_us
 
@@ -365,7 +365,7 @@ class SessionWork:
             parents = None if message.parents is None else tuple(message.parents)
             observer = None if self._hinting is None else self._hinting.observer(verifier, message)
             draft = Draft(message.base, tuple(message.ids), parents)
-            judgement = yield from verifier.plan_verify(draft, observer)
+            judgement = yield from verifier.verify.plan(draft, observer)
             verdict = SampledVerdict(judgement.last, judgement.token)
             accepted = len(judgement.path)  # of a tree: what the verdict names is a node
         elif not isinstance(verifier, SampledVerifier):
@@ -373,7 +373,7 @@ class SessionWork:
         elif isinstance(message, SampledUp):
             q = q_from_wire(message.q, len(message.ids), self._shop.models.target.vocab_size)
             draft = Draft(message.base, tuple(message.ids))
-            verdict = yield from verifier.plan_verify_sampled(draft, q, message.fix)
+            verdict = yield from verifier.verify_sampled.plan(draft, q, message.fix)
         else:
             verdict = SampledVerdict(verifier.rejected_at, None, verifier.more())
         times = self._times()
@@ -412,7 +412,7 @@ class SessionWork:
             raise ProtocolError("a token came after the end of the answer")
         back.hand_in(message.data, self._verifier.unfed)
         base = len(self._verifier.answer)
-        token = yield from self._verifier.plan_step()
+        token = yield from self._verifier.step.plan()
         times, forced = self._times(), self._verifier.answer[base + 1 :]
         self._count(times, 1 + len(forced), 0, 0)
         self._send(

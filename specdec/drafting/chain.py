@@ -85,7 +85,7 @@ class ChainDrafter:
         if self.at_once and self._model.runs:
             yield from self._plan_run(min(base + size - len(predicted), self._model.room(len(predicted))))
             return True
-        rows = yield from self._model.cursor.plan_rows(predicted)
+        rows = yield from self._model.cursor.rows.plan(predicted)
         predicted.append(int(self._pick(rows, len(predicted))))
         if self._model.options.grammar and predicted[-1] not in self._model.eos_ids:
             end = min(base + size, len(predicted) + self._model.room(len(predicted)))
@@ -96,14 +96,14 @@ class ChainDrafter:
         """Predict so many tokens, up to an end."""
 
         banned = None if self._sampled else self._model.banned
-        ids = yield from self._model.cursor.plan_run(self._predicted, count, self._pick, banned)
+        ids = yield from self._model.cursor.run.plan(self._predicted, count, self._pick, banned)
         self.forwards = count
         ends = [place for place, token in enumerate(ids) if token in self._model.eos_ids]
         self._predicted += ids[: ends[0] + 1] if ends else ids
 
     def _plan_force(self, most: int) -> Plan[None]:
         """Predict the tokens that a grammar lets follow, and nothing else; no forward is needed for them."""
-        forced = yield from self._model.cursor.plan_forced(self._predicted, most)
+        forced = yield from self._model.cursor.forced.plan(self._predicted, most)
         for token in forced:
             if self._sampled:
                 row = torch.zeros(self._model.vocab_size, device=self._model.device)

@@ -99,9 +99,9 @@ class DraftModel:
         """The same as a plan."""
         if self._memory is None:
             prepared: Prepared = yield Preparation(self._model, prompt)
-            yield from self.cursor.plan_prefill(prepared)
+            yield from self.cursor.prefill.plan(prepared)
             return
-        yield from self.cursor.plan_prefill(self._memory.prepare(prompt))
+        yield from self.cursor.prefill.plan(self._memory.prepare(prompt))
         self._memory.fed()
 
     @property

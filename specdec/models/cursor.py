@@ -12,8 +12,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from specdec.models.plans import Extension, Plan, Prepared, carry_out, settled
-from specdec.models.prompt import EncodedPrompt
+from specdec.models.plans import Extension, Plan, Prepared, planned, settled
 from specdec.models.runner import LayerObserver
 from specdec.models.session import ModelSession
 from specdec.models.static import MOST_IN_A_RUN, ChainRun
@@ -75,15 +74,12 @@ class SessionCursor:
         """Tokens of the prompt as this model expands it."""
         return self._prompt_length
 
-    def prefill(self, encoded: EncodedPrompt, observer: LayerObserver | None = None) -> Tensor:
+    @planned
+    def prefill(self, prepared: Prepared, observer: LayerObserver | None = None) -> Plan[Tensor]:
         """Feed the prompt; returns logits [vocab] of answer position 0.
 
         Raises ModelError for a prompt or a logit bias that the model cannot take, OptionsError for a grammar.
         """
-        return carry_out(self.plan_prefill(Prepared(encoded, None), observer))
-
-    def plan_prefill(self, prepared: Prepared, observer: LayerObserver | None = None) -> Plan[Tensor]:
-        """The same as a plan."""
         model = self._session.model
         encoded = prepared.encoded
         grammar: AnyGrammar | None = None
@@ -98,44 +94,37 @@ class SessionCursor:
             grammar,
             model.disturbance,
         )
-        self._prompt_row = yield from self._session.plan_prefill(
+        self._prompt_row = yield from self._session.prefill.plan(
             encoded, prepared.hidden, observer, prepared.prefix, prepared.kept
         )
         self._prompt_length = self._session.length
         self._fed = []
         self._tree_offset = 0
-        rows = yield from self.plan_rows(())
+        rows = yield from self.rows.plan(())
         return rows[0]
 
-    def forced(self, answer: Sequence[int], most: int) -> list[int]:
+    @planned
+    def forced(self, answer: Sequence[int], most: int) -> Plan[list[int]]:
         """See `Adjuster.forced`."""
-        return carry_out(self.plan_forced(answer, most))
-
-    def plan_forced(self, answer: Sequence[int], most: int) -> Plan[list[int]]:
-        """The same as a plan."""
         assert self._adjuster is not None, "prefill first"
         return (yield from settled(self._adjuster.forced(answer, most)))
 
-    def plan_choices(self, answer: Sequence[int], most: int) -> Plan[Choices]:
+    @planned
+    def choices(self, answer: Sequence[int], most: int) -> Plan[Choices]:
         """See `Adjuster.choices`; none where a tree takes more forwards than it has rows."""
         assert self._adjuster is not None, "prefill first"
         most = most if self._session.runner.sees_layers else 0
         return (yield from settled(self._adjuster.choices(answer, most)))
 
+    @planned
     def rows(
         self, answer: Sequence[int], draft: Sequence[int] = (), observer: LayerObserver | None = None
-    ) -> Tensor:
+    ) -> Plan[Tensor]:
         """Logits [len(draft) + 1, vocab] of the answer positions len(answer) .. len(answer) + len(draft).
 
         Feeds in one pass what the cache lacks of answer + draft. Row i is what the model says after
         answer + draft[:i].
         """
-        return carry_out(self.plan_rows(answer, draft, observer))
-
-    def plan_rows(
-        self, answer: Sequence[int], draft: Sequence[int] = (), observer: LayerObserver | None = None
-    ) -> Plan[Tensor]:
-        """The same as a plan."""
         assert self._adjuster is not None, "prefill first"
         asked = self._adjuster.ask_chain(answer, draft)
         rows = yield from self._plan_rows_of_model(answer, draft, observer)
@@ -166,7 +155,8 @@ class SessionCursor:
         asked = self._adjuster is not None and self._adjuster.active
         return not asked and self._session.takes_embeddings and self._session.runner.sees_layers
 
-    def plan_run(
+    @planned
+    def run(
         self,
         answer: Sequence[int],
         count: int,
@@ -204,28 +194,19 @@ class SessionCursor:
             session.rollback(self._prompt_length + len(self._fed))
         return ids
 
+    @planned
     def tree_rows(
         self,
         answer: Sequence[int],
         ids: Sequence[int],
         parents: Sequence[int],
         observer: LayerObserver | None = None,
-    ) -> Tensor:
+    ) -> Plan[Tensor]:
         """Logits [len(ids) + 1, vocab] after the answer alone and after every node of a tree that follows it.
 
         parents: node indices, -1 for children of the answer's end. One pass. The tree stays in the cache:
         where a later answer goes along one of its paths, that path is not fed again.
         """
-        return carry_out(self.plan_tree_rows(answer, ids, parents, observer))
-
-    def plan_tree_rows(
-        self,
-        answer: Sequence[int],
-        ids: Sequence[int],
-        parents: Sequence[int],
-        observer: LayerObserver | None = None,
-    ) -> Plan[Tensor]:
-        """The same as a plan."""
         assert self._prompt_row is not None and self._adjuster is not None, "prefill first"
         pending = list(answer[self._sync(list(answer), len(answer)) :])
         offset = len(pending)
@@ -243,14 +224,11 @@ class SessionCursor:
             after_answer = logits[offset - 1 :] if pending else torch.cat([self._prompt_row[None], logits])
         return self._adjuster.nodes(after_answer, answer, ids, parents, (yield from settled(asked)))
 
-    def grow_tree(self, ids: Sequence[int], parents: Sequence[int]) -> Tensor:
+    @planned
+    def grow_tree(self, ids: Sequence[int], parents: Sequence[int]) -> Plan[Tensor]:
         """Logits [len(ids), vocab] after more nodes of the tree of the last tree_rows call, numbered on from
         it.
         """
-        return carry_out(self.plan_grow_tree(ids, parents))
-
-    def plan_grow_tree(self, ids: Sequence[int], parents: Sequence[int]) -> Plan[Tensor]:
-        """The same as a plan."""
         assert self._adjuster is not None, "prefill first"
         shifted = [parent + self._tree_offset for parent in parents]
         logits: Tensor = yield self._session.extension(ids, shifted)

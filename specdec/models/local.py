@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from specdec.models.cursor import SessionCursor
 from specdec.models.loaded import LoadedModel
+from specdec.models.plans import Prepared
 from specdec.models.prompt import Prompt
 from specdec.options import GenerationOptions
 from specdec.sampling import Chooser
@@ -30,7 +31,7 @@ def stream_local(
     chooser = Chooser(options)
     stop = StopText(model.tokenizer, options.stop, history, options.min_new_tokens)
     limit = answer_limit(options, model.context_limit, encoded.ids.shape[0])
-    row = cursor.prefill(encoded)[None]
+    row = cursor.prefill(Prepared(encoded))[None]
     answer = list(history)
     if stop.found or (history and len(answer) >= limit):
         return

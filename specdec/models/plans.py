@@ -3,14 +3,18 @@
 A plan says which rows it wants of a model's next forward (an Extension) or which prompt it wants prepared (a
 Preparation), and goes on when it has them. So what is wanted and what it means stand in one function, and whoever runs
 the plans decides when: `carry_out` runs one alone; an engine runs many side by side, their rows in one forward.
+
+A method that is `planned` can be had both ways: `verifier.verify(draft)` verifies here and now,
+`verifier.verify.plan(draft)` is the plan, for an engine or as a part (`yield from`) of a larger plan.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar, overload
+from types import MethodType
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
 
 import torch
 import torch.nn.functional as F
@@ -25,7 +29,9 @@ from specdec.models.prompt import EncodedPrompt, Prompt
 from specdec.models.runner import DecoderRunner, LayerObserver
 from specdec.models.static import ChainRun
 
+S = TypeVar("S")
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 class Extensible(Protocol):
@@ -171,7 +177,7 @@ class Prepared:
     """
 
     encoded: EncodedPrompt
-    hidden: Tensor | None
+    hidden: Tensor | None = None
     prefix: KnownPrefix | None = None
     kept: int = 0
 
@@ -230,6 +236,36 @@ def carry_out(plan: Plan[T]) -> T:
     except StopIteration as end:
         result: T = end.value
         return result
+
+
+class Step(Generic[P, T]):
+    """A planned method of one object. plan: makes the plan."""
+
+    __slots__ = ("plan",)
+
+    def __init__(self, plan: Callable[P, Plan[T]]) -> None:
+        self.plan = plan
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Carry it out here and now."""
+        return carry_out(self.plan(*args, **kwargs))
+
+
+class planned(Generic[S, P, T]):
+    """Makes a method that returns a plan a Step of each object."""
+
+    def __init__(self, method: Callable[Concatenate[S, P], Plan[T]]) -> None:
+        self.method = method
+        self.__doc__ = method.__doc__
+
+    @overload
+    def __get__(self, owner: None, kind: type) -> planned[S, P, T]: ...
+
+    @overload
+    def __get__(self, owner: S, kind: type | None = None) -> Step[P, T]: ...
+
+    def __get__(self, owner: S | None, kind: type | None = None) -> planned[S, P, T] | Step[P, T]:
+        return self if owner is None else Step(MethodType(self.method, owner))
 
 
 @torch.inference_mode()

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from specdec.errors import ModelError
 from specdec.models.attention.segment import Segment
-from specdec.models.plans import Extension, KnownPrefix, Plan, carry_out, extend_many
+from specdec.models.plans import Extension, KnownPrefix, Plan, extend_many, planned
 from specdec.models.prompt import EncodedPrompt
 from specdec.models.runner import DecoderRunner, LayerObserver
 from specdec.sampling.adjust import AnyGrammar, Soon
@@ -85,14 +85,8 @@ class ModelSession:
         """Committed tokens in the cache, image placeholders counted one by one."""
         return self._length
 
-    def prefill(self, encoded: EncodedPrompt, observer: LayerObserver | None = None) -> Tensor:
-        """Start the sequence with a prompt; returns the logits float32 [vocab_size] after its last token.
-
-        Whatever the session held before is forgotten. Raises ModelError when the prompt exceeds the context.
-        """
-        return carry_out(self.plan_prefill(encoded, None, observer))
-
-    def plan_prefill(
+    @planned
+    def prefill(
         self,
         encoded: EncodedPrompt,
         hidden: Tensor | None = None,
@@ -100,8 +94,12 @@ class ModelSession:
         prefix: KnownPrefix | None = None,
         kept: int = 0,
     ) -> Plan[Tensor]:
-        """The same as a plan. hidden: the prompt's embeddings [n, hidden_size], where they are there already. kept: the
-        session holds so many of the prompt's first tokens already, short of its last.
+        """Start the sequence with a prompt; returns the logits float32 [vocab_size] after its last token.
+
+        Whatever the session held before is forgotten. Raises ModelError when the prompt exceeds the context.
+
+        hidden: the prompt's embeddings [n, hidden_size], where they are there already. kept: the session holds so many
+        of the prompt's first tokens already, short of its last.
 
         prefix: keys and values that need not be worked out; an observer would not see those rows.
         """

@@ -13,7 +13,7 @@ from torch import Tensor
 from specdec.drafting import Draft, check_draft, select_nodes, usable_nodes
 from specdec.errors import ProtocolError
 from specdec.models import LoadedModel
-from specdec.models.plans import Plan, carry_out
+from specdec.models.plans import Plan, planned
 from specdec.models.runner import LayerObserver
 from specdec.options import GenerationOptions
 from specdec.sampling import process_logits
@@ -63,20 +63,15 @@ class SampledVerifier(Verifier):
     def _pick(self, row: Tensor, position: int) -> int:
         return self._draw(self._probabilities(row[None])[0], Purpose.BONUS, position)
 
+    @planned
     def verify_sampled(
         self, draft: Draft, q: Tensor, fix: int | None, observer: LayerObserver | None = None
-    ) -> SampledVerdict:
+    ) -> Plan[SampledVerdict]:
         """Judge a chain. q: float32 [k], probabilities of its ids, or [k, vocab], whole rows.
 
         fix: the token the edge recovered after the rejection before. Raises ProtocolError for what does not
         fit.
         """
-        return carry_out(self.plan_verify_sampled(draft, q, fix, observer))
-
-    def plan_verify_sampled(
-        self, draft: Draft, q: Tensor, fix: int | None, observer: LayerObserver | None = None
-    ) -> Plan[SampledVerdict]:
-        """The same as a plan."""
         check_draft(draft, self._model.vocab_size)
         self._take_fix(fix, draft.base)
         known = self._known_of(draft)
@@ -92,7 +87,7 @@ class SampledVerifier(Verifier):
         if self._recovery is Recovery.CLOUD:
             q = q.to(self._model.device)  # before the forward: behind it this would wait for it
         yield from self._plan_return()
-        rows = yield from self._cursor.plan_rows(prefix, ids, observer)
+        rows = yield from self._cursor.rows.plan(prefix, ids, observer)
         p = self._probabilities(rows)
         for index, token in enumerate(known):  # the edge did not know of them yet: the target's own picks
             if index >= len(ids) or ids[index] != token:

@@ -14,7 +14,7 @@ from specdec.errors import ProtocolError
 from specdec.models import LoadedModel, ModelSession, Prompt
 from specdec.models.cursor import SessionCursor
 from specdec.models.local import answer_limit
-from specdec.models.plans import Plan, Preparation, Prepared, carry_out
+from specdec.models.plans import Plan, Preparation, Prepared, planned
 from specdec.models.runner import LayerObserver
 from specdec.options import GenerationOptions
 from specdec.sampling import Chooser
@@ -54,24 +54,20 @@ class Verifier:
         self.prefill(prompt, history, observer)
         return self.step(observer)
 
+    @planned
     def prefill(
-        self, prompt: Prompt, history: Sequence[int] = (), observer: LayerObserver | None = None
-    ) -> None:
-        """Feed the prompt and take over what was verified before (resume).
-
-        Raises ModelError for an unusable prompt and ProtocolError for an impossible history.
-        """
-        carry_out(self.plan_prefill(prompt, history, observer))
-
-    def plan_prefill(
         self,
         prompt: Prompt,
         history: Sequence[int] = (),
         observer: LayerObserver | None = None,
         admit: Callable[[int], None] | None = None,
     ) -> Plan[None]:
-        """The same as a plan. admit: told, before anything is allocated, how many tokens the cache may come to hold;
-        what it raises ends the plan. Whoever admits them has room for all of them at once.
+        """Feed the prompt and take over what was verified before (resume).
+
+        Raises ModelError for an unusable prompt and ProtocolError for an impossible history.
+
+        admit: told, before anything is allocated, how many tokens the cache may come to hold; what it raises ends the
+        plan. Whoever admits them has room for all of them at once.
         """
         prepared: Prepared = yield Preparation(self._model, prompt, self._cursor.takes_embeddings)
         encoded = prepared.encoded
@@ -88,7 +84,7 @@ class Verifier:
         if admit is not None:
             admit(most)
         self._cursor.expect(most, at_once=admit is not None)
-        yield from self._cursor.plan_prefill(prepared, observer)
+        yield from self._cursor.prefill.plan(prepared, observer)
         self.answer = list(history)
 
     def evict(self) -> bool:
@@ -102,40 +98,34 @@ class Verifier:
         """After an eviction, feed the prompt again; the cursor feeds the answer with what is asked next."""
         if self._cursor.evicted and self._prompt is not None:
             prepared: Prepared = yield Preparation(self._model, self._prompt)
-            yield from self._cursor.plan_prefill(prepared)
+            yield from self._cursor.prefill.plan(prepared)
 
-    def step(self, observer: LayerObserver | None = None) -> int:
+    @planned
+    def step(self, observer: LayerObserver | None = None) -> Plan[int]:
         """Decode one token alone, append it to the answer, with what a grammar makes of it, and return it."""
-        return carry_out(self.plan_step(observer))
-
-    def plan_step(self, observer: LayerObserver | None = None) -> Plan[int]:
-        """The same as a plan."""
         yield from self._plan_return()
-        row = yield from self._cursor.plan_rows(self.answer, observer=observer)
+        row = yield from self._cursor.rows.plan(self.answer, observer=observer)
         token = self._pick(row[0], len(self.answer))
         self.answer.append(token)
         yield from self._plan_jump()
         return token
 
-    def choices(self, price_s: Callable[[int], float | None]) -> Draft:
-        """A draft of what a grammar leaves open next (see plan_choices)."""
-        return carry_out(self.plan_choices(price_s))
-
-    def plan_choices(self, price_s: Callable[[int], float | None]) -> Plan[Draft]:
+    @planned
+    def choices(self, price_s: Callable[[int], float | None]) -> Plan[Draft]:
         """A draft of what a grammar leaves open next, where that is little; empty without a grammar, and where it would
         not pay. price_s: seconds of a forward of so many rows, None where nobody knows.
         """
         answer = self.answer
         if not self._options.grammar or self.finished or self._cursor.evicted:
             return Draft(len(answer), ())
-        found = yield from self._cursor.plan_choices(answer, MOST_NODES)
+        found = yield from self._cursor.choices.plan(answer, MOST_NODES)
         nodes = found.worth(price_s)
         return Draft(len(answer), tuple(found.tree.ids[:nodes]), tuple(found.tree.parents[:nodes]))
 
     def _plan_jump(self) -> Plan[None]:
         """Append what a grammar lets follow the answer, and nothing else: no forward is needed for it."""
         if self._options.grammar and not self.finished:
-            self.answer += yield from self._cursor.plan_forced(self.answer, self.limit - len(self.answer))
+            self.answer += yield from self._cursor.forced.plan(self.answer, self.limit - len(self.answer))
 
     def forced_after(self, length: int) -> list[int]:
         """What a grammar has brought behind the answer's first `length` tokens; none without a grammar."""
@@ -150,17 +140,14 @@ class Verifier:
         """The token of an answer position from its logits [vocab]."""
         return self._chooser.choose(row[None], position)[0]
 
-    def verify(self, draft: Draft, observer: LayerObserver | None = None) -> Judgement:
+    @planned
+    def verify(self, draft: Draft, observer: LayerObserver | None = None) -> Plan[Judgement]:
         """Judge a draft in one forward and extend the answer by what was accepted and the target's next
         token.
 
         A draft may start before the end of the verified answer (it left before the edge heard of it): the
         known tokens then count as the target's picks. Raises ProtocolError for a draft that does not fit.
         """
-        return carry_out(self.plan_verify(draft, observer))
-
-    def plan_verify(self, draft: Draft, observer: LayerObserver | None = None) -> Plan[Judgement]:
-        """The same as a plan."""
         check_draft(draft, self._model.vocab_size)
         known = self._known_of(draft)
         if draft.parents is None and known and draft.ids[:1] != (known[0],):
@@ -204,11 +191,11 @@ class Verifier:
         """The target's picks after the prefix and after every node; `known` ones are as they were before."""
         yield from self._plan_return()
         if draft.parents is None:
-            rows = yield from self._cursor.plan_rows(prefix, draft.ids, observer)
+            rows = yield from self._cursor.rows.plan(prefix, draft.ids, observer)
             picks = self._chooser.choose(rows, len(prefix))
             picks[: len(known)] = known[: len(picks)]
             return picks
-        rows = yield from self._cursor.plan_tree_rows(prefix, draft.ids, draft.parents, observer)
+        rows = yield from self._cursor.tree_rows.plan(prefix, draft.ids, draft.parents, observer)
         offsets = [0, *(depth + 1 for depth in draft.depths())]
         positions = torch.tensor(offsets, device=rows.device) + len(prefix)
         picks = self._chooser.choose_at(rows, positions)

@@ -23,6 +23,7 @@ from specdec.errors import ProtocolError
 from specdec.link import wire
 from specdec.link.convert import sampling_to_wire
 from specdec.models import Prompt, chat_prompt
+from specdec.models.plans import planned
 from specdec.models.timing.row_times import ROWS_TRIED, time_rows
 from specdec.options import GenerationOptions
 from specdec.row_ms import read_ms
@@ -223,12 +224,12 @@ class TestBadRequests:
         """TRAPS 20."""
         assert isinstance(client.ask(open_message(1, [1, 2])), wire.Opened)
         assert isinstance(client.ask(open_message(2, [1, 2])), wire.Opened)
-        original = Verifier.plan_verify
-        monkeypatch.setattr(Verifier, "plan_verify", lambda *_: 1 / 0)
+        original = Verifier.verify
+        monkeypatch.setattr(Verifier, "verify", planned(lambda *_: 1 / 0))  # type: ignore[arg-type]
         reply = client.ask(wire.DraftUp(1, 1, 1, [1]))
         assert isinstance(reply, wire.ErrorDown) and reply.code == wire.ERROR_INTERNAL
         assert "ZeroDivisionError" in str(events(server, "session_failed")[0]["traceback"])
-        monkeypatch.setattr(Verifier, "plan_verify", original)
+        monkeypatch.setattr(Verifier, "verify", original)
         assert isinstance(client.ask(wire.DraftUp(2, 1, 1, [1])), wire.VerdictDown)
         still_works(text_pair, server)
 

@@ -17,6 +17,7 @@ from specdec.edge.decoder import EdgeDecoder, connect
 from specdec.link import wire
 from specdec.models import Prompt, chat_prompt
 from specdec.models.local import generate_local
+from specdec.models.plans import planned
 from specdec.models.timing.pacing import pace
 from specdec.options import GenerationOptions
 from specdec.verifying import Verifier
@@ -81,14 +82,14 @@ class TestSessions:
         self, server: RunningServer, client: RawClient, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         assert isinstance(client.ask(open_message(1, [1, 2])), wire.Opened)
-        original = Verifier.plan_verify
+        original = Verifier.verify
         release = threading.Event()
 
         def slow(self: Verifier, *arguments: object) -> object:
             release.wait(10)
-            return original(self, *arguments)  # type: ignore[arg-type]
+            return original.method(self, *arguments)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(Verifier, "plan_verify", slow)
+        monkeypatch.setattr(Verifier, "verify", planned(slow))  # type: ignore[arg-type]
         client.send(wire.DraftUp(1, 1, 1, [1]))
         started = time.monotonic()
         for _ in range(20):

@@ -18,6 +18,7 @@ from specdec.methods import METHODS, get_method
 from specdec.models import LoadedModel, Prompt, chat_prompt
 from specdec.models.cursor import SessionCursor
 from specdec.models.local import generate_local, stream_local
+from specdec.models.plans import Prepared
 from specdec.options import GenerationOptions
 from specdec.sampling.adjust import Adjuster
 
@@ -134,7 +135,7 @@ class TestAlone:
             SessionCursor(model.new_session(), options),
             SessionCursor(model.new_session(), options),
         )
-        cursor.prefill(model.encode(prompt))
+        cursor.prefill(Prepared(model.encode(prompt)))
         alone.prefill(model.encode(prompt))
         cursor.rows([5])
         rows = [*cursor.tree_rows([5, 6], [10, 11], [-1, -1]), *cursor.grow_tree([12, 13], [0, 1])]

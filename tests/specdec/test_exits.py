@@ -135,7 +135,7 @@ def test_looking_at_the_layers_changes_nothing_of_the_forward(pair: Pair) -> Non
         if layer in exits.layers:
             guesses.append(exits.logits(layer, hidden[-1:]))
 
-    assert torch.equal(model.new_session().prefill(encoded, observer), model.new_session().prefill(encoded))
+    assert torch.equal(model.new_session().prefill(encoded, observer=observer), model.new_session().prefill(encoded))
     assert len(guesses) == 2
 
 

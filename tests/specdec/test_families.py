@@ -117,7 +117,7 @@ def test_what_the_last_prompt_began_with_need_not_be_fed_again(model: LoadedMode
     memory = PromptMemory(model)
     for prompt in (first := prompts_of(model)) + [Prompt((*one.ids[:-2], 9), one.images) for one in first] * 2:
         cursor = DraftModel(model, GenerationOptions(9), memory).cursor
-        row = carry_out(cursor.plan_prefill(memory.prepare(prompt)))
+        row = carry_out(cursor.prefill.plan(memory.prepare(prompt)))
         memory.fed()
         torch.testing.assert_close(row, model.new_session().prefill(model.encode(prompt)), **CLOSE)
         cursor.rows([7, 8])

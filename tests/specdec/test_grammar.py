@@ -31,6 +31,7 @@ from specdec.methods import METHODS, get_method
 from specdec.models import LoadedModel, Prompt, chat_prompt
 from specdec.models.cursor import SessionCursor
 from specdec.models.local import generate_local
+from specdec.models.plans import Prepared
 from specdec.options import MAX_GRAMMAR_BYTES, GenerationOptions
 from specdec.sampling.grammar import FollowedGrammar, Grammar, Grammars
 
@@ -239,7 +240,7 @@ class TestBadInput:
         cursor = SessionCursor(
             text_pair.target.new_session(), GenerationOptions(grammar='start: "yes" | "no"')
         )
-        cursor.prefill(text_pair.target.encode(chat_prompt(text_pair.target, "hello")))
+        cursor.prefill(Prepared(text_pair.target.encode(chat_prompt(text_pair.target, "hello"))))
         with pytest.raises(ModelError, match="does not follow the grammar"):
             cursor.rows([text_pair.target.tokenizer.get_vocab()["a"]])
 

@@ -67,7 +67,7 @@ def test_rows_are_those_of_a_fresh_prompt(vision_pair: Pair) -> None:
     model, memory = vision_pair.target, PromptMemory(vision_pair.target, PLENTY)
     for prompt in history(model):
         drafting = DraftModel(model, OPTIONS, memory)
-        row = carry_out(drafting.cursor.plan_prefill(memory.prepare(prompt)))
+        row = carry_out(drafting.cursor.prefill.plan(memory.prepare(prompt)))
         memory.fed()
         fresh = model.new_session().prefill(model.encode(prompt))
         assert torch.allclose(row, fresh, atol=1e-4)

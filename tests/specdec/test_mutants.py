@@ -31,6 +31,7 @@ from specdec.edge import session as edge_session
 from specdec.errors import SpecdecError
 from specdec.link.wire import HintDown, VerdictDown
 from specdec.models import cursor, session
+from specdec.models.plans import planned
 from specdec.sampling import choice, noise, processors, recovery, rejection
 from specdec.sampling.recovery import TargetRow
 from specdec.sampling.uniform import Purpose
@@ -65,7 +66,10 @@ def greedy_by(method: str, **settings: Any) -> Callable[[Pair], object]:
 def wrap(patch: Patch, owner: Any, name: str, around: Callable[..., Any]) -> None:
     """Replace owner.name by a function that is given the original first."""
     original = getattr(owner, name)
-    patch.setattr(owner, name, lambda *given, **named: around(original, *given, **named))
+    if isinstance(original, planned):
+        patch.setattr(owner, name, planned(lambda *given, **named: around(original.method, *given, **named)))
+    else:
+        patch.setattr(owner, name, lambda *given, **named: around(original, *given, **named))
 
 
 # Rejection sampling
@@ -292,7 +296,7 @@ def history_not_replayed(patch: Patch) -> None:
         self.answer = list(history)
         self._cursor._fed = list(history[:-1])  # as if they had been fed
 
-    wrap(patch, verifier.Verifier, "plan_prefill", mutant)
+    wrap(patch, verifier.Verifier, "prefill", mutant)
 
 
 def hint_taken_for_a_verdict(patch: Patch) -> None:

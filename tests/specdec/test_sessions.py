@@ -11,6 +11,7 @@ from conftest_servers import Pair
 
 from specdec.models import Extension, LoadedModel, ModelError, Prompt, chat_prompt, extend_many
 from specdec.models.cursor import SessionCursor
+from specdec.models.plans import Prepared
 from specdec.models.session import grow_sight
 
 TOLERANCE = 3e-5
@@ -215,7 +216,7 @@ class TestSessionCursor:
         model = pair.target
         prompt = chat_prompt(model, "follow me", images=images_for(model))
         cursor = SessionCursor(model.new_session())
-        cursor.prefill(model.encode(prompt))
+        cursor.prefill(Prepared(model.encode(prompt)))
         moves: list[tuple[list[int], list[int]]] = [
             ([], []),
             ([], [4, 5, 6]),
@@ -236,7 +237,7 @@ class TestSessionCursor:
         model = text_pair.target
         session = model.new_session()
         cursor = SessionCursor(session)
-        cursor.prefill(model.encode(chat_prompt(model, "grow")))
+        cursor.prefill(Prepared(model.encode(chat_prompt(model, "grow"))))
         fed: list[int] = []
         original = session.extension
 

@@ -17,6 +17,7 @@ from specdec.methods import get_method
 from specdec.models import LoadedModel, Prompt, chat_prompt
 from specdec.models.cursor import SessionCursor
 from specdec.models.local import generate_local
+from specdec.models.plans import Prepared
 from specdec.options import GenerationOptions
 from specdec.token_tree import TokenTree
 from specdec.verifying import Verifier
@@ -128,7 +129,7 @@ class TestFollowing:
         prompt = prompt_for(model)
         session = model.new_session()
         cursor = SessionCursor(session)
-        cursor.prefill(model.encode(prompt))
+        cursor.prefill(Prepared(model.encode(prompt)))
         for answer in ([], [4, 5, 6]):
             rows = cursor.tree_rows(answer, [10, 11, 12], [-1, -1, 1])
             for row, path in zip(rows, ([], [10], [11], [11, 12]), strict=True):
@@ -146,7 +147,7 @@ class TestFollowing:
         model = text_pair.target
         session = model.new_session()
         cursor = SessionCursor(session)
-        cursor.prefill(model.encode(prompt_for(model)))
+        cursor.prefill(Prepared(model.encode(prompt_for(model))))
         cursor.tree_rows([1], [10, 11, 12], [-1, -1, 1])
         fed: list[int] = []
         original = session.extension

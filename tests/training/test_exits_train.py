@@ -195,7 +195,7 @@ def test_large_losses_are_computed_twice_with_the_same_gradients(root, llama, tm
 def test_exits_learn_from_the_hidden_states_that_serving_sees(llama) -> None:
     encoded = llama.encode(chat_prompt(llama, "a question"))
     seen: dict[int, torch.Tensor] = {}
-    row = llama.new_session().prefill(encoded, seen.__setitem__)
+    row = llama.new_session().prefill(encoded, observer=seen.__setitem__)
     last = encoded.ids.shape[0] - 1
     hidden, final = hidden_rows(llama, encoded, torch.tensor([3, last]), (1,))
     assert torch.equal(hidden[0], seen[1][[3, last]])

@@ -18,7 +18,7 @@ from torch import Tensor
 from specdec.errors import ModelError
 from specdec.models.attention.segment import Segment
 from specdec.models.gguf.decoder import Branch
-from specdec.models.plans import Extension, KnownPrefix, Plan
+from specdec.models.plans import Extension, KnownPrefix, Plan, planned
 from specdec.models.prompt import EncodedPrompt
 from specdec.models.runner import LayerObserver
 from specdec.models.session import ModelSession
@@ -71,7 +71,8 @@ class GgufSession(ModelSession):
             self._decoder.give(sequence)
         self._tips.clear()
 
-    def plan_prefill(
+    @planned
+    def prefill(
         self,
         encoded: EncodedPrompt,
         hidden: Tensor | None = None,
@@ -79,8 +80,8 @@ class GgufSession(ModelSession):
         prefix: KnownPrefix | None = None,
         kept: int = 0,
     ) -> Plan[Tensor]:
-        """As ModelSession.plan_prefill. Nobody observes, and keys and values of others are no use here."""
-        return super().plan_prefill(encoded, hidden, kept=kept)
+        """As ModelSession.prefill. Nobody observes, and keys and values of others are no use here."""
+        return super().prefill.plan(encoded, hidden, kept=kept)
 
     def rollback(self, n_tokens_kept: int) -> None:
         """Forget everything after the first `n_tokens_kept` tokens, and any speculative tree."""

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from specdec.errors import ModelError
 from specdec.models.attention.segment import Segment
-from specdec.models.plans import Extension, KnownPrefix, Plan
+from specdec.models.plans import Extension, KnownPrefix, Plan, planned
 from specdec.models.prompt import EncodedPrompt
 from specdec.models.runner import Joint, LayerObserver, Pace, wait_out
 from specdec.models.session import ModelSession
@@ -259,7 +259,8 @@ class GenericSession(ModelSession):
         self._library_cache = None
         self._ids = []
 
-    def plan_prefill(
+    @planned
+    def prefill(
         self,
         encoded: EncodedPrompt,
         hidden: Tensor | None = None,
@@ -267,8 +268,8 @@ class GenericSession(ModelSession):
         prefix: KnownPrefix | None = None,
         kept: int = 0,
     ) -> Plan[Tensor]:
-        """As ModelSession.plan_prefill. Nobody observes, and what others know of the prompt is no use here."""
-        return super().plan_prefill(encoded, hidden)
+        """As ModelSession.prefill. Nobody observes, and what others know of the prompt is no use here."""
+        return super().prefill.plan(encoded, hidden)
 
     def keep_path(self, nodes: Sequence[int], below: Sequence[int] = ()) -> None:
         """As ModelSession.keep_path."""

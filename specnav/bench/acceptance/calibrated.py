@@ -16,6 +16,7 @@ from torch import Tensor
 from specdec.models import LoadedModel, Prompt
 from specdec.models.cursor import SessionCursor
 from specdec.models.local import answer_limit
+from specdec.models.plans import Prepared
 from specdec.options import GenerationOptions
 from specdec.sampling import Chooser, process_logits
 from specdec.sampling.adjust import Adjuster
@@ -55,7 +56,7 @@ def tell(model: LoadedModel, prompt: Prompt, options: GenerationOptions) -> Told
     cursor = SessionCursor(model.new_session())
     limit = answer_limit(options, model.context_limit, len(ids))
     adjuster, chooser = _adjuster(model, ids, options), Chooser(options)
-    row = cursor.prefill(encoded)[None]
+    row = cursor.prefill(Prepared(encoded))[None]
     rows: list[Tensor] = []
     picks: list[int] = []
     while True:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from specdec.drafting import TokenTree
 from specdec.models import EncodedPrompt, Extension, Prompt
-from specdec.models.plans import Plan
+from specdec.models.plans import Plan, planned
 from specnav.bench.regret.worlds import Fit
 
 VOCAB = 96
@@ -132,7 +132,8 @@ class SimulatedSession:
         """How many tokens are committed."""
         return self._prompt + len(self._states)
 
-    def plan_prefill(
+    @planned
+    def prefill(
         self,
         encoded: EncodedPrompt,
         hidden: object,

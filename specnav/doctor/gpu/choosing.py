@@ -13,6 +13,7 @@ from specdec.models import LoadedModel, Prompt
 from specdec.models.cursor import SessionCursor
 from specdec.models.loaded import first_difference
 from specdec.models.local import generate_local
+from specdec.models.plans import Prepared
 from specdec.options import GenerationOptions
 from specnav.doctor.gpu.records import AutoChoice, ModelFindings
 
@@ -41,7 +42,7 @@ def agreement_of(
             continue
         with torch.inference_mode():
             cursor = SessionCursor(draft.new_session(), options)
-            first = cursor.prefill(draft.encode(prompt))[None]
+            first = cursor.prefill(Prepared(draft.encode(prompt)))[None]
             rows = torch.cat([first, cursor.rows((), ids)[-len(ids) :][:-1]]) if len(ids) > 1 else first
         picks = rows.argmax(-1).tolist()
         found.append([one == other for one, other in zip(picks, ids, strict=True)])

@@ -100,7 +100,7 @@ def hidden_rows(model: LoadedModel, encoded, rows: Tensor, layers: Sequence[int]
         if layer in wanted:
             seen[layer] = hidden[index]
 
-    model.new_session().prefill(encoded, observer)
+    model.new_session().prefill(encoded, observer=observer)
     # Copies made outside the session's inference mode: gradients may pass through what uses them.
     return torch.stack([seen[layer] for layer in layers]), seen[last].clone()
 
