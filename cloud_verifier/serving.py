@@ -25,7 +25,7 @@ from cloud_verifier.loading import (
 )
 from cloud_verifier.logs import EventLog, pass_on_warnings
 from cloud_verifier.net.server import Server
-from cloud_verifier.observing.heartbeats import SLOW_S, STUCK_S
+from cloud_verifier.observing.counts import SLOW_S, STUCK_S
 from cloud_verifier.observing.http import StatusServer
 from cloud_verifier.observing.metrics import VerifierCollector, render
 from cloud_verifier.security.keyring import Keyring

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from cloud_verifier.observing.load import EngineLoad
+from cloud_verifier.observing.counts import ClientUse, EngineLoad
 from cloud_verifier.observing.metrics import COUNTERS, GAUGES, VerifierCollector, render
-from cloud_verifier.observing.usage import ClientUse
 
 
 class MadeUpVerifier:

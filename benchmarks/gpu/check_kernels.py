@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from specdec.models.attention.segment import Segment
-from specdec.models.families import Layer
+from specdec.models.layers.pieces import Layer
 from specdec.models.session import grow_sight
 from specdec.models.static.batch import LINES, bucket_of, lay_out
 from specdec.models.static.kernels import TritonOperations

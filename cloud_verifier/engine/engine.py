@@ -37,8 +37,7 @@ from cloud_verifier.engine.tasks import (
     arrivals,
 )
 from cloud_verifier.engine.work import Models, SessionWork, Workshop
-from cloud_verifier.observing.heartbeats import BEAT_S
-from cloud_verifier.observing.load import EngineLoad
+from cloud_verifier.observing.counts import BEAT_S, EngineLoad
 from specdec.errors import ModelError, OptionsError, ProtocolError
 from specdec.isolation.accounts import Accounts, OverSpent, charged
 from specdec.isolation.workers import Ticket
@@ -80,7 +79,7 @@ class Engine:
         self._on_out = around.on_out
         self._paused: set[bytes] = set()
         self._beside = None if hint_maker is None else hint_maker.beside
-        self._hint_share = HintShare(clock, self.load.hints)
+        self._hint_share = None if hint_maker is None else HintShare(clock, self.load.hints)
         self._models = [one for one in (models.target, models.draft_model) if one is not None]
         self.prompts = Prompts(
             shared_bytes, self._arrive, lambda one: self._plans.get(one.work.key) is one.plan
@@ -377,11 +376,12 @@ class Engine:
             self.load.between.add(began - self._forward_ended)
         picked = self.scheduler.pick(list(self._waiting.values()), began, len(self._works))
         staged: list[tuple[Waiting, Staged]] = []
-        allowed, observed = self._hint_share.allowed(len(picked)), 0
+        share, observed = self._hint_share, 0
+        allowed = 0 if share is None else share.allowed(len(picked))
         for waiting in picked:
             part = waiting.part
-            if part.observer is not None:
-                observer = self._hint_share.timed(part.observer) if observed < allowed else None
+            if part.observer is not None and share is not None:
+                observer = share.timed(part.observer) if observed < allowed else None
                 observed += observer is not None
                 part = replace(part, observer=observer)
             try:
@@ -396,7 +396,8 @@ class Engine:
         results = self._run(staged)
         ended = self._forward_ended = self._clock()
         self.scheduler.ran([waiting for waiting, _ in staged], ended - began)
-        self._hint_share.ran(ended - began, observed)
+        if share is not None:
+            share.ran(ended - began, observed)
         self.load.ran(len(staged), sum(one.segment.rows for _, one in staged), ended - began)
         for (waiting, _), result in zip(staged, results, strict=True):
             settling = self._clock()

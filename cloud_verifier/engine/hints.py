@@ -12,7 +12,7 @@ from collections.abc import Callable
 from torch import Tensor
 
 from cloud_verifier.logs import EventLog
-from cloud_verifier.observing.load import Histogram
+from cloud_verifier.observing.counts import Histogram
 from specdec.drafting import Draft, select_nodes
 from specdec.link.wire import DraftUp, HintDown, Open
 from specdec.models.runner import LayerObserver

@@ -12,8 +12,7 @@ from typing import Protocol
 
 from cloud_verifier.engine.tasks import SessionKey, Task
 from cloud_verifier.logs import EventLog
-from cloud_verifier.observing.heartbeats import Heartbeats
-from cloud_verifier.observing.load import EngineLoad
+from cloud_verifier.observing.counts import EngineLoad, Heartbeats
 from specdec.link.wire import LACKS_GRAMMARS, LACKS_SAMPLED, LACKS_SEVERAL, LACKS_SPLIT, LACKS_TREES, Down
 from specdec.tracing import Tracing
 from specdec.verdict_log import Said

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from PIL import Image
 
-from cloud_verifier.observing.heartbeats import BEAT_S, Heartbeats
+from cloud_verifier.observing.counts import BEAT_S, Heartbeats
 from specdec.errors import ModelError
 from specdec.isolation.accounts import Account, charged
 from specdec.isolation.workers import Ticket

@@ -14,7 +14,7 @@ from typing import TypeVar, cast
 
 import msgspec
 
-from cloud_verifier.observing.usage import SessionUse
+from cloud_verifier.observing.counts import SessionUse
 from specdec.link.wire import AloneUp, DraftUp, HiddenUp, More, Open, SampledUp
 
 SessionKey = tuple[bytes, int]

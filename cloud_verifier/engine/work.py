@@ -19,9 +19,8 @@ from cloud_verifier.engine.tasks import (
     SessionTask,
     VerifyTask,
 )
-from cloud_verifier.observing.load import EngineLoad
+from cloud_verifier.observing.counts import EngineLoad, SessionUse
 from cloud_verifier.observing.spans import SessionTrace, trace_of
-from cloud_verifier.observing.usage import SessionUse
 from specdec.drafting import ChainDrafter, Draft, DraftModel
 from specdec.drafting.lookup.drafter import LookupDrafter
 from specdec.drafting.lookup.suffixes import SuffixMemory

@@ -31,9 +31,7 @@ from cloud_verifier.engine_vllm.answers import Answer, Bounds
 from cloud_verifier.engine_vllm.core import MOST_DRAFTED, VllmCore
 from cloud_verifier.engine_vllm.sessions import VllmSession
 from cloud_verifier.engine_vllm.target import VllmTarget
-from cloud_verifier.observing.heartbeats import BEAT_S
-from cloud_verifier.observing.load import EngineLoad
-from cloud_verifier.observing.usage import SessionUse
+from cloud_verifier.observing.counts import BEAT_S, EngineLoad, SessionUse
 from specdec.errors import ModelError, OptionsError, ProtocolError
 from specdec.isolation.accounts import Accounts, OverSpent, charged
 from specdec.link.convert import prompt_from_wire

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from specdec.errors import ModelError
 from specdec.options import GenerationOptions
-from specdec.sampling.adjust import AnyGrammar
+from specdec.sampling.choice import AnyGrammar
 from specdec.sampling.grammar import Mask, only
 from specdec.sampling.noise import LARGE, noisy_argmax, noisy_argmax_of, seed_word
 from specdec.sampling.processors import NEVER

@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from cloud_verifier.engine.tasks import AloneTask, HiddenTask, OpenTask, SessionQueue, SessionTask, VerifyTask
 from cloud_verifier.engine_vllm.answers import Answer
 from cloud_verifier.engine_vllm.picking import Guide, Rules
-from cloud_verifier.observing.usage import SessionUse
+from cloud_verifier.observing.counts import SessionUse
 from specdec.errors import ProtocolError
 from specdec.link.convert import sampling_from_wire
 from specdec.link.wire import Down, DraftUp, Open, Opened, Tokens, VerdictDown
 from specdec.models import EncodedPrompt
 from specdec.options import GenerationOptions
-from specdec.sampling.adjust import AnyGrammar
+from specdec.sampling.choice import AnyGrammar
 from specdec.sampling.recoveries import Recovery
 
 

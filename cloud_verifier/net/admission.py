@@ -27,10 +27,9 @@ from cloud_verifier.engine.tasks import (
 )
 from cloud_verifier.limits import Ledger, Limits, labour_of, units_of, vain_labour_of, weight_of
 from cloud_verifier.logs import EventLog
-from cloud_verifier.net.clients import Client, Clients
+from cloud_verifier.net.clients import Client, Clients, SessionEntry, SessionTable
 from cloud_verifier.net.pictures import PictureShelf
-from cloud_verifier.net.sessions import SessionEntry, SessionTable
-from cloud_verifier.observing.usage import SessionUse
+from cloud_verifier.observing.counts import SessionUse
 from cloud_verifier.security.records import ClientKey
 from specdec.errors import ModelError, ProtocolError
 from specdec.link.convert import prompt_from_wire
@@ -114,6 +113,7 @@ class Admission:
         self.pictures = PictureShelf(pictures, config.session_timeout_s, clock)
         self._next_look_s = float("-inf")
         self.closed = False
+        self._most_bytes = config.max_message_bytes
         self.row_us: list[tuple[int, int]] = []
         self.draft_us = 0
         self._opened = 0
@@ -133,7 +133,7 @@ class Admission:
         if len(frames) != 1:
             self._refuse(identity, 0, ERROR_MALFORMED, f"a message of {len(frames)} frames")
             return
-        most = self._config.max_message_bytes
+        most = self._most_bytes
         try:
             if len(frames[0]) > most:
                 raise MessageTooLarge(f"a message of {len(frames[0])} bytes exceeds the limit of {most}")
@@ -187,7 +187,8 @@ class Admission:
         for key in self.sessions.expired(self._clock()):
             self.forget(key, "timeout")
         self.clients.expire(lambda identity: self.count_of(identity) > 0)
-        self.pictures.expire()
+        if self.pictures.bytes:
+            self.pictures.expire()
 
     def _take(self, client: Client, message: Up, size: int) -> None:
         """size: of the message, bytes."""

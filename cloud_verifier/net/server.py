@@ -7,11 +7,15 @@ another thread and back (`inline`), the socket thread runs them itself, one betw
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import queue
+import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 import zmq
@@ -24,12 +28,9 @@ from cloud_verifier.engine.work import Models
 from cloud_verifier.errors import VerifierError
 from cloud_verifier.logs import EventLog
 from cloud_verifier.net.admission import Admission, Ways
-from cloud_verifier.net.heap import Trimmer
 from cloud_verifier.net.outbox import RETRY_S, ClientGone, Outbox
 from cloud_verifier.net.router import LINGER_MS, make_router
-from cloud_verifier.observing.heartbeats import BEAT_S, Heartbeats
-from cloud_verifier.observing.load import EngineLoad
-from cloud_verifier.observing.usage import ClientUse
+from cloud_verifier.observing.counts import BEAT_S, ClientUse, EngineLoad, Heartbeats
 from cloud_verifier.security.connections import ConnectionBounds, Connections
 from cloud_verifier.security.door import Door
 from cloud_verifier.security.keyring import Keyring
@@ -492,3 +493,33 @@ class Server:
             self._verdicts.close()
         self._log.info("served", **self._engine.load.summary(time.perf_counter()))
         self._log.info("stopped")
+
+
+EVERY_S = 60.0
+
+
+def trim() -> None:
+    """Collect what refers to itself, and give free pages back where the C library knows a way; a few ms."""
+    gc.collect()
+    if sys.platform == "linux":
+        with suppress(OSError, AttributeError):  # not the GNU one
+            ctypes.CDLL("libc.so.6").malloc_trim(0)
+
+
+class Trimmer:
+    """Gives free memory back to the system, at most every EVERY_S seconds.
+
+    Python keeps what refers to itself until it looks for that, and the C library keeps pages between what lives long. A
+    verifier that runs for weeks would come to hold far more than it uses.
+    """
+
+    def __init__(self, clock: Callable[[], float], give_back: Callable[[], None] = trim) -> None:
+        self._clock = clock
+        self._give_back = give_back
+        self._next = clock() + EVERY_S
+
+    def look(self) -> None:
+        """Called whenever something has happened."""
+        if self._clock() >= self._next:
+            self._give_back()
+            self._next = self._clock() + EVERY_S

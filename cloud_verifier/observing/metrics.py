@@ -9,8 +9,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from cloud_verifier.observing.load import EngineLoad, Histogram
-from cloud_verifier.observing.usage import ClientUse
+from cloud_verifier.observing.counts import ClientUse, EngineLoad, Histogram
 from specdec.link.wire import (
     ERROR_BUSY,
     ERROR_INTERNAL,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from cloud_verifier.observing.usage import SessionUse
+from cloud_verifier.observing.counts import SessionUse
 from specdec.link.traced import TracedDraftUp, TracedOpen, TracedSampledUp
 from specdec.link.wire import Up
 from specdec.models.plans import Plan

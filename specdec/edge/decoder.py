@@ -318,7 +318,7 @@ class _Answer:
         self._draft_model = decoder._new_draft_model(prompt, options)
         self._drafter = decoder._new_drafter(self._draft_model, prompt, options)
         self._front = decoder._new_front()
-        self._is_prefilled = False
+        self._is_prefilled = self._is_confirmed = False
         self._given = len(session.answer)
 
     def chunks(self) -> Iterator[list[int]]:
@@ -367,6 +367,7 @@ class _Answer:
             method, gamma = opening(method, choice)
         images = decoder._pictures.of(welcome, self._prompt.images)
         front_layers = 0 if self._front is None else self._front.layers
+        self._is_confirmed = False
         session.open(
             Opening(self._prompt, options, welcome, method, gamma, images, front_layers, decoder._scope)
         )
@@ -407,7 +408,9 @@ class _Answer:
 
     def _give(self, chunk: list[int]) -> list[int]:
         """A chunk that leaves now: what went before it has come through."""
-        self._decoder._pictures.confirmed()
+        if not self._is_confirmed:
+            self._decoder._pictures.confirmed()
+            self._is_confirmed = True
         self._decoder._patience.went_on()
         self._given += len(chunk)
         return chunk

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from specdec.drafting import Draft, Proposal
-from specdec.edge.flight import DraftInFlight, Flight, HeardHints, Preparation
+from specdec.edge.flight import DraftInFlight, Flight, HeardHints, Preparation, RejectionRecovery
 from specdec.edge.liveness import Heartbeat, Resumes
 from specdec.edge.protocol import (
     Cancelled,
@@ -22,9 +22,7 @@ from specdec.edge.protocol import (
     refusal,
 )
 from specdec.edge.recorder import Accounts, Recorder
-from specdec.edge.recovery import RejectionRecovery
 from specdec.edge.stats import AnswerStats, Finish
-from specdec.edge.verified import VerifiedAnswer
 from specdec.errors import LinkLost, ProtocolError
 from specdec.estimates.measured import Measured
 from specdec.link.channel import Link
@@ -433,4 +431,43 @@ class EdgeSession:
         fresh = self._verified.merge(base, ids)
         if fresh or self.finished:
             self.record.first_token(now)
+        return fresh
+
+
+class VerifiedAnswer:
+    """The verified part of an answer: it only grows, and says when it is over.
+
+    ids: verified tokens, without EOS. finish: "running", or how it ended. limit: tokens it may have.
+    """
+
+    def __init__(self, history: list[int], stop: StopText) -> None:
+        """history: what was verified before; stop has seen it."""
+        self.ids = history
+        self.finish: Finish = "stop" if stop.found else "running"
+        self.limit = 0
+        self.eos_ids: frozenset[int] = frozenset()
+        self._stop = stop
+
+    def merge(self, base: int, ids: Sequence[int]) -> list[int]:
+        """Join verified ids that begin at `base`; returns the new ones. Notices EOS, stop strings and the limit.
+
+        Raises ProtocolError where they contradict what was verified before.
+        """
+        known = self.ids[base:]
+        overlap = min(len(known), len(ids))
+        if known[:overlap] != list(ids[:overlap]):
+            raise ProtocolError("the verifier contradicts what it verified before: report this as a bug")
+        fresh: list[int] = []
+        for token in ids[overlap:]:
+            if token in self.eos_ids:
+                self.finish = "eos"
+                break
+            fresh.append(token)
+            if self._stop.push(token):
+                self.finish = "stop"
+                break
+            if len(self.ids) + len(fresh) >= self.limit:
+                self.finish = "length"
+                break
+        self.ids.extend(fresh)
         return fresh

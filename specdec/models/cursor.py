@@ -2,7 +2,7 @@
 
 It compares what the session has been fed with what the answer is now, rolls back to where they part, and
 feeds the rest, so that nothing is ever fed twice or left out (TRAPS 8, 9). Edge and cloud use the same one, and
-its logits are adjusted by what was said before (specdec.sampling.adjust), so that they are on both sides.
+its logits are adjusted by what was said before (specdec.sampling.choice), so that they are on both sides.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from specdec.models.runner import LayerObserver
 from specdec.models.session import ModelSession
 from specdec.models.static import MOST_IN_A_RUN, ChainRun
 from specdec.options import GenerationOptions
-from specdec.sampling.adjust import Adjuster, AnyGrammar
+from specdec.sampling.choice import Adjuster, AnyGrammar
 from specdec.sampling.choices import Choices
 from specdec.token_tree import ROOT
 

@@ -31,7 +31,7 @@ from specdec.models.runner import DecoderRunner
 from specdec.models.session import ModelSession
 from specdec.models.static.tower import RecordedTower, record_tower
 from specdec.pictures.sizes import PictureRules, picture_size
-from specdec.sampling.adjust import AnyGrammar, Soon
+from specdec.sampling.choice import AnyGrammar, Soon
 from specdec.sampling.disturbed import Disturbance
 from specdec.sampling.grammar import Grammars
 

@@ -20,9 +20,9 @@ from specdec.errors import ModelError
 from specdec.models.attention import invariant
 from specdec.models.attention.choice import Attention, attention_for
 from specdec.models.attention.segment import Segment
-from specdec.models.families import Family, Layer, is_plain
+from specdec.models.families import Family
 from specdec.models.layers.compiled import CompiledPieces
-from specdec.models.layers.pieces import Pieces, PlainPieces, Projected
+from specdec.models.layers.pieces import Layer, Pieces, PlainPieces, Projected, is_plain
 from specdec.models.static import StaticForward, make_static
 
 LayerObserver = Callable[[int, Tensor], None]

@@ -20,7 +20,7 @@ from specdec.models.attention.segment import Segment
 from specdec.models.plans import Extension, KnownPrefix, Plan, extend_many, planned
 from specdec.models.prompt import EncodedPrompt
 from specdec.models.runner import DecoderRunner, LayerObserver
-from specdec.sampling.adjust import AnyGrammar, Soon
+from specdec.sampling.choice import AnyGrammar, Soon
 from specdec.sampling.disturbed import Disturbance
 from specdec.token_tree import ROOT, TokenTree
 

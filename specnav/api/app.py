@@ -17,7 +17,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from cloud_verifier.logs import EventLog
-from cloud_verifier.observing.heartbeats import SLOW_S, STUCK_S
+from cloud_verifier.observing.counts import SLOW_S, STUCK_S
 from specdec.link.binding import is_loopback
 from specnav.api import replies
 from specnav.api.answer import Answer, Outcome, Piece

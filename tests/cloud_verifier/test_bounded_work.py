@@ -15,7 +15,7 @@ from raw_client import RawClient
 from test_observing import look
 from test_verifier_process import verifier
 
-from cloud_verifier.observing.heartbeats import Heartbeats
+from cloud_verifier.observing.counts import Heartbeats
 from cloud_verifier.serving import open_status
 from specdec.isolation import grammars
 from specdec.isolation.workers import Launcher, Limit

@@ -22,7 +22,7 @@ from cloud_verifier.errors import VerifierError
 from cloud_verifier.loading import load_hint_maker
 from cloud_verifier.logs import EventLog
 from cloud_verifier.net.server import Server
-from cloud_verifier.observing.load import Histogram
+from cloud_verifier.observing.counts import Histogram
 from specdec.errors import ModelError, OptionsError
 from specdec.link.convert import sampling_to_wire
 from specdec.link.wire import Down, DraftUp, ErrorDown, HintDown, Open, Opened, VerdictDown

@@ -18,7 +18,7 @@ from cloud_verifier.engine.interface import Capabilities, Surroundings
 from cloud_verifier.errors import VerifierError
 from cloud_verifier.logs import EventLog
 from cloud_verifier.net.server import Server
-from cloud_verifier.observing.load import EngineLoad
+from cloud_verifier.observing.counts import EngineLoad
 
 WHY = "its workers are gone: start the verifier again"
 

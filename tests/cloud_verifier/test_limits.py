@@ -18,9 +18,8 @@ from cloud_verifier.limits import (
     vain_labour_of,
     weight_of,
 )
-from cloud_verifier.net.clients import MOST_CLIENTS, Clients
+from cloud_verifier.net.clients import MOST_CLIENTS, Clients, SessionTable
 from cloud_verifier.net.outbox import ClientGone, Outbox
-from cloud_verifier.net.sessions import SessionTable
 from cloud_verifier.security.records import ClientKey, Quota
 from specdec.link import wire
 from specdec.link.convert import sampling_to_wire

@@ -14,8 +14,7 @@ from conftest_servers import Pair
 from test_engine import OPTIONS, Cloud, key_of
 
 from cloud_verifier.engine.engine import Engine
-from cloud_verifier.engine.prefixes import BLOCK, Prefixes
-from cloud_verifier.engine.prompts import shared_bytes
+from cloud_verifier.engine.prompts import BLOCK, Prefixes, shared_bytes
 from cloud_verifier.engine.tasks import CloseTask, OpenTask
 from specdec.link.convert import sampling_to_wire
 from specdec.link.wire import Down, ErrorDown, Open, Opened, Tokens

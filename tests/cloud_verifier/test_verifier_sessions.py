@@ -12,7 +12,7 @@ from raw_client import OPTIONS, RawClient, events, open_message, still_works
 
 from cloud_verifier.config import ServerConfig
 from cloud_verifier.errors import VerifierError
-from cloud_verifier.net.sessions import SessionTable
+from cloud_verifier.net.clients import SessionTable
 from specdec.edge.decoder import EdgeDecoder, connect
 from specdec.link import wire
 from specdec.models import Prompt, chat_prompt

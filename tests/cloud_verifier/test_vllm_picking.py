@@ -15,7 +15,7 @@ from specdec.errors import ProtocolError
 from specdec.link.wire import DraftUp
 from specdec.options import GenerationOptions
 from specdec.sampling import Chooser
-from specdec.sampling.adjust import Adjuster
+from specdec.sampling.choice import Adjuster
 from specdec.sampling.grammar import Grammars
 
 EOS = frozenset({3, 7})

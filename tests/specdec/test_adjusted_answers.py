@@ -20,7 +20,7 @@ from specdec.models.cursor import SessionCursor
 from specdec.models.local import generate_local, stream_local
 from specdec.models.plans import Prepared
 from specdec.options import GenerationOptions
-from specdec.sampling.adjust import Adjuster
+from specdec.sampling.choice import Adjuster
 
 pytestmark = pytest.mark.slow
 

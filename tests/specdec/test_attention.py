@@ -18,10 +18,9 @@ from torch.utils._python_dispatch import _disable_current_modes
 from specdec.models import LoadedModel, chat_prompt, load_model
 from specdec.models.attention import choice, parted
 from specdec.models.attention.choice import attention_for
-from specdec.models.attention.folded import Folded, FoldedSight, fold
 from specdec.models.attention.invariant import Invariant
 from specdec.models.attention.parted import Parted, PartedSight, attend_all
-from specdec.models.attention.segment import Segment, reach, sees
+from specdec.models.attention.segment import Folded, FoldedSight, Segment, fold, reach, sees
 from specdec.models.plans import extend_many
 from specdec.models.session import grow_sight
 

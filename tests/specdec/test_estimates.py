@@ -7,8 +7,7 @@ import random
 import pytest
 
 from specdec.edge.recorder import Accounts, Recorder
-from specdec.estimates.forwards import ForwardTimes
-from specdec.estimates.measured import AcceptanceEstimate, Measured
+from specdec.estimates.measured import AcceptanceEstimate, ForwardTimes, Measured
 from specdec.estimates.reckoning import Reckoning
 from specdec.estimates.running import QuietMedian, RunningMean
 from specdec.estimates.shadow_budget import ShadowBudget

@@ -17,7 +17,7 @@ from specdec.link.convert import sampling_from_wire, sampling_to_wire
 from specdec.models import Prompt
 from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
-from specdec.sampling.adjust import Adjuster
+from specdec.sampling.choice import Adjuster
 
 VOCABULARY = 40
 PROMPT = (3, 7, 7, 11)

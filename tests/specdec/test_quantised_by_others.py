@@ -15,8 +15,7 @@ from safetensors.torch import load_file, save_file
 
 from specdec.errors import ModelError
 from specdec.models import chat_prompt, load_model
-from specdec.models.families import is_plain
-from specdec.models.families.family import fuse, linear
+from specdec.models.layers.pieces import fuse, is_plain, linear
 from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
 

@@ -93,7 +93,7 @@ class BetterDrafter(ChainDrafter):
 
     def plan_prefill(self, prompt: Prompt) -> Plan[None]:
         """The same as of a chain."""
-        yield from super().prefill.plan(prompt)
+        yield from super().plan_prefill(prompt)
         self._memory.begin(prompt.ids, self._model.never_drafted)
         self._open, self._looked_up = [], None
 
@@ -113,7 +113,7 @@ class BetterDrafter(ChainDrafter):
                 self._is_own, self.forwards = False, 0
                 self._predicted = [*answer, *up_to_end(found.ids, self._model.eos_ids)]
                 return True
-        return (yield from super().step.plan(answer, size))
+        return (yield from super().plan_step(answer, size))
 
     def take(self, answer: Sequence[int], size: int, room: int) -> Proposal:
         """The same as of a chain."""

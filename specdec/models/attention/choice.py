@@ -7,9 +7,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from specdec.models.attention.folded import Folded
 from specdec.models.attention.invariant import Invariant
-from specdec.models.attention.segment import Segment
+from specdec.models.attention.segment import Folded, Segment
 
 _FLASH_CAPABILITY = (8, 0)
 _FLASH_DIM, _FLASH_STEP = 256, 8

@@ -14,8 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specdec.models.attention.folded import fold, unfold
-from specdec.models.attention.segment import Segment, sees
+from specdec.models.attention.segment import Segment, fold, sees, unfold
 
 ROWS = 32
 """Of a product: a verification of a chain fits, and a device that is bound by its memory takes no longer for them."""

@@ -15,8 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention.bias import causal_lower_right
 
-from specdec.models.attention.folded import Folded, FoldedSight, fold, unfold
-from specdec.models.attention.segment import Segment, reach, sees
+from specdec.models.attention.segment import Folded, FoldedSight, Segment, fold, reach, sees, unfold
 
 
 class PartedSight(NamedTuple):

@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from specdec.errors import ModelError
-from specdec.models.families import Layer, Linear
-from specdec.models.layers.pieces import PlainPieces, Projected, Rotary
+from specdec.models.layers.pieces import Layer, Linear, PlainPieces, Projected, Rotary
 
 _VARIANTS = 256
 """Of a piece in one process: several models, each with two, and again for another number of threads."""

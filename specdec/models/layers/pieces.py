@@ -1,4 +1,5 @@
-"""What a layer computes beside its attention, as functions of a layer's weights and rows: what may be compiled.
+"""A decoder layer: its weights, and what it computes beside its attention, as functions of weights and rows that may be
+compiled.
 
 A pass is `enter`, attention, `pass_on`, attention, `pass_on` ... attention, `leave`. Every layer of a model goes
 through the same functions, so that each is compiled once for all of them.
@@ -6,14 +7,111 @@ through the same functions, so that each is compiled once for all of them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
-from specdec.models.families import Layer
+Product = Callable[[Tensor], Tensor]
+"""A linear layer: [rows, in] -> [rows, out]."""
+
+
+class Linear:
+    """A linear layer without what a module's call costs. weight [out, in], bias [out] or None."""
+
+    __slots__ = ("bias", "weight")
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        self.weight = weight
+        self.bias = bias
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        """[rows, in] -> [rows, out]."""
+        return F.linear(rows, self.weight, self.bias)
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One decoder layer, as the runner runs it.
+
+    qk_norm: [heads + kv_heads, head_dim], weights of the norm over each head's query and key; None: they are not
+    normalised. after_attention, after_mlp: weights of norms of what attention and MLP give, None where that is added as
+    it is. window: how many tokens up to itself a row sees; 0: all. rope: which of the rotary tables it takes.
+    """
+
+    norm_1: Tensor
+    qkv: Product
+    qk_norm: Tensor | None
+    out: Product
+    after_attention: Tensor | None
+    norm_2: Tensor
+    gate_up: Product
+    down: Product
+    after_mlp: Tensor | None
+    activation: Product
+    window: int = 0
+    rope: int = 0
+
+
+def is_plain(module: Any) -> bool:
+    """Whether a linear layer is its weight's product and no more. Quantised ones may be of the same class, with a
+    forward of their own, hooks, or numbers that nothing can be multiplied by.
+    """
+    if (
+        type(module) is not nn.Linear
+        or "forward" in vars(module)
+        or module._forward_hooks
+        or module._forward_pre_hooks
+    ):
+        return False
+    weight = module._parameters.get("weight")
+    if weight is None or hasattr(weight, "__tensor_flatten__"):  # torchao's: made of other tensors, whatever it says
+        return False
+    return weight.dtype in (torch.float32, torch.float16, torch.bfloat16)
+
+
+def as_called(module: Any) -> Product:
+    """A layer's own call, with rows as the library's models bring them: [1, rows, in].
+
+    Some layers round each token by itself, and count tokens by that shape: without it a row would be rounded by the
+    largest value of all rows, and depend on those that share its pass.
+    """
+
+    def product(x: Tensor) -> Tensor:
+        found: Tensor = module(x[None])[0]
+        return found
+
+    return product
+
+
+def linear(module: Any) -> Product:
+    """A linear layer without what a module's call costs; a quantised one as it is."""
+    if not is_plain(module):
+        return as_called(module)
+    return Linear(module.weight, module.bias)
+
+
+def fuse(modules: list[Any]) -> Product:
+    """One product for several linear layers of the same input; quantised layers stay apart."""
+    if not all(is_plain(module) for module in modules):
+        called = [as_called(module) for module in modules]
+        return lambda x: torch.cat([product(x) for product in called], dim=-1)
+    weight = torch.cat([module.weight for module in modules])
+    bias = None
+    if modules[0].bias is not None:
+        bias = torch.cat([module.bias for module in modules])
+    start = 0
+    for module in modules:  # the originals become views: no second copy of the weights stays in memory
+        stop = start + module.weight.shape[0]
+        module.weight = nn.Parameter(weight[start:stop], requires_grad=False)
+        if bias is not None:
+            module.bias = nn.Parameter(bias[start:stop], requires_grad=False)
+        start = stop
+    return Linear(weight, bias)
+
 
 Projected = tuple[Tensor, Tensor, Tensor]
 """query [rows, heads, dim], key and value [kv_heads, rows, dim], rotated."""

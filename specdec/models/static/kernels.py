@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from specdec.models.direct.modules import TowerOperations
-from specdec.models.families import Layer
+from specdec.models.layers.pieces import Layer
 from specdec.models.static.batch import MAX_NODES, TILE, Row, Tile
 from specdec.models.static.operations import Inputs
 

@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specdec.models.attention.folded import fold, unfold
-from specdec.models.families import Layer
+from specdec.models.attention.segment import fold, unfold
+from specdec.models.layers.pieces import Layer
 from specdec.models.static.batch import MAX_NODES, Batch, Row, Tile
 
 

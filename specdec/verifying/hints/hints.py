@@ -19,7 +19,7 @@ from torch import Tensor
 from specdec.drafting import ROOT, Draft
 from specdec.options import GenerationOptions
 from specdec.sampling import process_logits
-from specdec.sampling.adjust import Adjuster
+from specdec.sampling.choice import Adjuster
 from specdec.sampling.noise import gumbel_noise
 from specdec.verifying.exits import Exits
 from specdec.verifying.hints.beside import Beside, beside_of

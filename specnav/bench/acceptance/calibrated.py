@@ -19,7 +19,7 @@ from specdec.models.local import answer_limit
 from specdec.models.plans import Prepared
 from specdec.options import GenerationOptions
 from specdec.sampling import Chooser, process_logits
-from specdec.sampling.adjust import Adjuster
+from specdec.sampling.choice import Adjuster
 from specdec.sampling.disturbed import MOST_STRENGTH, Disturbance
 from specnav.bench.acceptance.wanted import Wanted
 from specnav.bench.core.loop import prompt_of, seeded

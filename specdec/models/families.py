@@ -1,4 +1,6 @@
-"""What the families of decoders differ in, and how their modules are read into layers that a runner runs."""
+"""The families of models that run on our own forward, and what they differ in; every other causal model runs on the
+library's. What is not said of a family is as in Llama.
+"""
 
 from __future__ import annotations
 
@@ -8,49 +10,12 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
+
+from specdec.models.layers.pieces import Layer, fuse, linear
 
 _SILU = ("SiLU", "SiLUActivation")
 """Names of the modules that are SiLU: torch's, and the library's own."""
-Product = Callable[[Tensor], Tensor]
-"""A linear layer: [rows, in] -> [rows, out]."""
-
-
-class Linear:
-    """A linear layer without what a module's call costs. weight [out, in], bias [out] or None."""
-
-    __slots__ = ("bias", "weight")
-
-    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        self.weight = weight
-        self.bias = bias
-
-    def __call__(self, rows: Tensor) -> Tensor:
-        """[rows, in] -> [rows, out]."""
-        return F.linear(rows, self.weight, self.bias)
-
-
-@dataclass(frozen=True)
-class Layer:
-    """One decoder layer, as the runner runs it.
-
-    qk_norm: [heads + kv_heads, head_dim], weights of the norm over each head's query and key; None: they are not
-    normalised. after_attention, after_mlp: weights of norms of what attention and MLP give, None where that is added as
-    it is. window: how many tokens up to itself a row sees; 0: all. rope: which of the rotary tables it takes.
-    """
-
-    norm_1: Tensor
-    qkv: Product
-    qk_norm: Tensor | None
-    out: Product
-    after_attention: Tensor | None
-    norm_2: Tensor
-    gate_up: Product
-    down: Product
-    after_mlp: Tensor | None
-    activation: Product
-    window: int = 0
-    rope: int = 0
 
 
 @dataclass(frozen=True)
@@ -124,58 +89,46 @@ def unknown_layer_types(config: Any) -> str:
     return f"layers of type {min(others)!r}" if others else ""
 
 
-def is_plain(module: Any) -> bool:
-    """Whether a linear layer is its weight's product and no more. Quantised ones may be of the same class, with a
-    forward of their own, hooks, or numbers that nothing can be multiplied by.
-    """
-    if (
-        type(module) is not nn.Linear
-        or "forward" in vars(module)
-        or module._forward_hooks
-        or module._forward_pre_hooks
-    ):
-        return False
-    weight = module._parameters.get("weight")
-    if weight is None or hasattr(weight, "__tensor_flatten__"):  # torchao's: made of other tensors, whatever it says
-        return False
-    return weight.dtype in (torch.float32, torch.float16, torch.bfloat16)
+def _gemma3_lacks(config: Any) -> str:
+    if config.attn_logit_softcapping:
+        return "a cap on attention scores"
+    if config.use_bidirectional_attention:
+        return "attention in both directions"
+    return unknown_layer_types(config)
 
 
-def as_called(module: Any) -> Product:
-    """A layer's own call, with rows as the library's models bring them: [1, rows, in].
-
-    Some layers round each token by itself, and count tokens by that shape: without it a row would be rounded by the
-    largest value of all rows, and depend on those that share its pass.
-    """
-
-    def product(x: Tensor) -> Tensor:
-        found: Tensor = module(x[None])[0]
-        return found
-
-    return product
+def _windowed(model_type: str, **differences: Any) -> Family:
+    """With a window in the layers that a config calls sliding."""
+    return Family(model_type, window=window_by_layer_type, missing=unknown_layer_types, **differences)
 
 
-def linear(module: Any) -> Product:
-    """A linear layer without what a module's call costs; a quantised one as it is."""
-    if not is_plain(module):
-        return as_called(module)
-    return Linear(module.weight, module.bias)
+_PICTURES = {"loader": "AutoModelForImageTextToText", "vision": True}
+"""Pictures as rows of a prompt, placed alike in all of Qwen's. Vision towers and rotary tables are the library's."""
 
-
-def fuse(modules: list[Any]) -> Product:
-    """One product for several linear layers of the same input; quantised layers stay apart."""
-    if not all(is_plain(module) for module in modules):
-        called = [as_called(module) for module in modules]
-        return lambda x: torch.cat([product(x) for product in called], dim=-1)
-    weight = torch.cat([module.weight for module in modules])
-    bias = None
-    if modules[0].bias is not None:
-        bias = torch.cat([module.bias for module in modules])
-    start = 0
-    for module in modules:  # the originals become views: no second copy of the weights stays in memory
-        stop = start + module.weight.shape[0]
-        module.weight = nn.Parameter(weight[start:stop], requires_grad=False)
-        if bias is not None:
-            module.bias = nn.Parameter(bias[start:stop], requires_grad=False)
-        start = stop
-    return Linear(weight, bias)
+FAMILIES = {
+    family.model_type: family
+    for family in (
+        Family("llama"),  # 2 and 3, and what has their modules
+        Family(
+            "mistral", window=lambda config, layer: config.sliding_window or 0
+        ),  # in all layers or in none
+        _windowed("qwen2"),  # biases
+        _windowed("qwen3"),  # norms over queries and keys
+        # Norms around attention and MLP whose weights are short of 1; five layers with a window and a rotary table of
+        # their own to one that sees everything.
+        Family(
+            "gemma3_text",
+            norm_offset=1.0,
+            before_mlp="pre_feedforward_layernorm",
+            after_attention="post_attention_layernorm",
+            after_mlp="post_feedforward_layernorm",
+            scaled_embeddings=True,
+            window=window_by_layer_type,
+            ropes=("full_attention", "sliding_attention"),
+            missing=_gemma3_lacks,
+        ),
+        _windowed("qwen2_vl", **_PICTURES),
+        _windowed("qwen2_5_vl", **_PICTURES),  # windows in the vision tower
+        Family("qwen3_vl", deepstack=True, **_PICTURES),  # interleaved m-rope
+    )
+}
