@@ -26,7 +26,7 @@ from table_models import table_pair
 
 from cloud_verifier.engine import tasks
 from specdec.drafting import ROOT, Draft, chain, tree_drafter
-from specdec.edge import flight, verified
+from specdec.edge import flight
 from specdec.edge import session as edge_session
 from specdec.errors import SpecdecError
 from specdec.link.wire import HintDown, VerdictDown
@@ -265,7 +265,7 @@ def last_round_overshoots(patch: Patch) -> None:
         self.limit -= 2
         return merged
 
-    wrap(patch, verified.VerifiedAnswer, "merge", mutant)
+    wrap(patch, edge_session.VerifiedAnswer, "merge", mutant)
 
 
 def stale_verdict_accepted(patch: Patch) -> None:

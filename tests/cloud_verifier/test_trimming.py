@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from cloud_verifier.net import heap
+from cloud_verifier.net import server
 
 
 def test_it_is_given_back_once_a_minute_while_things_happen() -> None:
     now, given = [0.0], []
-    trimmer = heap.Trimmer(lambda: now[0], lambda: given.append(now[0]))
+    trimmer = server.Trimmer(lambda: now[0], lambda: given.append(now[0]))
     for second in range(0, 200, 7):
         now[0] = float(second)
         trimmer.look()
@@ -18,10 +18,10 @@ def test_it_is_given_back_once_a_minute_while_things_happen() -> None:
 
 @pytest.mark.parametrize("error", [OSError("no such library"), AttributeError("no such function")])
 def test_another_c_library_is_left_alone(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
-    heap.trim()
+    server.trim()
 
     def load(name: str) -> None:
         raise error
 
-    monkeypatch.setattr(heap.ctypes, "CDLL", load)
-    heap.trim()
+    monkeypatch.setattr(server.ctypes, "CDLL", load)
+    server.trim()
