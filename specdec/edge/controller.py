@@ -397,7 +397,8 @@ class Controller:
 
         costs = {size: cost(size) for size in SIZES}
         size = min(costs, key=lambda size: costs[size][0] / costs[size][1])
-        return self._plan("stream", size, *costs[size], self._present.cloud_s(size + 1, True))
+        round_s, tau = costs[size]
+        return self._plan("stream", size, round_s, tau, self._present.cloud_s(size + 1, True))
 
     def _change_s(self, now: Plan, then: Plan) -> float:
         """What a change costs: the cloud, or the link, is idle for about a round trip; a draft starts from nothing."""

@@ -5,8 +5,8 @@ What an exchange with the verifier adds to that, it also adds to what is measure
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from specdec.edge.flight import DraftInFlight
 from specdec.edge.stats import AnswerStats, Finish, Lane, RoundStats, Span
@@ -18,6 +18,26 @@ Timed = Opened | VerdictDown | RowDown | Tokens
 """Messages that tell how long the cloud took."""
 
 _ADJACENT_S = 2e-4
+
+
+@dataclass(frozen=True)
+class RoundEnd:
+    """A verdict, and what came of it. size: of the message that brought it, bytes. refuted: drafts that were on their
+    way for nothing.
+
+    accepted: nodes of the draft that stay; verified: their ids and the target's next token; gained: how many of those
+    are new. foreseen: the draft had come too late, and took no forward.
+    """
+
+    message: VerdictDown | RowDown
+    size: int
+    now_s: float
+    sent: DraftInFlight
+    refuted: tuple[DraftInFlight, ...]
+    accepted: int
+    verified: tuple[int, ...]
+    gained: int
+    foreseen: bool = False
 
 
 class Recorder:
@@ -123,33 +143,25 @@ class Recorder:
         self._cloud_prefill_ms = message.verify_us / 1e3
         self._exchange("prefill", "first token", ((sent, self._prompt_bytes),), 0, now, message)
 
-    def verdict(
-        self,
-        message: VerdictDown | RowDown,
-        sent: DraftInFlight,
-        refuted: Sequence[DraftInFlight],
-        accepted: int,
-        gained: int,
-        size: int,
-        now: float,
-    ) -> None:
-        """A round is over; size: of the message that ended it. refuted: drafts on their way for nothing."""
+    def verdict(self, end: RoundEnd) -> None:
+        """A round is over."""
+        message, sent, size, now = end.message, end.sent, end.size, end.now_s
         self._exchange("verify", "verdict", sent.messages, size, now, message)
         self._place_hints(now, message, sent)
-        wasted = [one for draft in refuted for one in draft.messages]
+        wasted = [one for draft in end.refuted for one in draft.messages]
         for left, bytes_up in wasted:
             self._span("uplink", "refuted draft", left, now, bytes_up)
-        took_ms, promised_ms = self._against_promise(gained, now)
+        took_ms, promised_ms = self._against_promise(end.gained, now)
         self._rounds.append(
             RoundStats(
                 drafted=len(sent.draft.ids),
-                accepted=accepted,
+                accepted=end.accepted,
                 uplink_bytes=sent.sent_bytes + sum(bytes_up for _, bytes_up in wasted),
                 downlink_bytes=sent.received_bytes + size,
                 draft_ms=sent.preparation.draft_ms,
                 wait_ms=(now - sent.sent_s) * 1e3,
                 verify_ms=message.verify_us / 1e3,
-                gained=gained,
+                gained=end.gained,
                 ready=sent.preparation.ready,
                 sync_ms=sent.preparation.sync_ms,
                 hints=sent.hints,
@@ -162,9 +174,8 @@ class Recorder:
             )
         )
         if self._trace is not None:
-            self._trace.judged(
-                sent.round, now, self._clock(), accepted, gained, [one.round for one in refuted]
-            )
+            refuted = [one.round for one in end.refuted]
+            self._trace.judged(sent.round, now, self._clock(), end.accepted, end.gained, refuted)
 
     def streamed(self, message: Tokens, size: int, since: float, now: float) -> None:
         """Tokens of a cloud that decodes alone; since: when the message before them came."""
@@ -271,27 +282,13 @@ class Accounts:
         half_s = (self._measured.rtt_s or 0.0) / 2
         self._said_s = min(now - half_s, sent + half_s + _cloud_s(message))
 
-    def verdict(
-        self,
-        message: VerdictDown | RowDown,
-        sent: DraftInFlight,
-        refuted: Sequence[DraftInFlight],
-        accepted: int,
-        verified: Sequence[int],
-        gained: int,
-        size: int,
-        now: float,
-        foreseen: bool = False,
-    ) -> None:
-        """A round is over; size: of the message that ended it. refuted: drafts that were on their way for nothing.
-
-        accepted: nodes of the draft that stay; verified: their ids and the target's next token; gained: how many of
-        those are new. foreseen: the draft had come too late, and took no forward.
-        """
-        self._record.verdict(message, sent, refuted, accepted, gained, size, now)
+    def verdict(self, end: RoundEnd) -> None:
+        """A round is over."""
+        self._record.verdict(end)
         self._said_s = None
-        sent.compare(verified, accepted, self._measured)
-        if foreseen:
+        message, sent, now = end.message, end.sent, end.now_s
+        sent.compare(end.verified, end.accepted, self._measured)
+        if end.foreseen:
             return
         rtt_s = max(0.0, now - sent.sent_s - _cloud_s(message))
         opened_s = self._record.opened_s

@@ -21,7 +21,7 @@ from specdec.edge.protocol import (
     check_stream,
     refusal,
 )
-from specdec.edge.recorder import Accounts, Recorder
+from specdec.edge.recorder import Accounts, Recorder, RoundEnd
 from specdec.edge.stats import AnswerStats, Finish
 from specdec.errors import LinkLost, ProtocolError
 from specdec.estimates.measured import Measured
@@ -259,7 +259,8 @@ class EdgeSession:
             if received is None:
                 self._mind_silence()
                 return None
-            chunk = self._hear(*received)
+            message, size = received
+            chunk = self._hear(message, size)
             if chunk is not None:
                 return chunk
 
@@ -274,7 +275,8 @@ class EdgeSession:
             if received is None:
                 self._mind_silence()
                 continue
-            chunk = self._hear(*received)
+            message, size = received
+            chunk = self._hear(message, size)
             if chunk is not None:
                 return chunk
 
@@ -405,7 +407,9 @@ class EdgeSession:
         verified = ids if token is None else [*ids, token, *forced]
         gained = max(0, sent.draft.base + len(verified) - len(self.answer))
         foreseen = sent.was_foreseen(self.answer)
-        self._accounts.verdict(message, sent, refuted, len(path), verified, gained, size, now, foreseen)
+        self._accounts.verdict(
+            RoundEnd(message, size, now, sent, tuple(refuted), len(path), tuple(verified), gained, foreseen)
+        )
         return self._merge(sent.draft.base, verified, now)
 
     def _take_tokens(self, message: Tokens, size: int, now: float) -> list[int]:

@@ -109,9 +109,7 @@ FAMILIES = {
     family.model_type: family
     for family in (
         Family("llama"),  # 2 and 3, and what has their modules
-        Family(
-            "mistral", window=lambda config, layer: config.sliding_window or 0
-        ),  # in all layers or in none
+        Family("mistral", window=lambda config, layer: config.sliding_window or 0),  # in all or in none
         _windowed("qwen2"),  # biases
         _windowed("qwen3"),  # norms over queries and keys
         # Norms around attention and MLP whose weights are short of 1; five layers with a window and a rotary table of
