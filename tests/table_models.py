@@ -139,8 +139,8 @@ class TableSession:
     def prefill(
         self,
         encoded: EncodedPrompt,
-        hidden: object,
         observer: LayerObserver | None,
+        hidden: object,
         prefix: object = None,
         kept: int = 0,
     ) -> Plan[Tensor]:

@@ -95,7 +95,7 @@ class SessionCursor:
             model.disturbance,
         )
         self._prompt_row = yield from self._session.prefill.plan(
-            encoded, prepared.hidden, observer, prepared.prefix, prepared.kept
+            encoded, observer, prepared.hidden, prepared.prefix, prepared.kept
         )
         self._prompt_length = self._session.length
         self._fed = []

@@ -89,8 +89,8 @@ class ModelSession:
     def prefill(
         self,
         encoded: EncodedPrompt,
-        hidden: Tensor | None = None,
         observer: LayerObserver | None = None,
+        hidden: Tensor | None = None,
         prefix: KnownPrefix | None = None,
         kept: int = 0,
     ) -> Plan[Tensor]:

@@ -169,7 +169,7 @@ def test_a_prompt_that_begins_alike_keeps_what_is_alike(model: LoadedModel) -> N
     session.extend([5, 6, 7])
     kept = encoded.ids.shape[0] - 2
     hidden = model.embed_prompt(encoded)
-    row = carry_out(session.prefill.plan(encoded, hidden, kept=kept))
+    row = carry_out(session.prefill.plan(encoded, hidden=hidden, kept=kept))
     assert_close(row[None], expected(model, prompt_of(model), []))
     assert_close(session.extend([9]), expected(model, prompt_of(model), [9])[1:])
     assert isinstance(Prepared(encoded, hidden), Prepared)

@@ -75,13 +75,13 @@ class GgufSession(ModelSession):
     def prefill(
         self,
         encoded: EncodedPrompt,
-        hidden: Tensor | None = None,
         observer: LayerObserver | None = None,
+        hidden: Tensor | None = None,
         prefix: KnownPrefix | None = None,
         kept: int = 0,
     ) -> Plan[Tensor]:
         """As ModelSession.prefill. Nobody observes, and keys and values of others are no use here."""
-        return super().prefill.plan(encoded, hidden, kept=kept)
+        return super().prefill.plan(encoded, hidden=hidden, kept=kept)
 
     def rollback(self, n_tokens_kept: int) -> None:
         """Forget everything after the first `n_tokens_kept` tokens, and any speculative tree."""

@@ -263,13 +263,13 @@ class GenericSession(ModelSession):
     def prefill(
         self,
         encoded: EncodedPrompt,
-        hidden: Tensor | None = None,
         observer: LayerObserver | None = None,
+        hidden: Tensor | None = None,
         prefix: KnownPrefix | None = None,
         kept: int = 0,
     ) -> Plan[Tensor]:
         """As ModelSession.prefill. Nobody observes, and what others know of the prompt is no use here."""
-        return super().prefill.plan(encoded, hidden)
+        return super().prefill.plan(encoded, hidden=hidden)
 
     def keep_path(self, nodes: Sequence[int], below: Sequence[int] = ()) -> None:
         """As ModelSession.keep_path."""

@@ -136,8 +136,8 @@ class SimulatedSession:
     def prefill(
         self,
         encoded: EncodedPrompt,
-        hidden: object,
         observer: object,
+        hidden: object,
         prefix: object = None,
         kept: int = 0,
     ) -> Plan[Tensor]:
