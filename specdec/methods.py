@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from specdec.drafting.draft import TreeSize
+from specdec.draft import TreeSize
 from specdec.drafting.length import LENGTHS, LengthName
 from specdec.drafting.outcomes import ORDERS, Order
 from specdec.errors import OptionsError

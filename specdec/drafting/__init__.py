@@ -6,8 +6,7 @@ Drafters are imported when they are first asked for, and torch with them: what o
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from specdec.drafting.draft import Draft, check_draft, select_nodes, usable_nodes
-from specdec.token_tree import ROOT, TokenTree
+from specdec.draft import ROOT, Draft, TokenTree, check_draft, select_nodes, usable_nodes
 
 if TYPE_CHECKING:
     from specdec.drafting.chain import ChainDrafter

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from specdec.drafting.draft import Draft
+from specdec.draft import Draft
 from specdec.drafting.drafter import DraftModel, Proposal
 from specdec.models import Prompt
 from specdec.models.plans import Plan, carry_out

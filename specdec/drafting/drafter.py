@@ -13,7 +13,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from specdec.drafting.draft import Draft
+from specdec.draft import Draft
 from specdec.drafting.memory import PromptMemory
 from specdec.models import LoadedModel, Prompt
 from specdec.models.cursor import SessionCursor

@@ -15,14 +15,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from specdec.drafting.draft import Draft, TreeSize
+from specdec.draft import ROOT, Draft, TreeSize
 from specdec.drafting.drafter import DraftModel, Pays, Proposal, read_both
 from specdec.drafting.length import Prospects
 from specdec.drafting.ngram import NgramLookup
 from specdec.drafting.outcomes import Order, Outcome, OutcomeTree
 from specdec.drafting.row_prices import RowPrices
 from specdec.models import Prompt
-from specdec.token_tree import ROOT
 
 _LONGEST = 1 << 20
 _KEPT_BACK = 8

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from specdec.draft import ROOT, TokenTree
 from specdec.drafting.ngram import NgramLookup
-from specdec.token_tree import ROOT, TokenTree
 
 Order = Literal["priority", "fifo", "random"]
 ORDERS: tuple[Order, ...] = ("priority", "fifo", "random")

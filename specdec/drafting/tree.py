@@ -11,9 +11,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from specdec.drafting.draft import Draft
+from specdec.draft import ROOT, Draft, TokenTree
 from specdec.drafting.drafter import read_both
-from specdec.token_tree import ROOT, TokenTree
 
 
 class TreeGrowth:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from specdec.drafting.draft import Draft, TreeSize
+from specdec.draft import Draft, TreeSize
 from specdec.drafting.drafter import DraftModel, Pays, Proposal
 from specdec.drafting.tree import TreeGrowth, prune
 from specdec.models import Prompt

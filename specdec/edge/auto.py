@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from specdec.draft import TreeSize
 from specdec.drafting import ChainDrafter, Draft, OutcomeDrafter, Proposal
-from specdec.drafting.draft import TreeSize
 from specdec.drafting.length import LengthPolicy
 from specdec.edge.controller import ENOUGH_DRAFTS, TREE_BUDGET, Choice, Controller, Plan
 from specdec.edge.rounds import Rounds

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from specdec.drafting.draft import TreeSize
+from specdec.draft import TreeSize
 from specdec.drafting.tree_budget import NOISE
 from specdec.estimates.measured import Measured
 from specdec.estimates.present import Present

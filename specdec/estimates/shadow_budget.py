@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specdec.estimates.measured import Measured
-from specdec.estimates.running import CalmMean
+from specdec.estimates.measured import CalmMean, Measured
 
 SHARE = 0.005
 """Of the time, at most, that shadow drafts may make an answer longer."""

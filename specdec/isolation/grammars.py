@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
+from specdec.draft import TokenTree
 from specdec.errors import ModelError, OptionsError, SpecdecError
 from specdec.isolation import wire
 from specdec.isolation.turns import Turns
 from specdec.isolation.workers import FIRST, Launcher, Limit, OverLimit, Ticket, Worker
 from specdec.sampling.choices import Choices
 from specdec.sampling.grammar import MAX_FORCED, Mask, check_room, tokenizer_json
-from specdec.token_tree import TokenTree
 
 COMPILING = Limit(cpu_s=2.0, wall_s=6.0)
 """A schema of a program's own takes some tens of milliseconds."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from specdec.draft import ROOT
 from specdec.models.plans import Extension, Plan, Prepared, planned, settled
 from specdec.models.runner import LayerObserver
 from specdec.models.session import ModelSession
@@ -19,7 +20,6 @@ from specdec.models.static import MOST_IN_A_RUN, ChainRun
 from specdec.options import GenerationOptions
 from specdec.sampling.choice import Adjuster, AnyGrammar
 from specdec.sampling.choices import Choices
-from specdec.token_tree import ROOT
 
 
 class SessionCursor:

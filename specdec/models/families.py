@@ -102,7 +102,7 @@ def _windowed(model_type: str, **differences: Any) -> Family:
     return Family(model_type, window=window_by_layer_type, missing=unknown_layer_types, **differences)
 
 
-_PICTURES = {"loader": "AutoModelForImageTextToText", "vision": True}
+_PICTURES: dict[str, Any] = {"loader": "AutoModelForImageTextToText", "vision": True}
 """Pictures as rows of a prompt, placed alike in all of Qwen's. Vision towers and rotary tables are the library's."""
 
 FAMILIES = {

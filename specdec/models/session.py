@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from specdec.draft import ROOT, TokenTree
 from specdec.errors import ModelError
 from specdec.models.attention.segment import Segment
 from specdec.models.plans import Extension, KnownPrefix, Plan, extend_many, planned
@@ -22,7 +23,6 @@ from specdec.models.prompt import EncodedPrompt
 from specdec.models.runner import DecoderRunner, LayerObserver
 from specdec.sampling.choice import AnyGrammar, Soon
 from specdec.sampling.disturbed import Disturbance
-from specdec.token_tree import ROOT, TokenTree
 
 _GROWTH = 128
 NO_LIMIT = 1 << 30

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from specdec.draft import TokenTree
 from specdec.errors import ModelError
 from specdec.options import GenerationOptions
 from specdec.sampling.choices import Choices, choices_after
@@ -25,7 +26,6 @@ from specdec.sampling.disturbed import Disturbance
 from specdec.sampling.grammar import FollowedGrammar, Mask, only
 from specdec.sampling.noise import gumbel_noise, noisy_argmax
 from specdec.sampling.processors import LARGE, NEVER, cut_scores, cut_to_few, process_logits
-from specdec.token_tree import TokenTree
 
 
 class GreedyPicks:

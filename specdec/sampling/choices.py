@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from specdec.draft import ROOT, TokenTree
 from specdec.errors import ModelError
 from specdec.sampling.grammar import Grammar, Place
-from specdec.token_tree import ROOT, TokenTree
 
 MOST_NODES = 32
 _MOST_ALLOWED = 64

@@ -13,6 +13,7 @@ import drafts
 import pytest
 import torch
 
+from specdec.draft import ROOT
 from specdec.models import (
     GgufOptions,
     LoadedModel,
@@ -24,7 +25,6 @@ from specdec.models import (
     load_model,
 )
 from specdec.models.plans import Prepared, carry_out
-from specdec.token_tree import ROOT
 
 TOLERANCE = 2e-4
 

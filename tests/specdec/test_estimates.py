@@ -7,9 +7,8 @@ import random
 import pytest
 
 from specdec.edge.recorder import Accounts, Recorder
-from specdec.estimates.measured import AcceptanceEstimate, ForwardTimes, Measured
+from specdec.estimates.measured import AcceptanceEstimate, ForwardTimes, Measured, QuietMedian, RunningMean
 from specdec.estimates.reckoning import Reckoning
-from specdec.estimates.running import QuietMedian, RunningMean
 from specdec.estimates.shadow_budget import ShadowBudget
 from specdec.estimates.trial import Trial
 from specdec.link.wire import Opened, Tokens

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from specdec.drafting.draft import TreeSize
+from specdec.draft import TreeSize
 from specdec.errors import OptionsError
 from specdec.methods import METHODS, get_method, with_axes
 from specdec.sampling.recoveries import Recovery

@@ -10,8 +10,8 @@ from checks import UNLIKE
 from conftest_servers import Pair
 from table_models import PROMPT, TableModel
 
+from specdec.draft import TreeSize
 from specdec.drafting import ROOT, DraftModel, OutcomeDrafter
-from specdec.drafting.draft import TreeSize
 from specdec.drafting.ngram import NgramLookup
 from specdec.drafting.outcomes import ORDERS, OutcomeTree
 from specdec.estimates.measured import Measured

@@ -8,8 +8,8 @@ import torch
 from conftest_servers import Pair, patiently_connected
 from test_sessions import assert_close, library_logits
 
+from specdec.draft import TokenTree, TreeSize
 from specdec.drafting import ROOT, Draft, DraftModel, TreeDrafter, check_draft
-from specdec.drafting.draft import TreeSize
 from specdec.drafting.tree import TreeGrowth, prune
 from specdec.edge.decoder import EdgeDecoder
 from specdec.errors import OptionsError
@@ -19,7 +19,6 @@ from specdec.models.cursor import SessionCursor
 from specdec.models.local import generate_local
 from specdec.models.plans import Prepared
 from specdec.options import GenerationOptions
-from specdec.token_tree import TokenTree
 from specdec.verifying import Verifier
 
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence, Set
 
+from specdec.draft import Draft
 from specdec.drafting.chain import ChainDrafter
-from specdec.drafting.draft import Draft
 from specdec.drafting.drafter import DraftModel, Proposal
 from specdec.drafting.lookup.suffixes import LONGEST_ENDING, Found, SuffixMemory
-from specdec.estimates.running import RunningMean
+from specdec.estimates.measured import RunningMean
 from specdec.models import Prompt
 from specdec.models.plans import Plan
 

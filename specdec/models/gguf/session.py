@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from specdec.draft import ROOT
 from specdec.errors import ModelError
 from specdec.models.attention.segment import Segment
 from specdec.models.gguf.decoder import Branch
@@ -22,7 +23,6 @@ from specdec.models.plans import Extension, KnownPrefix, Plan, planned
 from specdec.models.prompt import EncodedPrompt
 from specdec.models.runner import LayerObserver
 from specdec.models.session import ModelSession
-from specdec.token_tree import ROOT
 
 
 @dataclass

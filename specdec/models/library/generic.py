@@ -17,13 +17,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from specdec.draft import ROOT
 from specdec.errors import ModelError
 from specdec.models.attention.segment import Segment
 from specdec.models.plans import Extension, KnownPrefix, Plan, planned
 from specdec.models.prompt import EncodedPrompt
 from specdec.models.runner import Joint, LayerObserver, Pace, wait_out
 from specdec.models.session import ModelSession
-from specdec.token_tree import ROOT
 
 _NO_LIMIT = 32768
 """Context of models whose configuration tells none: recurrent ones."""

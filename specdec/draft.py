@@ -1,0 +1,190 @@
+"""Token trees, and drafts: what leaves of a tree in one round. A chain is a tree of width 1.
+
+A tree has tokens below a root, each behind another one or behind the root. What is drafted, what is judged and what a
+KV cache holds beside its chain are token trees; whoever knows more of a node (its score, its place in a cache) keeps
+that beside the tree, by the node's number. Knows no model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from dataclasses import dataclass
+from functools import cached_property
+
+from specdec.errors import ProtocolError
+
+ROOT = -1
+"""Parent of the nodes that follow the root directly."""
+
+
+class TokenTree:
+    """A tree that grows at its leaves. Nodes are numbered as they come, so a parent stands before its children.
+
+    ids: one token id a node. parents: one node, or ROOT, a node. depths: one a node, 0 for children of the root. Where
+    two nodes hold the same token behind the same parent, the first of them is the one that is found.
+    """
+
+    __slots__ = ("_children", "depths", "ids", "parents")
+
+    def __init__(self, ids: Sequence[int] = (), parents: Sequence[int] = ()) -> None:
+        """Raises ValueError for another number of parents than ids, IndexError for a parent after its child."""
+        self.ids: list[int] = []
+        self.parents: list[int] = []
+        self.depths: list[int] = []
+        self._children: dict[tuple[int, int], int] = {}
+        for token, parent in zip(ids, parents, strict=True):
+            self.append(token, parent)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def append(self, token: int, parent: int) -> int:
+        """A new node behind `parent`; returns its number."""
+        node = len(self.ids)
+        self.depths.append(0 if parent == ROOT else self.depths[parent] + 1)
+        self.ids.append(token)
+        self.parents.append(parent)
+        self._children.setdefault((parent, token), node)
+        return node
+
+    def child(self, node: int, token: int) -> int | None:
+        """The node of `token` behind `node`, or behind the ROOT; None where there is none."""
+        return self._children.get((node, token))
+
+    def path(self, node: int) -> list[int]:
+        """The nodes from the root to `node`, that one included; none for the ROOT."""
+        path: list[int] = []
+        while node != ROOT:
+            path.append(node)
+            node = self.parents[node]
+        return path[::-1]
+
+    def along(self, tokens: Sequence[int]) -> list[int]:
+        """The nodes that tokens lead along from the root, as far as they do."""
+        path: list[int] = []
+        node: int | None = ROOT
+        for token in tokens:
+            assert node is not None
+            node = self.child(node, token)
+            if node is None:
+                break
+            path.append(node)
+        return path
+
+    def below(self, top: int) -> list[int]:
+        """All nodes behind `top`, parents first; of the ROOT, all there are."""
+        inside = {top}
+        found: list[int] = []
+        for node, parent in enumerate(self.parents):
+            if parent in inside:
+                inside.add(node)
+                found.append(node)
+        return found
+
+    def select(self, nodes: Sequence[int], root: int = ROOT) -> TokenTree:
+        """The tree of only `nodes`, numbered anew in this order, with `root` in the root's place.
+
+        Every one's parent is `root` or stands before it; raises KeyError where that is not so.
+        """
+        numbers = {root: ROOT}
+        tree = TokenTree()
+        for node in nodes:
+            numbers[node] = tree.append(self.ids[node], numbers[self.parents[node]])
+        return tree
+
+    def prune(self, scores: Sequence[float], budget: int, room: int) -> list[int]:
+        """The best `budget` nodes at depths below `room`, ascending. scores: one a node, the higher the better.
+
+        No node may score better than its parent: then the parents of the best are among the best.
+        """
+        order = sorted(
+            (node for node, depth in enumerate(self.depths) if depth < room),
+            key=lambda node: (-scores[node], self.depths[node]),
+        )
+        # A parent is found before its child, so ascending order is what puts parents first (TRAPS 7).
+        return sorted(order[:budget])
+
+
+@dataclass(frozen=True)
+class TreeSize:
+    """budget: nodes a draft may have. depth: draft forwards, and the longest path. grown: it is grown as if of so many
+    nodes, the best of which are kept; 0: as many as the budget.
+    """
+
+    budget: int
+    depth: int
+    grown: int = 0
+
+    @property
+    def beam(self) -> int:
+        """How many nodes of a level are expanded, and how many children each may get."""
+        return max(2, -(-(self.grown or self.budget) // self.depth))
+
+
+@dataclass(frozen=True)
+class Draft:
+    """Draft tokens and what they assume.
+
+    base: length of the verified answer the draft continues.
+    ids: one token id a node, parents before children.
+    parents: one node index (or ROOT) a node; None for a chain.
+    """
+
+    base: int
+    ids: tuple[int, ...]
+    parents: tuple[int, ...] | None = None
+
+    @property
+    def is_chain(self) -> bool:
+        """True where no node has siblings and every node follows its predecessor."""
+        return self.parents is None
+
+    @cached_property
+    def tree(self) -> TokenTree:
+        """The same as a token tree, below the end of the answer; not to be changed. Takes a sound draft."""
+        parents = range(ROOT, len(self.ids) - 1) if self.parents is None else self.parents
+        return TokenTree(self.ids, parents)
+
+    def depths(self) -> Sequence[int]:
+        """Depth of every node: 0 for children of the root."""
+        return range(len(self.ids)) if self.parents is None else self.tree.depths
+
+
+def check_draft(draft: Draft, vocab_size: int) -> None:
+    """Raise ProtocolError unless ids are in the vocabulary and every parent comes before its child."""
+    if any(not 0 <= token < vocab_size for token in draft.ids):
+        raise ProtocolError(f"a draft token is outside the vocabulary of {vocab_size}")
+    if draft.parents is None:
+        return
+    if len(draft.parents) != len(draft.ids):
+        raise ProtocolError(f"a draft of {len(draft.ids)} tokens has {len(draft.parents)} parents")
+    for node, parent in enumerate(draft.parents):
+        if not ROOT <= parent < node:
+            raise ProtocolError(f"draft node {node} has parent {parent}: a parent comes before its child")
+
+
+def usable_nodes(draft: Draft, max_depth: int, stop_ids: Set[int]) -> list[int]:
+    """Indices of the nodes at depths below max_depth that are neither one of `stop_ids` nor below one."""
+    if draft.parents is None:
+        kept = min(len(draft.ids), max(max_depth, 0))
+        for index in range(kept):
+            if draft.ids[index] in stop_ids:
+                return list(range(index))
+        return list(range(kept))
+    nodes: list[int] = []
+    usable = {ROOT}
+    for node, depth in enumerate(draft.depths()):
+        if depth < max_depth and draft.parents[node] in usable and draft.ids[node] not in stop_ids:
+            usable.add(node)
+            nodes.append(node)
+    return nodes
+
+
+def select_nodes(draft: Draft, nodes: Sequence[int]) -> Draft:
+    """The draft of only `nodes` (ascending, every parent among them), numbered anew."""
+    if len(nodes) == len(draft.ids):
+        return draft
+    if draft.parents is None:
+        return Draft(draft.base, tuple(draft.ids[node] for node in nodes))
+    kept = draft.tree.select(nodes)
+    return Draft(draft.base, tuple(kept.ids), tuple(kept.parents))
