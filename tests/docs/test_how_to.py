@@ -27,9 +27,9 @@ NEEDED = (
     "ros2_ws/src/spec_vlm_nav/README.md",
     "ros2_ws/src/spec_vlm_nav/spec_vlm_nav",
     "specdec",
-    "tests/conftest_models.py",
-    "tests/specdec/wired.py",
-    "tests/table_models.py",
+    "tests/__init__.py",
+    "tests/helpers",
+    "tests/specdec",
     "trials",
 )
 """What the diffs change and what the code of the pages imports."""

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 import typer
-from pages import ROOT, code_blocks, markdown_files
 
 from specdec.methods import AXES, METHODS
 from specnav.cli.app import app
+from tests.docs.pages import ROOT, code_blocks, markdown_files
 
 WITH_PYTHON = [page for page in markdown_files() if code_blocks(page.read_text(encoding="utf-8"), "python")]
 ROOMS = (

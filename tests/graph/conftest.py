@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
-
-# `pytest` does not put the repository on the path, `python -m pytest` does.
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from specnav.supervise.processes import Supervisor
 from tests.graph.forking import forked_children

@@ -8,7 +8,20 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from checks import (
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specdec.edge.decoder import EdgeDecoder
+from specdec.errors import ModelError, OptionsError, ProtocolError, SpecdecError
+from specdec.methods import METHODS, get_method
+from specdec.models import LoadedModel, Prompt, chat_prompt
+from specdec.models.cursor import SessionCursor
+from specdec.models.local import generate_local
+from specdec.options import MAX_GRAMMAR_BYTES, GenerationOptions
+from specdec.sampling.grammar import FollowedGrammar, Grammar, Grammars
+from tests.helpers.servers import Pair, patiently_connected
+from tests.helpers.table_models import LANGUAGES, TableModel, adjusted, next_chances, next_state
+from tests.specdec.checks import (
     COMBINATIONS,
     LOSSLESS,
     NOISE,
@@ -19,28 +32,10 @@ from checks import (
     check_distribution,
     on_tables,
 )
-from conftest_servers import Pair, patiently_connected
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from table_models import LANGUAGES, TableModel, adjusted, next_chances, next_state
-from wired import WiredLink
-
-from specdec.edge.decoder import EdgeDecoder
-from specdec.errors import ModelError, OptionsError, ProtocolError, SpecdecError
-from specdec.methods import METHODS, get_method
-from specdec.models import LoadedModel, Prompt, chat_prompt
-from specdec.models.cursor import SessionCursor
-from specdec.models.local import generate_local
-from specdec.options import MAX_GRAMMAR_BYTES, GenerationOptions
-from specdec.sampling.grammar import FollowedGrammar, Grammar, Grammars
+from tests.specdec.grammars import ACTIONS
+from tests.specdec.wired import WiredLink
 
 (TOY,) = LANGUAGES
-ACTIONS = r"""
-start: reasoning "\n" (action | stop)
-reasoning[max_tokens=9]: /[^\n]*/
-action: "The next action is " ("move forward " ("25" | "50" | "75") " cm." | "turn " ("left" | "right") " 30 degree.")
-stop: "I think I should stop because I have finished the instruction."
-"""
 NOTHING_FOLLOWS = 'start: "a" NEVER\nNEVER: /a/ & /b/'
 
 

@@ -8,16 +8,16 @@ import sys
 import types
 from pathlib import Path
 
-import conftest_models as tiny
 import pytest
 import torch
-from conftest_servers import Pair
 from PIL import Image
 
 from specdec.models import ModelError, Prompt, chat_prompt, load_draft, load_draft_tokenizer, load_model
 from specdec.models.gguf import binding
 from specdec.models.images import MOST_PIXELS, ImagePreparer, decode_image, find_process_vision_info
 from specdec.models.positions import expand_image_pads, mrope_positions
+from tests.helpers import tiny_models as tiny
+from tests.helpers.servers import Pair
 
 
 def test_vocabulary_is_the_real_one_not_the_padded_one(pair: Pair) -> None:

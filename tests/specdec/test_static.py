@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
 
-import conftest_models as tiny
 import pytest
 import torch
 from torch import Tensor
@@ -30,6 +29,7 @@ from specdec.models.static.recording import EagerRuns
 from specdec.models.static.tower import tower_of
 from specdec.options import GenerationOptions
 from specnav.doctor.gpu.counting import Reads
+from tests.helpers import tiny_models as tiny
 
 PROMPT = Prompt(tuple(range(10, 40)))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,10 +22,7 @@ from specnav.recipes.exits.samples import Sample, load_samples, save_samples
 from specnav.recipes.exits.task import ExitTask, ExitTaskSpec, hidden_rows, weights_digest
 from specnav.recipes.exits.train import TrainExitsConfig, train_exits
 from specnav.recipes.loop import LoopSettings, _run, read_checkpoint
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-import conftest_models as tiny
+from tests.helpers import tiny_models as tiny
 
 pytestmark = pytest.mark.slow
 

@@ -9,10 +9,10 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-import conftest_models as tiny
 import pytest
 
 from specdec.models import GgufOptions, LoadedModel, load_draft, load_model
+from tests.helpers import tiny_models as tiny
 
 TORCH, GGUF = "torch", "gguf"
 EXACT = GgufOptions(threads=1, gpu_layers=0, kv="f32")

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import conftest_models as tiny
 import torch
+
+from tests.helpers import tiny_models as tiny
 
 WINDOW = 24
 """Of layers that have one: short, so that a short answer goes beyond it."""

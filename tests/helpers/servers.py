@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 
-import conftest_models as tiny
 import pytest
 import torch
 
@@ -18,6 +17,7 @@ from cloud_verifier.net.server import Server
 from specdec.edge.decoder import connect
 from specdec.link import Link
 from specdec.models import LoadedModel, load_model
+from tests.helpers import tiny_models as tiny
 
 torch.set_num_threads(1)
 

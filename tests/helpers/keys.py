@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from conftest_servers import PATIENCE_S, Pair, RunningServer, StartServer
 
 from cloud_verifier.classes import ClientClass
 from cloud_verifier.security.folder import KeyFolder, new_pair
@@ -16,6 +15,7 @@ from cloud_verifier.security.records import ClientKey, Quota
 from specdec.edge.decoder import connect
 from specdec.link import Link
 from specdec.link.keys import write_key
+from tests.helpers.servers import PATIENCE_S, Pair, RunningServer, StartServer
 
 
 @dataclass(frozen=True)
