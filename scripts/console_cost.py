@@ -36,8 +36,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from specnav.supervise.children import node_spec, ros_arguments  # noqa: E402
-from trials.graph.graph import Process  # noqa: E402
-from trials.graph.stack import CMD_VEL, Stack, speed  # noqa: E402
+from specnav.supervise.robot_graph import Process  # noqa: E402
+from specnav.supervise.robot_stack import CMD_VEL, Stack, speed  # noqa: E402
 
 NODE = "spec_vlm_nav.ros.nodes.console_node"
 IMAGE = {"image": "camera/image_raw/compressed"}

@@ -18,8 +18,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from specnav.supervise.children import node_spec, ros_arguments  # noqa: E402
+from specnav.supervise.robot_stack import Stack, speed  # noqa: E402
 from tests.graph.browser import Browser, Tab  # noqa: E402
-from trials.graph.stack import Stack, speed  # noqa: E402
 
 NODE = "spec_vlm_nav.ros.nodes.console_node"
 IMAGE = {"image": "camera/image_raw/compressed"}

@@ -35,11 +35,11 @@ from specdec.models import LoadedModel, chat_prompt, load_model
 from specdec.models.local import generate_local
 from specdec.models.threads import set_threads
 from specdec.options import GenerationOptions
+from specnav.drill.growth import Allowance, growth
 from specnav.errors import HarnessError
 from specnav.paths import DEFAULT_TEXT_DRAFT, DEFAULT_TEXT_TARGET
 from specnav.signals import ends_on_signals
-from trials.graph.faulty_link import FaultyLink
-from trials.soak.growth import Allowance, growth
+from specnav.supervise.faulty_link import FaultyLink
 
 GROWN_MB = 40.0
 """What a life of the verifier may grow by once it is warm, by the median slope of its memory."""

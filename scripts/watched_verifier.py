@@ -19,7 +19,7 @@ from pathlib import Path
 import psutil
 
 from cloud_verifier.config import ServerConfig
-from specnav.drill.records import Sample
+from specnav.drill.results import Sample
 from specnav.errors import ChildFailed
 from specnav.supervise.children import LOOPBACK, verifier_spec
 from specnav.supervise.processes import Child, Supervisor

@@ -30,7 +30,6 @@ NEEDED = (
     "tests/__init__.py",
     "tests/helpers",
     "tests/specdec",
-    "trials",
 )
 """What the diffs change and what the code of the pages imports."""
 NEEDS_ROS = ("fault", "motion_backend")
