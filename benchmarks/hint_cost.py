@@ -1,6 +1,6 @@
 """What hints cost: verify forwards of a chain with and without them, one after the other, on one engine.
 
-    python scripts/hint_cost.py default_models/nav-target [--exit-layers 1,3,5,6] [--temperature 0.8] [--verify-ms 30]
+    python -m benchmarks.hint_cost default_models/nav-target [--exit-layers 1,3,5] [--temperature 0.8] [--verify-ms 30]
 
 Prints medians. Hints are made, queued and encoded as a server does; only the socket is left out.
 """

@@ -6,8 +6,8 @@ its forwards apart, in turn, and shared. All get the same questions with the sam
 and again; printed are medians. Clients read server-sent events with Python's own HTTP client, and once each answer as a
 whole: more than that cannot be had by sending parts more cheaply.
 
-    python scripts/api_speed.py                                   # the pair that is shipped, as quick as it is
-    python scripts/api_speed.py --draft-ms 5 --verify-ms 20       # stand-ins for models of a size that is of use
+    python -m benchmarks.api_speed                                   # the pair that is shipped, as quick as it is
+    python -m benchmarks.api_speed --draft-ms 5 --verify-ms 20       # stand-ins for models of a size that is of use
 """
 
 from __future__ import annotations

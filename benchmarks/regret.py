@@ -3,10 +3,10 @@
 The real edge decodes, with its controller, drafters and estimates; forwards, link and cloud are simulated. Writes
 `regret.json` and `regret.html` (table and charts), and prints what they say.
 
-    python scripts/regret.py --worlds 40                       # the worlds of the tests
-    python scripts/regret.py --worlds 200 --first 10000        # fresh ones
-    python scripts/regret.py --worlds 60 --bounds              # what is lost by somebody who knows the world
-    python scripts/regret.py --worlds 60 --compare sd+overlap:hinted-stream,sd+overlap:stream   # two fixed methods
+    python -m benchmarks.regret --worlds 40                       # the worlds of the tests
+    python -m benchmarks.regret --worlds 200 --first 10000        # fresh ones
+    python -m benchmarks.regret --worlds 60 --bounds              # what is lost by somebody who knows the world
+    python -m benchmarks.regret --worlds 60 --compare sd+overlap:hinted-stream,sd+overlap:stream   # two fixed methods
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a prompt of eight frames costs a decision: with all of it sent and seen anew, and with what is known kept.
 
-    python scripts/picture_cost.py [--decisions 16] [--presets navila,navila_frames_last]
+    python -m benchmarks.picture_cost [--decisions 16] [--presets navila,navila_frames_last]
 
 A verifier and an edge in this process decide the frames of a recorded walk; each answer is compared with the target's
 own. Prints medians over the decisions whose history is full. Times are those of a prompt alone: edge and verifier share

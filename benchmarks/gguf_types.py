@@ -1,8 +1,8 @@
 """How often each GGUF number type keeps a draft model's top choice: llama.cpp on the file against torch in float32 on
 the folder it is made of, after every token of the documentation's beginning. Needs `make setup-gguf`.
 
-    python scripts/gguf_types.py                                    # both shipped drafts, every type
-    python scripts/gguf_types.py models/my-draft --tokens 400 --types q8_0,q4_0
+    python -m benchmarks.gguf_types                                    # both shipped drafts, every type
+    python -m benchmarks.gguf_types models/my-draft --tokens 400 --types q8_0,q4_0
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How many answers have no action, of a model that knows nothing: the robot's grammar against random weights.
 
-    python scripts/parse_failures.py [--answers 2000] [--tokens 64] [--model default_models/nav-target]
+    python -m benchmarks.parse_failures [--answers 2000] [--tokens 64] [--model default_models/nav-target]
 
 The model has the config and the tokenizer of the folder and random weights; every answer is sampled at temperature 1,
 on a picture of noise, half of them with the action first. Prints how many answers have no action, with the grammar and,

@@ -1,7 +1,7 @@
 """What the console costs the robot beside it: decisions and the gate's clock with and without it, its CPU and memory.
 
 The real graph (verifier, simulator, robot nodes) on this machine, in turns without a console and with one that a page
-looks at: python scripts/console_cost.py --rounds 4 --seconds 60. The page is a stand-in without a browser, in a process
+looks at: python -m benchmarks.console_cost --rounds 4 --seconds 60. The page is a stand-in without a browser, in a process
 of its own (a browser draws on another machine) that answers pictures and reads nothing else; what it takes of this
 machine is printed beside the console's own. --chromium opens a real one here, whose drawing then counts, too.
 Each round without is compared with the round with that ran beside it: the spread of those differences says how far a
@@ -32,12 +32,9 @@ import psutil
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from specnav.supervise.children import node_spec, ros_arguments  # noqa: E402
-from specnav.supervise.robot_graph import Process  # noqa: E402
-from specnav.supervise.robot_stack import CMD_VEL, Stack, speed  # noqa: E402
+from specnav.supervise.children import node_spec, ros_arguments
+from specnav.supervise.robot_graph import Process
+from specnav.supervise.robot_stack import CMD_VEL, Stack, speed
 
 NODE = "spec_vlm_nav.ros.nodes.console_node"
 IMAGE = {"image": "camera/image_raw/compressed"}
@@ -182,7 +179,7 @@ def page_on(url: str, chromium: bool) -> Iterator[int | None]:
             tab.wait("Number(document.querySelector('#camera').dataset.frames) > 3", 30)
             yield None
         return
-    page = subprocess.Popen([sys.executable, __file__, "--page", url])
+    page = subprocess.Popen([sys.executable, "-m", "benchmarks.console_cost", "--page", url])
     try:
         yield page.pid
     finally:

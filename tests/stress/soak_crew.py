@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 
-from soak_client import ClientJob, Said, run_client
+from tests.stress.soak_client import ClientJob, Said, run_client
 
 START_S = 300.0
 TOLD = 20

@@ -1,4 +1,4 @@
-"""Rounds of many sessions at once on one engine, in process: `python scripts/engine_rounds.py --engine own|vllm`.
+"""Rounds of many sessions at once on one engine, in process: `python -m benchmarks.engine_rounds --engine own|vllm`.
 
 Each session sends a draft of γ tokens, some right and some partly wrong; a round ends with the last verdict. Medians of
 the rounds, and one JSON line at the end. Run it once in each environment, one after the other on a quiet machine: what

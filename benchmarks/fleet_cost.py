@@ -1,6 +1,6 @@
 """What a fleet costs an edge: the same questions to the same verifier, directly and by the directory.
 
-    python scripts/fleet_cost.py [--answers 100] [--method sd] [--out FILE.json]
+    python -m benchmarks.fleet_cost [--answers 100] [--method sd] [--out FILE.json]
 
 One replica of the text pair's target on a Ray of its own. Two decoders take turns, one connected to the replica's
 address and one to fleet://, so that whatever else the machine does falls on both alike. Answers are compared.
@@ -16,14 +16,13 @@ import tempfile
 import time
 from pathlib import Path
 
-from soak_fleet import fleet_of
-
 from cloud_verifier.serving import settle_memory
 from specdec.edge.decoder import EdgeDecoder, connect
 from specdec.models import chat_prompt, load_model
 from specdec.models.threads import set_threads
 from specdec.options import GenerationOptions
 from specnav.paths import DEFAULT_TEXT_DRAFT
+from tests.stress.soak_fleet import fleet_of
 
 ASKED = ("hello", "what is a dog?", "1 + 1 =", "Tell me a story about a ship that lost its way.")
 WARM = 8

@@ -1,6 +1,6 @@
 """Abuse a real verifier, one kind after the other, and see what honest clients notice and what memory it takes.
 
-    python scripts/abuse_verifier.py [--only NAME ...] [--verify-ms 40] [--seconds 6] [--turns 3] [--out FILE.json]
+    python -m tests.stress.abuse_verifier [--only NAME ...] [--verify-ms 40] [--seconds 6] [--turns 3] [--out FILE.json]
 
 Two honest edges ask all the time, one drafting (`sd`), one that listens to a stream (`ar`). The abuse is off and on by
 turns; the table has medians over those phases of each phase's p50 and p95. Wants a quiet machine: the row `nothing`
@@ -27,10 +27,6 @@ from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from abuses import ABUSES, KEYED, Ammunition, Hostile, png
-from soak_crew import fork_server
-from watched_verifier import WatchedVerifier
-
 from cloud_verifier.classes import ClientClass
 from cloud_verifier.config import ServerConfig
 from cloud_verifier.net.limits import Limits
@@ -45,6 +41,9 @@ from specdec.options import GenerationOptions
 from specnav.errors import HarnessError
 from specnav.paths import DEFAULT_DRAFT, DEFAULT_TARGET
 from specnav.results.demo import percentile
+from tests.stress.abuses import ABUSES, KEYED, Ammunition, Hostile, png
+from tests.stress.soak_crew import fork_server
+from tests.stress.watched_verifier import WatchedVerifier
 
 KV_GB = 0.125
 SESSION_TIMEOUT_S = 5.0

@@ -1,6 +1,6 @@
 """Soak a real verifier: honest edges ask for as long as you like, while edges, links and the verifier itself fail.
 
-    python scripts/soak_verifier.py --minutes 60 [--clients 16] [--pause 6] [--out FILE.json]
+    python -m tests.stress.soak_verifier --minutes 60 [--clients 16] [--pause 6] [--out FILE.json]
 
 Each answer is compared with what the target alone answers. Meanwhile edges are killed in the middle of an answer, links
 are cut, a hostile client sends garbage, and the verifier is killed, or drained, and started again on its port. Ctrl-C
@@ -24,10 +24,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
-from fuzz_verifier import fuzz
-from soak_client import ClientJob, Question
-from soak_crew import Crew
-from watched_verifier import Life, WatchedVerifier
 
 from cloud_verifier.config import ServerConfig
 from specdec.methods import METHODS, get_method
@@ -40,6 +36,10 @@ from specnav.errors import HarnessError
 from specnav.paths import DEFAULT_TEXT_DRAFT, DEFAULT_TEXT_TARGET
 from specnav.signals import ends_on_signals
 from specnav.supervise.faulty_link import FaultyLink
+from tests.stress.fuzz_verifier import fuzz
+from tests.stress.soak_client import ClientJob, Question
+from tests.stress.soak_crew import Crew
+from tests.stress.watched_verifier import Life, WatchedVerifier
 
 GROWN_MB = 40.0
 """What a life of the verifier may grow by once it is warm, by the median slope of its memory."""

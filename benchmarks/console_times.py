@@ -1,7 +1,7 @@
 """How quickly the console stops the robot and shows it: key to zero velocity, camera to page, first picture, page size.
 
 The real graph (verifier, simulator, robot nodes) and a headless Chromium on this machine:
-python scripts/console_times.py --stops 50. The figures are in docs/figures.md.
+python -m benchmarks.console_times --stops 50. The figures are in docs/figures.md.
 """
 
 from __future__ import annotations
@@ -15,11 +15,9 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from specnav.supervise.children import node_spec, ros_arguments  # noqa: E402
-from specnav.supervise.robot_stack import Stack, speed  # noqa: E402
-from tests.graph.browser import Browser, Tab  # noqa: E402
+from specnav.supervise.children import node_spec, ros_arguments
+from specnav.supervise.robot_stack import Stack, speed
+from tests.graph.browser import Browser, Tab
 
 NODE = "spec_vlm_nav.ros.nodes.console_node"
 IMAGE = {"image": "camera/image_raw/compressed"}

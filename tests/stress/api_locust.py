@@ -1,7 +1,7 @@
 """Load for `specnav api`: users that stream one answer after another. For locust, in an environment of its own:
 
     python -m venv /tmp/locust && /tmp/locust/bin/pip install locust
-    /tmp/locust/bin/locust -f scripts/api_locust.py --headless -u 16 -r 16 -t 60s --host http://127.0.0.1:8000
+    /tmp/locust/bin/locust -f tests/stress/api_locust.py --headless -u 16 -r 16 -t 60s --host http://127.0.0.1:8000
 
 Its table has, beside the requests, the time to the first text, the whole answer's, and what a token took behind the
 first text; "Average size" of those is in tokens.

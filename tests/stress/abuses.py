@@ -15,13 +15,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 import zmq
-from fuzz_verifier import Mischief
 from PIL import Image
 
 from specdec.errors import ProtocolError
 from specdec.link import wire
 from specdec.link.convert import sampling_to_wire
 from specdec.options import GenerationOptions
+from tests.stress.fuzz_verifier import Mischief
 
 MIB = 1 << 20
 AT_ONCE = 20
@@ -161,7 +161,8 @@ def picture_bombs(hostile: Hostile) -> Iterator[None]:
 
 def grammar_bombs(hostile: Hostile) -> Iterator[None]:
     """Opens with a grammar that takes minutes to compile, a new one each time so that no cache knows it."""
-    yield from _with_grammars(hostile, lambda turn: f'start: %json {{"type":"integer","multipleOf":{99_999_989 - turn}}}')
+    limit = 99_999_989
+    yield from _with_grammars(hostile, lambda turn: f'start: %json {{"type":"integer","multipleOf":{limit - turn}}}')
 
 
 def forced_text(hostile: Hostile) -> Iterator[None]:

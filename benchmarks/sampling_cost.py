@@ -1,6 +1,6 @@
 """What it costs to pick tokens at a temperature from rows as wide as a large vocabulary.
 
-    python scripts/sampling_cost.py [--rows 33] [--vocab 152064]
+    python -m benchmarks.sampling_cost [--rows 33] [--vocab 152064]
 
 Prints milliseconds of one core's work for all rows together, the least of three, by options and by kind of logits.
 """

@@ -1,6 +1,6 @@
 """What keys cost: one round's messages there and back over loopback, plain and encrypted in turn; medians in µs.
 
-    python scripts/key_cost.py [--rounds 4000]
+    python -m benchmarks.key_cost [--rounds 4000]
 
 The cloud's end is a process of its own that takes messages as the verifier does (through the door where there are keys)
 and answers each at once, so that nothing but the way is measured. With a real round trip and real forwards the same
@@ -13,7 +13,6 @@ import argparse
 import multiprocessing
 import os
 import statistics
-import sys
 import tempfile
 import time
 from io import StringIO
@@ -21,8 +20,6 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import zmq
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from cloud_verifier.classes import ClientClass
 from cloud_verifier.logs import EventLog

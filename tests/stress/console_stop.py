@@ -1,6 +1,6 @@
 """How long STOP takes from a page's socket, or POST /stop, to the topic, while others abuse the console.
 
-A console_node of its own and loopback alone: python scripts/console_stop.py --seconds 6. The figures are in
+A console_node of its own and loopback alone: python -m tests.stress.console_stop --seconds 6. The figures are in
 docs/figures.md.
 """
 

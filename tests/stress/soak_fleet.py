@@ -1,6 +1,6 @@
 """Soak a fleet: edges ask for as long as you like, while its replicas and its directory are killed.
 
-    python scripts/soak_fleet.py --minutes 10 [--edges 24] [--replicas 3] [--kill-s 20] [--out FILE.json]
+    python -m tests.stress.soak_fleet --minutes 10 [--edges 24] [--replicas 3] [--kill-s 20] [--out FILE.json]
 
 Starts Ray on this machine, a directory and CPU replicas of the text pair's target, and edges that know the directory's
 address only, a process each. Every answer is compared with what the target alone answers. Every --kill-s seconds a
@@ -25,9 +25,6 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from soak_client import ClientJob
-from soak_crew import Crew
-from soak_verifier import ask_for
 
 from specdec.models import load_model
 from specdec.models.threads import set_threads
@@ -38,6 +35,9 @@ from specnav.fleet.settings import Bounds, FleetSettings
 from specnav.fleet.status import FleetStatus
 from specnav.paths import DEFAULT_TEXT_DRAFT, DEFAULT_TEXT_TARGET
 from specnav.signals import ends_on_signals
+from tests.stress.soak_client import ClientJob
+from tests.stress.soak_crew import Crew
+from tests.stress.soak_verifier import ask_for
 
 METHODS = ("ar", "sd", "fsd", "specedge", "sd+overlap:stream", "sd+overlap:continue")
 RESUME_S = 120.0

@@ -1,6 +1,6 @@
 """Fuzz a real verifier: several clients send legal, illegal and broken messages in any order, while an honest one asks.
 
-    python scripts/fuzz_verifier.py --messages 200000
+    python -m tests.stress.fuzz_verifier --messages 200000
 
 Ends with exit code 1 where the verifier died, an honest answer was wrong or did not come, or memory did not come back.
 """
