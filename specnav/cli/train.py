@@ -208,6 +208,12 @@ def train_a_draft(
     held_out_questions: Annotated[
         list[Path] | None, typer.Option(help="Questions to measure on only (default: some of those given).")
     ] = None,
+    assistant: Annotated[
+        bool,
+        typer.Option(
+            "--assistant", help="Make up requests to a chat assistant, for a published instruct model, instead of others."
+        ),
+    ] = False,
     prompts: Annotated[int, typer.Option(min=8, help="Prompts made up where no data are given.")] = 4000,
     held_out: Annotated[int, typer.Option(min=1, help="Prompts that are measured on only.")] = 64,
     gamma: Annotated[int, typer.Option(min=1, max=64, help="Draft length that τ is measured at.")] = 4,
@@ -227,6 +233,13 @@ def train_a_draft(
         Path | None,
         typer.Option(help="Folder for samples and checkpoints; the same folder continues a run (OUT.run)."),
     ] = None,
+    share: Annotated[
+        bool,
+        typer.Option("--share", help="Store the layers alone: embeddings, head and tokenizer stay the target's."),
+    ] = False,
+    tokens: Annotated[
+        int, typer.Option(min=0, help="Tokens of the vocabulary that the loss looks at in a batch (0: all).")
+    ] = 0,
     compile: Annotated[bool, typer.Option(help="Let torch compile the training step.")] = True,
     seed: Seed = 0,
     workers: Workers = 1,
@@ -243,6 +256,7 @@ def train_a_draft(
         tuple(verdict_log or ()),
         tuple(held_out_questions or ()),
         instruction,
+        assistant,
     )
     config = TrainDraftConfig(
         target=target,
@@ -268,6 +282,8 @@ def train_a_draft(
         seed=seed,
         workers=workers,
         compile=compile,
+        share=share,
+        tokens=tokens,
     )
     with ends_on_signals():
         result = train_draft(config)
