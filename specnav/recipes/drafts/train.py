@@ -36,6 +36,8 @@ from specnav.recipes.threads import threads
 
 NAME = "draft"
 MEASURED_SAMPLED = 64
+CHECKPOINT_EVERY = 50
+"""Updates between two checkpoints of a run without rounds of the draft's own words."""
 ARTICLE_EVERY, ARTICLE_TOKENS, ARTICLE_WARMTH = 16, 200, 0.8
 """One article is written for so many prompts, of at most so many tokens, sampled at this temperature."""
 
@@ -270,7 +272,7 @@ class _Run:
             lr=config.lr,
             seed=config.seed,
             minutes=config.minutes,
-            checkpoint_every=RENEWED_EVERY,
+            checkpoint_every=RENEWED_EVERY if config.on_policy else CHECKPOINT_EVERY,
             compile=config.compile,
         )
 
