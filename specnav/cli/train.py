@@ -137,6 +137,9 @@ def train_early_exits(
     rows: Annotated[
         int, typer.Option(min=1, help="Tokens per sample and update that are learnt from.")
     ] = 128,
+    tokens: Annotated[
+        int, typer.Option(min=0, help="Tokens of the vocabulary that the loss looks at in a batch (0: all).")
+    ] = 0,
     minutes: Annotated[
         float,
         typer.Option(min=0, max=100_000, help="Shorten training to about this many minutes (0: all epochs)."),
@@ -168,6 +171,7 @@ def train_early_exits(
         batch=batch,
         seed=seed,
         workers=workers,
+        tokens=tokens,
     )
     with ends_on_signals():
         train_exits(config)
