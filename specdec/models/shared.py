@@ -76,7 +76,7 @@ def shared_of(folder: str | Path) -> Shared | None:
         if (target / "config.json").is_file():
             return Shared(place, target, about)
     raise ModelError(
-        f"{place} needs the embeddings of its target {about.target}, which is not on this machine: "
+        f"{place} needs weights of its target {about.target}, which is not on this machine: "
         f"run `specnav models get {Path(about.target).name}`, or put the target's folder beside the draft's"
     )
 

@@ -241,6 +241,9 @@ def train_a_draft(
         bool,
         typer.Option("--share", help="Store the layers alone: embeddings, head and tokenizer stay the target's."),
     ] = False,
+    share_first: Annotated[
+        int, typer.Option(min=0, help="With --share: so many first layers, too, stay the target's.")
+    ] = 0,
     tokens: Annotated[
         int, typer.Option(min=0, help="Tokens of the vocabulary that the loss looks at in a batch (0: all).")
     ] = 0,
@@ -287,6 +290,7 @@ def train_a_draft(
         workers=workers,
         compile=compile,
         share=share,
+        share_first=share_first,
         tokens=tokens,
     )
     with ends_on_signals():

@@ -40,6 +40,19 @@ def test_only_the_layers_are_trained_and_stored(model_root: Path, tmp_path: Path
     assert again.after == result.after
 
 
+def test_first_layers_may_stay_the_targets(model_root: Path, tmp_path: Path) -> None:
+    config = little(model_root, tmp_path, draft="layers:0,2", share=True, share_first=1, on_policy=0.0)
+    folder = train_draft(config).folder
+    with safe_open(folder / "model.safetensors", framework="pt") as file:
+        stored = set(file.keys())
+    assert stored and not any(name.startswith("model.layers.0.") for name in stored)
+    draft, target = (load_model(path).network.state_dict() for path in (folder, model_root / "text-target"))
+    shared = {name for name in draft if name not in stored}
+    assert shared > ENDS and all(torch.equal(draft[name], target[name]) for name in shared)
+    name = "model.layers.1.mlp.down_proj.weight"
+    assert not torch.equal(draft[name], target["model.layers.2.mlp.down_proj.weight"])
+
+
 def test_a_draft_that_shares_can_be_trained_further(model_root: Path, tmp_path: Path) -> None:
     first = train_draft(little(model_root, tmp_path, share=True)).folder
     config = little(model_root, tmp_path, draft=str(first), out=tmp_path / "second", run=tmp_path / "more", share=True)
@@ -54,12 +67,15 @@ def test_a_draft_that_shares_can_be_trained_further(model_root: Path, tmp_path: 
         ({"target": "", "draft": "text-draft", "connect": "tcp://127.0.0.1:1"}, "give --target"),
         ({"tokens": -1}, "cannot be below 0"),
         ({"tokens": 2}, "larger --tokens"),
+        ({"share_first": 1}, "has others"),
+        ({"share_first": 1, "draft": "layers:1,2"}, "begins with them"),
+        ({"share_first": -1}, "cannot be below 0"),
     ],
 )
 def test_sharing_that_cannot_work_is_told_in_one_line(
     model_root: Path, tmp_path: Path, changed: dict, said: str
 ) -> None:
-    if changed.get("draft"):
+    if changed.get("draft") == "text-draft":
         changed = changed | {"draft": str(model_root / changed["draft"])}
     with pytest.raises(TrainingError, match=said) as caught:
         train_draft(little(model_root, tmp_path, share=True, **changed))

@@ -58,11 +58,9 @@ class Network:
         self._seen = SharedStore(SEEN_BYTES)
 
     def _let_learn(self) -> None:
-        for name, weight in self.module.named_parameters():
-            weight.requires_grad_("visual." not in name)
-        if self.shared is not None:
-            self.module.get_input_embeddings().weight.requires_grad_(False)
-            self.module.lm_head.weight.requires_grad_(False)
+        fixed = frozenset() if self.shared is None else frozenset(self.shared.about.sha256)
+        for name, weight in self.module.named_parameters():  # a tied head is no parameter of its own
+            weight.requires_grad_("visual." not in name and name not in fixed)
 
     @property
     def vocabulary(self) -> int:

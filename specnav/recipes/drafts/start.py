@@ -26,18 +26,23 @@ SHARED_DTYPE = torch.bfloat16
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".index.json")
 
 
-def start_folder(draft: str, target: LoadedModel, run: Path, share: bool = False) -> str:
+def start_folder(draft: str, target: LoadedModel, run: Path, share: bool = False, share_first: int = 0) -> str:
     """The folder or id to start from; `layers:0,7` makes one in the run folder first. share: one that keeps no
-    embeddings and no head of its own (specdec.models.shared). Raises TrainingError.
+    embeddings and no head of its own (specdec.models.shared), nor its first `share_first` layers. Raises TrainingError.
     """
     if not draft.startswith(LAYERS):
         if share and shared_of(draft) is None:
             raise TrainingError(f"draft {draft} stores its own embeddings: share those of a target with layers:0,7")
         return draft
     picked = _layers(draft, target)
+    if picked[:share_first] != list(range(share_first)) or share_first >= len(picked):
+        raise TrainingError(
+            f"the first {share_first} layers can be shared where the draft begins with them and has others: "
+            f"give layers:{','.join(map(str, range(share_first)))},... and --share-first {share_first}"
+        )
     folder = run / "start"
     if not folder.is_dir():
-        _make(target, picked, folder, share)
+        _make(target, picked, folder, share, share_first)
     return str(folder)
 
 
@@ -54,7 +59,7 @@ def _layers(draft: str, target: LoadedModel) -> list[int]:
     return picked
 
 
-def _make(target: LoadedModel, picked: Sequence[int], folder: Path, share: bool) -> None:
+def _make(target: LoadedModel, picked: Sequence[int], folder: Path, share: bool, share_first: int) -> None:
     import copy
 
     from torch import nn
@@ -78,7 +83,8 @@ def _make(target: LoadedModel, picked: Sequence[int], folder: Path, share: bool)
         raise TrainingError(f"{target.path} takes pictures: only drafts of text models share their target's embeddings")
     with appearing_at_once(folder) as building:
         if share:
-            save_sharing(module, building, target.path, ends_in_target(module))
+            names = ends_in_target(module) + _names_of_layers(module, share_first)
+            save_sharing(module, building, target.path, names)
         else:
             module.to(kept_dtype(target.path)).save_pretrained(building)
             add_companions(target.path, building, target)
@@ -94,6 +100,13 @@ def ends_in_target(module: Any) -> list[str]:
         if weight.data_ptr() == embeddings.data_ptr() and name != "lm_head.weight"
         or name == "lm_head.weight" and weight.data_ptr() != embeddings.data_ptr()
     ]
+
+
+def _names_of_layers(module: Any, count: int) -> list[str]:
+    """The names of all weights of the first `count` layers."""
+    layers = module.get_decoder().layers[:count]
+    own = {weight.data_ptr() for layer in layers for weight in layer.state_dict().values()}
+    return [name for name, weight in module.state_dict().items() if weight.data_ptr() in own]
 
 
 def save_sharing(module: Any, folder: Path, target: str, names: Sequence[str]) -> None:

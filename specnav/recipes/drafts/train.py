@@ -48,7 +48,8 @@ class TrainDraftConfig:
     and its picks are learnt instead of its distributions. draft: a folder or id, or layers of the target
     ("layers:0,7"). prompts: how many of the default data; held_out: how many are measured on only. length: ids of a
     row; new_tokens: of an answer. batch: rows a process. minutes: 0, or the schedule is shortened to end by then. The
-    shares and tokens: see DistilSpec. share: the draft stores no embeddings and no head, but uses the target's.
+    shares and tokens: see DistilSpec. share: the draft stores no embeddings and no head, but uses the target's;
+    share_first: the same of its first layers.
     """
 
     target: str
@@ -75,6 +76,7 @@ class TrainDraftConfig:
     workers: int = 1
     compile: bool = True
     share: bool = False
+    share_first: int = 0
     tokens: int = 0
 
     def check(self) -> None:
@@ -86,10 +88,12 @@ class TrainDraftConfig:
         for name in ("on_policy", "given_share", "reverse", "hard"):
             if not 0 <= getattr(self, name) <= 1:
                 raise TrainingError(f"{name} is {getattr(self, name)}: give a share from 0 to 1")
-        if self.minutes < 0 or self.seed < 0 or self.tokens < 0:
-            raise TrainingError("minutes, seed and tokens cannot be below 0")
+        if min(self.minutes, self.seed, self.tokens, self.share_first) < 0:
+            raise TrainingError("minutes, seed, tokens and share_first cannot be below 0")
         if self.share and not self.target:
             raise TrainingError("--share needs the target's folder: give --target")
+        if self.share_first and not (self.share and self.draft.startswith(LAYERS)):
+            raise TrainingError("--share-first needs --share and layers of the target, like --draft layers:0,1,7")
         if self.target and self.connect:
             raise TrainingError("--target and --connect are two ways to ask a target: give one of them")
         if not self.target and self.draft.startswith(LAYERS):
@@ -130,7 +134,7 @@ def train_draft(config: TrainDraftConfig) -> DraftResult:
     with roomy(config.run):
         config.run.mkdir(parents=True, exist_ok=True)
         _keep_settings(config, speaker)
-        start = start_folder(config.draft, speaker, config.run, config.share)
+        start = start_folder(config.draft, speaker, config.run, config.share, config.share_first)
     del speaker
     with stages() as shown, threads(config.workers):
         return _Run(config, start, shown).whole()
