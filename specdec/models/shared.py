@@ -28,8 +28,8 @@ _INDEX, _WEIGHTS = "model.safetensors.index.json", "model.safetensors"
 
 
 class About(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What FILE says. target: a name of `cached_models`, a folder (a relative one lies beside the draft's), or a hub id.
-    sha256: by its name, of each shared tensor (see `digest`).
+    """What FILE says. target: a name of `cached_models`, a folder (a relative one lies beside the draft's), or a
+    hub id. sha256: by its name, of each shared tensor (see `digest`).
     """
 
     target: str
@@ -90,8 +90,8 @@ def tokenizer_folder(name: str | Path) -> str:
 
 
 def share(folder: Path, target: str, names: Iterable[str]) -> None:
-    """Write FILE into a draft's folder that lacks the tensors called `names`, which are those of the target, a folder or
-    hub id. Raises ModelError where the target does not hold them.
+    """Write FILE into a draft's folder that lacks the tensors called `names`, which are those of the target, a
+    folder or hub id. Raises ModelError where the target does not hold them.
     """
     place = _hub_folder(target) or Path(target)
     sha256 = {name: digest(_read(place / _file_of(place, name), name)) for name in sorted(names)}

@@ -215,7 +215,7 @@ def train_a_draft(
     assistant: Annotated[
         bool,
         typer.Option(
-            "--assistant", help="Make up requests to a chat assistant, for a published instruct model, instead of others."
+            "--assistant", help="Make up requests to a chat assistant, for a published instruct model."
         ),
     ] = False,
     prompts: Annotated[int, typer.Option(min=8, help="Prompts made up where no data are given.")] = 4000,

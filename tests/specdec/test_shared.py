@@ -44,7 +44,9 @@ def sharing(whole: Path, target: Path, tmp_path: Path) -> Path:
     folder.mkdir()
     for name in ("config.json", "generation_config.json"):
         shutil.copy(whole / name, folder / name)
-    own = {name: tensor for name, tensor in load_file(whole / "model.safetensors").items() if name not in ENDS}
+    own = {
+        name: tensor for name, tensor in load_file(whole / "model.safetensors").items() if name not in ENDS
+    }
     save_file(own, folder / "model.safetensors", metadata={"format": "pt"})
     share(folder, str(target), ENDS)
     return folder
@@ -139,7 +141,9 @@ def test_a_target_in_shards_is_the_same_target(sharing: Path, target: Path) -> N
     expected = logits(sharing)
     weights = load_file(target / "model.safetensors")
     (target / "model.safetensors").unlink()
-    save_file({name: weights.pop(name) for name in ENDS}, target / "ends.safetensors", metadata={"format": "pt"})
+    save_file(
+        {name: weights.pop(name) for name in ENDS}, target / "ends.safetensors", metadata={"format": "pt"}
+    )
     index = {"weight_map": dict.fromkeys(ENDS, "ends.safetensors")}
     (target / "model.safetensors.index.json").write_text(json.dumps(index))
     assert torch.equal(logits(sharing), expected)

@@ -11,7 +11,14 @@ from safetensors import safe_open
 
 from specdec.models import load_model
 from specdec.models.shared import shared_of
-from specnav.recipes.drafts.data.assistant import KINDS, SHARES, assistant_request, fill, report_request, request_of
+from specnav.recipes.drafts.data.assistant import (
+    KINDS,
+    SHARES,
+    assistant_request,
+    fill,
+    report_request,
+    request_of,
+)
 from specnav.recipes.drafts.data.sources import Sources
 from specnav.recipes.drafts.network import Network
 from specnav.recipes.drafts.task import some_tokens
@@ -34,7 +41,9 @@ def test_only_the_layers_are_trained_and_stored(model_root: Path, tmp_path: Path
     draft, target = load_model(result.folder), load_model(model_root / "text-target")
     for name in ENDS:
         assert torch.equal(draft.network.state_dict()[name], target.network.state_dict()[name])
-    start, trained = (load_model(path).network.state_dict() for path in (tmp_path / "run" / "start", result.folder))
+    start, trained = (
+        load_model(path).network.state_dict() for path in (tmp_path / "run" / "start", result.folder)
+    )
     assert any(not torch.equal(trained[name], start[name]) for name in start)
     again = train_draft(little(model_root, tmp_path, share=True, tokens=200, on_policy=0.0))
     assert again.after == result.after
@@ -55,7 +64,9 @@ def test_first_layers_may_stay_the_targets(model_root: Path, tmp_path: Path) -> 
 
 def test_a_draft_that_shares_can_be_trained_further(model_root: Path, tmp_path: Path) -> None:
     first = train_draft(little(model_root, tmp_path, share=True)).folder
-    config = little(model_root, tmp_path, draft=str(first), out=tmp_path / "second", run=tmp_path / "more", share=True)
+    config = little(
+        model_root, tmp_path, draft=str(first), out=tmp_path / "second", run=tmp_path / "more", share=True
+    )
     second = train_draft(config).folder
     assert shared_of(second) is not None and not (second / "tokenizer.json").exists()
 

@@ -97,8 +97,8 @@ def ends_in_target(module: Any) -> list[str]:
     return [
         name
         for name, weight in kept.items()
-        if weight.data_ptr() == embeddings.data_ptr() and name != "lm_head.weight"
-        or name == "lm_head.weight" and weight.data_ptr() != embeddings.data_ptr()
+        if (weight.data_ptr() == embeddings.data_ptr() and name != "lm_head.weight")
+        or (name == "lm_head.weight" and weight.data_ptr() != embeddings.data_ptr())
     ]
 
 

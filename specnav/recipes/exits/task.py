@@ -34,8 +34,8 @@ LARGE = 1 << 26
 
 @dataclass(frozen=True)
 class ExitTaskSpec:
-    """All that a worker process needs. rows: most rows of a sample that are learnt from in one step. tokens: how many of
-    the vocabulary's tokens the loss looks at in each batch, among them the final exit's likeliest ones; 0: all.
+    """All that a worker process needs. rows: most rows of a sample that are learnt from in one step. tokens: how
+    many of the vocabulary's tokens the loss looks at in each batch, the final exit's likeliest among them; 0: all.
     """
 
     target: str
@@ -59,8 +59,8 @@ class ExitTask:
         self._head: tuple[Tensor, Tensor | None] | None = None
 
     def batch(self, generator: torch.Generator, size: int) -> tuple[Tensor, ...]:
-        """hidden [exits, rows, hidden_size] after the layers, [rows, hidden_size] after the last; and, where the loss
-        looks at some tokens only, these, int64 [tokens], with the final exit's log-probabilities of them [rows, tokens].
+        """hidden [exits, rows, hidden_size] after the layers, [rows, hidden_size] after the last; and, where the
+        loss looks at some tokens only, these, int64 [tokens], with the final exit's log-probabilities [rows, tokens].
         """
         picked = torch.randint(len(self.samples), (size,), generator=generator).tolist()
         parts = []

@@ -5,6 +5,8 @@ A draft for a published instruct model learns from the model's answers to these.
 the public files stay for measuring.
 """
 
+# ruff: noqa: E501 (forms are easier to read and to add on one line each)
+
 from __future__ import annotations
 
 import random
@@ -24,8 +26,32 @@ THINGS = (
     "bridge", "electric car", "solar panel", "bakery", "boat", "guitar", "camera", "school", "hospital", "restaurant",
     "video game", "mobile app", "podcast", "online store", "spaceship", "farm", "battery", "printer", "drone", "house",
 )  # fmt: skip
-ANIMALS = ("dog", "cat", "whale", "eagle", "bee", "elephant", "octopus", "wolf", "penguin", "horse", "snake", "spider")
-FOODS = ("bread", "pasta", "chicken soup", "salad", "chocolate cake", "rice", "pizza", "tacos", "pancakes", "curry")
+ANIMALS = (
+    "dog",
+    "cat",
+    "whale",
+    "eagle",
+    "bee",
+    "elephant",
+    "octopus",
+    "wolf",
+    "penguin",
+    "horse",
+    "snake",
+    "spider",
+)
+FOODS = (
+    "bread",
+    "pasta",
+    "chicken soup",
+    "salad",
+    "chocolate cake",
+    "rice",
+    "pizza",
+    "tacos",
+    "pancakes",
+    "curry",
+)
 SUBJECTS = (
     "climate change", "healthy eating", "time management", "artificial intelligence", "the French Revolution",
     "photosynthesis", "public speaking", "renewable energy", "machine learning", "the stock market", "remote work",
@@ -45,7 +71,19 @@ ROLES = (
     "fitness coach", "journalist", "pirate", "king", "career advisor", "gardener", "astronaut", "poet", "nurse",
     "financial advisor", "mechanic", "philosopher", "movie critic", "interviewer", "farmer", "economist",
 )  # fmt: skip
-GOODS = ("apples", "books", "tickets", "stickers", "eggs", "cookies", "pencils", "marbles", "cards", "flowers", "shirts")
+GOODS = (
+    "apples",
+    "books",
+    "tickets",
+    "stickers",
+    "eggs",
+    "cookies",
+    "pencils",
+    "marbles",
+    "cards",
+    "flowers",
+    "shirts",
+)
 WORK = (
     "washing cars", "selling lemonade", "mowing lawns", "babysitting", "tutoring", "painting fences", "baking cakes",
     "walking dogs",
@@ -60,7 +98,18 @@ TASKS = (
     "computes the Fibonacci sequence", "transposes a matrix", "draws a bar chart", "simulates a bank account",
     "builds a to-do list", "parses a date", "implements a stack", "implements a queue", "finds the shortest path",
 )  # fmt: skip
-SONGS = ("love", "home", "the road", "summer", "the moon", "freedom", "a river", "yesterday", "the storm", "gold")
+SONGS = (
+    "love",
+    "home",
+    "the road",
+    "summer",
+    "the moon",
+    "freedom",
+    "a river",
+    "yesterday",
+    "the storm",
+    "gold",
+)
 SHOWS = (
     "the office", "the walking dead", "star wars", "the lion king", "harry potter", "game of thrones", "the godfather",
     "friends", "the wizard of oz", "the simpsons", "batman", "titanic", "breaking bad", "frozen", "the notebook",
@@ -71,7 +120,20 @@ EVENTS = (
     "the american revolution", "the battle of waterloo", "the cold war", "the first moon landing", "the gold rush",
     "the great depression", "the stanley cup", "the oscar for best picture", "the eurovision song contest",
 )  # fmt: skip
-BODY = ("heart", "liver", "brain", "lungs", "kidneys", "stomach", "skin", "eye", "pancreas", "spine", "inner ear", "knee")
+BODY = (
+    "heart",
+    "liver",
+    "brain",
+    "lungs",
+    "kidneys",
+    "stomach",
+    "skin",
+    "eye",
+    "pancreas",
+    "spine",
+    "inner ear",
+    "knee",
+)
 THEORIES = (
     "relativity", "evolution", "supply and demand", "continental drift", "natural selection", "gravity", "the big bang",
     "electromagnetism", "cell division", "the periodic table", "radio waves", "the steam engine", "the telephone",
@@ -205,7 +267,20 @@ REPORTS = (
     "Write a celebrity news article about {person}, the star of {show}.",
 )  # fmt: skip
 
-NOUNS = ("numbers", "words", "values", "items", "lst", "data", "arr", "strings", "prices", "scores", "points", "names")
+NOUNS = (
+    "numbers",
+    "words",
+    "values",
+    "items",
+    "lst",
+    "data",
+    "arr",
+    "strings",
+    "prices",
+    "scores",
+    "points",
+    "names",
+)
 FUNCTIONS = (
     ("count_{cmp}({noun}: List[int], k: int) -> int", "Return how many elements of {noun} are {cmpw} k.", "count_{cmp}([1, 5, {a}, 2], {c5})"),
     ("keep_{cmp}({noun}: list, k: int)", "Return only the elements of {noun} that are {cmpw} k.", "keep_{cmp}([4, {a}, 9, 1], {c5})"),
@@ -250,7 +325,11 @@ def request_of(kind: str, rng: random.Random, articles: Sequence[str] = ()) -> s
     if kind == "code":
         return _code(rng)
     if kind == "articles":
-        text = rng.choice(articles) if articles else " ".join(fill(rng.choice(INSTRUCTIONS), rng) for _ in range(4))
+        text = (
+            rng.choice(articles)
+            if articles
+            else " ".join(fill(rng.choice(INSTRUCTIONS), rng) for _ in range(4))
+        )
         return f"Summarize: {text}"
     asked = fill(rng.choice(KINDS[kind]), rng)
     return asked[0].lower() + asked[1:] if kind == "facts" and rng.random() < 0.2 else asked
@@ -291,5 +370,5 @@ def _code(rng: random.Random) -> str:
     example_form: Callable[[str], str] = rng.choice(
         (lambda one: f"\n    >>> {one}", lambda one: f"\n\n    Example:\n    {one}", lambda one: "")
     )
-    body = f'def {head}:\n    {quote}{rng.choice(("", " ", chr(10) + "    "))}{said}{example_form(example)}\n    {quote}\n'
+    body = f"def {head}:\n    {quote}{rng.choice(('', ' ', chr(10) + '    '))}{said}{example_form(example)}\n    {quote}\n"
     return "Complete the code I provided.\n" + rng.choice(("", "\n")) + rng.choice(HEADS) + fill(body, rng)
