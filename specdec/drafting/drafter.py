@@ -30,8 +30,8 @@ class Proposal:
     """A draft as it may leave. guess: the ids it is most likely to come to, if all goes well.
 
     q: the rows float32 [k, vocab] its tokens were sampled from; None where ids suffice. ranks: of a tree's nodes, 0 is
-    the likeliest; chances: the draft model's of each to be accepted. promise: how many of them it expects to be; where
-    that was asked for.
+    the likeliest; chances: the draft model's of each to be accepted, in a chain if all before it are. promise: how many
+    of them it expects to be; where that was asked for.
     """
 
     draft: Draft

@@ -167,6 +167,8 @@ class EdgeDecoder:
         if self._draft_model is not None:
             self._measured.told_of_drafts(paced_row_times(self._draft_model))
         self._controller = Controller(self._measured, self._gamma)
+        tree = self._method.tree
+        self._length = LengthPolicy(self._method.length, self._gamma if tree is None else tree.depth)
 
     def knows_as(self, other: EdgeDecoder) -> None:
         """Share what another decoder of these models and this verifier has measured and found best so far. For decoders
@@ -398,9 +400,7 @@ class EdgeDecoder:
         return FrontPart(self._front_model, self._method.front_layers)
 
     def _rounds(self, session: EdgeSession, drafter: Drafter) -> Rounds:
-        gamma = self._gamma if self._method.tree is None else self._method.tree.depth
-        policy = LengthPolicy(self._method.length, gamma)
-        return Rounds(session, drafter, self._method, policy, self._measured, self._clock)
+        return Rounds(session, drafter, self._method, self._length, self._measured, self._clock)
 
 
 def _fits(model: LoadedModel, prompt: Prompt) -> bool:

@@ -63,6 +63,13 @@ COMBINATIONS = [
     "specedge+nodes:paid",
     "sd+drafter:both",
     "ngram+overlap:stream",
+    "ngram+length:sequence:0.3",
+    "sd+drafter:both+length:worth",
+    "sd+overlap:stream+length:worth",
+    "fsd+length:dual:0.5/0.3",
+    "dssd+length:sequence:moving",
+    "dsd+overlap:continue+length:token:0.5",
+    "picospec+length:dual:0.5/0.3",
 ]
 """Points between the named methods; every axis that may change what travels or when is in one of them."""
 

@@ -11,6 +11,7 @@ from specdec.drafting.chain import ChainDrafter
 from specdec.drafting.draft import Draft
 from specdec.drafting.drafter import DraftModel, Proposal
 from specdec.drafting.lookup.suffixes import LONGEST_ENDING, Found, SuffixMemory
+from specdec.drafting.triggers import promise_of
 from specdec.edge.estimates.running import RunningMean
 from specdec.models import Prompt
 from specdec.models.plans import Plan
@@ -25,7 +26,7 @@ passed over.
 class LookupDrafter:
     """Drafts what followed the last time. Its steps take no forward and no time worth measuring.
 
-    forwards: of the last step: none.
+    forwards: of the last step: none. tells_chances: as of a ChainDrafter.
     """
 
     forwards = 0
@@ -35,13 +36,15 @@ class LookupDrafter:
         self._memory = memory
         self._eos_ids = eos_ids
         self._never = never
+        self.tells_chances = False
         self._predicted: list[int] = []
+        self._chances: list[float] = []
         self._looked_up: list[int] | None = None
 
     def prefill(self, prompt: Prompt) -> None:
         """Take note of the prompt."""
         self._memory.begin(prompt.ids, self._never)
-        self._predicted, self._looked_up = [], None
+        self._predicted, self._chances, self._looked_up = [], [], None
 
     def plan_prefill(self, prompt: Prompt) -> Plan[None]:
         """The same as a plan, which has nothing to wait for."""
@@ -59,14 +62,21 @@ class LookupDrafter:
             return False
         self._memory.follow(answer)
         self._looked_up = list(answer)
-        self._predicted = [*answer, *up_to_end(self._memory.after(size).ids, self._eos_ids)]
+        found = self._memory.after(size)
+        self._predicted = [*answer, *up_to_end(found.ids, self._eos_ids)]
+        self._chances = [1.0] * len(answer) + self._memory.chances(found) if self.tells_chances else []
         return self.drafted(answer) > 0
+
+    def chances(self, answer: Sequence[int]) -> list[float]:
+        """As ChainDrafter.chances."""
+        return self._chances[len(answer) : len(self._predicted)] if self.drafted(answer) else []
 
     def take(self, answer: Sequence[int], size: int, room: int) -> Proposal:
         """The predicted tokens after `answer`, at most min(size, room)."""
         base = len(answer)
         ids = tuple(self._predicted[base : base + min(size, room)]) if self.drafted(answer) else ()
-        return Proposal(Draft(base, ids), ids)
+        chances = tuple(self.chances(answer)[: len(ids)])
+        return Proposal(Draft(base, ids), ids, promise=promise_of(chances), chances=chances)
 
     def plan_chain(self, answer: Sequence[int], size: int) -> Plan[Proposal]:
         """Look a draft up and hand it out, as a plan without forwards."""
@@ -111,7 +121,9 @@ class BetterDrafter(ChainDrafter):
                 self._open.append((len(answer), found.ids, self._reach[found.matched]))
             if found.ids and self._is_better(found):
                 self._is_own, self.forwards = False, 0
-                self._predicted = [*answer, *up_to_end(found.ids, self._model.eos_ids)]
+                self._predicted, self._chances = list(answer), [1.0] * len(answer)
+                ids = up_to_end(found.ids, self._model.eos_ids)
+                self._append(ids, self._memory.chances(found)[: len(ids)] if self.tells_chances else ())
                 return True
         return (yield from super().plan_step(answer, size))
 
