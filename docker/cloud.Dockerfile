@@ -64,7 +64,6 @@ COPY --from=vllm /opt/specnav ./
 COPY default_models default_models
 COPY config config
 COPY docker/healthcheck.py docker/fleet.sh docker/
-COPY trials trials
 COPY specdec specdec
 COPY cloud_verifier cloud_verifier
 COPY specnav specnav

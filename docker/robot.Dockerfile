@@ -130,7 +130,6 @@ COPY docker/entrypoint.sh docker/entrypoint.sh
 COPY docker/healthcheck.py docker/healthcheck.py
 COPY --from=workspace /opt/specnav/config config
 COPY --from=workspace /opt/specnav/ros2_ws ros2_ws
-COPY trials trials
 COPY navsim navsim
 COPY specdec specdec
 COPY cloud_verifier cloud_verifier

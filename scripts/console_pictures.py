@@ -1,6 +1,6 @@
 """Pictures of the console on the demo and of look back, for the documentation: docs/console*, docs/lookback.png.
 
-Starts `specnav demo --console` and a headless Chromium: python scripts/console_pictures.py --out docs.
+Starts `specnav demo --console` and a headless Chromium: python -m scripts.console_pictures --out docs.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ from pathlib import Path
 
 from PIL import Image
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+from tests.graph.browser import Browser, Tab
 
-from tests.graph.browser import Browser, Tab  # noqa: E402
+ROOT = Path(__file__).resolve().parents[1]
 
 DESKTOP, PHONE = (1280, 880), (390, 844)
 GIF_WIDTH, GIF_COLOURS, GIF_S, FRAME_MS = 800, 160, 30.0, 400

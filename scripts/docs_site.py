@@ -31,7 +31,7 @@ BESIDE_THE_CODE = {
     "config/questions/README.md": "rooms/questions.md",
     "docker/README.md": "rooms/docker.md",
     "specnav/demo/README.md": "rooms/demo.md",
-    "trials/monkey/README.md": "rooms/monkey.md",
+    "tests/system/monkey/README.md": "rooms/monkey.md",
     f"{PACKAGE}/README.md": "robot/package.md",
     "ros2_ws/src/spec_vlm_nav_nav2/README.md": "robot/behavior_tree.md",
 }

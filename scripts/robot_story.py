@@ -19,8 +19,6 @@ from pathlib import Path
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 from navsim.errors import NavsimError
 from specdec.errors import SpecdecError
 from specnav.paths import DEFAULT_DRAFT, DEFAULT_TARGET

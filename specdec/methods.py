@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from specdec.draft import TreeSize
-from specdec.drafting.length import LENGTHS, LengthName
+from specdec.drafting.length import LENGTHS
 from specdec.drafting.outcomes import ORDERS, Order
+from specdec.drafting.triggers import make_trigger
 from specdec.errors import OptionsError
 from specdec.sampling.recoveries import Recovery
 
@@ -62,7 +63,8 @@ class Method:
     controlled: a controller changes all this during an answer (specdec.edge.controller).
     leave: a draft leaves "whole", or its first token leaves at once where the cloud has nothing to do and will be
     done with it before the others are drafted ("tokens").
-    length: what decides how long drafts are (specdec.drafting.length).
+    length: what decides how long drafts are: a policy (specdec.drafting.length) or a trigger
+    (specdec.drafting.triggers), like "token:0.7".
     front_layers: layers of the target on the edge, with "split"; 0: a quarter of them.
     """
 
@@ -78,7 +80,7 @@ class Method:
     overlap: Overlap = "idle"
     in_flight: int = 1
     leave: Leave = "whole"
-    length: LengthName = "fixed"
+    length: str = "fixed"
     front_layers: int = 0
     rows: int = ROWS
     order: Order = "priority"
@@ -194,6 +196,20 @@ METHODS = {
             overlap="continue",
             length="pipeline",
         ),
+        Method("hsl", "a chain leaves as soon as its last token is doubtful", "verify", length="token:0.7"),
+        Method(
+            "edgellm",
+            "a chain leaves once it is doubtful as a whole; the threshold moves with what is accepted",
+            "verify",
+            length="sequence:moving",
+        ),
+        Method(
+            "pipesd",
+            "a chain leaves once it or its last token is doubtful; drafting goes on while the verdict is out",
+            "verify",
+            overlap="continue",
+            length="dual:0.5/0.3",
+        ),
     )
 }
 
@@ -239,6 +255,13 @@ def get_method(name: str) -> Method:
     if method.length == "marginal" and not method.predrafts:
         raise OptionsError(
             f"method {name!r}: length:marginal goes with overlap:outcomes, hints or guesses, like fsd+length:marginal"
+        )
+    asks_chances = (
+        (method.length == "worth" and not method.predrafts) or make_trigger(method.length) is not None
+    )
+    if method.tree is not None and asks_chances:
+        raise OptionsError(
+            f"method {name!r}: length:{method.length} goes with chains, like sd+length:{method.length}"
         )
     if method.nodes == "paid" and method.tree is None and not method.controlled:
         raise OptionsError(f"method {name!r}: nodes:paid goes with a token tree, like sd+tree:32x6+nodes:paid")
@@ -337,10 +360,16 @@ def _with_leave(method: Method, value: str) -> Method:
 
 def _with_length(method: Method, value: str) -> Method:
     value = _FORMER_LENGTHS.get(value, value)
-    for name in LENGTHS:
-        if value == name:
-            return replace(method, length=name)
-    raise OptionsError(f"length {value!r} is unknown: choose one of {', '.join(LENGTHS)}")
+    try:
+        known = value in LENGTHS or make_trigger(value) is not None
+    except ValueError as error:
+        raise OptionsError(f"length {value!r}: {error}") from None
+    if not known:
+        raise OptionsError(
+            f"length {value!r} is unknown: choose one of {', '.join(LENGTHS)}, "
+            "token:R2, sequence:R1, sequence:moving or dual:R1/R2"
+        )
+    return replace(method, length=value)
 
 
 _FORMER_LENGTHS = {"earning": "marginal"}

@@ -10,6 +10,19 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+LONG = ("monkey", "soak", "pipeline")
+"""Marks of tests that take minutes to hours: they run only where `-m` names them."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the long ones."""
+    unasked = [mark for mark in LONG if mark not in config.option.markexpr]
+    left_out = [item for item in items if any(item.get_closest_marker(mark) for mark in unasked)]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Leave out what needs llama.cpp where it is not installed."""
     if item.get_closest_marker("gguf") is not None and find_spec("llama_cpp") is None:

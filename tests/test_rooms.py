@@ -13,8 +13,7 @@ MAY_IMPORT = {
     "cloud_verifier": {"specdec"},
     "spec_vlm_nav": {"specdec"},
     "navsim": set(),
-    "trials": {"specdec", "cloud_verifier", "navsim", "spec_vlm_nav", "specnav"},
-    "specnav": {"specdec", "cloud_verifier", "navsim", "spec_vlm_nav", "trials"},
+    "specnav": {"specdec", "cloud_verifier", "navsim", "spec_vlm_nav"},
 }
 """The rooms of the house and what each may import beside itself."""
 ONLY_FROM = {

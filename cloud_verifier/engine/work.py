@@ -339,10 +339,10 @@ class SessionWork:
         is_first = self._drafter is None
         if self._drafter is None:
             drafter = self._new_drafter()
-            yield from drafter.plan_prefill(prompt_from_wire(self._message))
+            yield from drafter.prefill.plan(prompt_from_wire(self._message))
             self._drafter = drafter
         began_s, waited_s = self._shop.clock(), self.waited_s
-        proposal = yield from self._drafter.plan_chain(answer, size)
+        proposal = yield from self._drafter.chain.plan(answer, size)
         took_s = self._shop.clock() - began_s - (self.waited_s - waited_s)
         return proposal.draft, 0 if is_first else max(0, int(took_s * 1e6))
 

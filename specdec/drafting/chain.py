@@ -8,19 +8,29 @@ import torch
 from torch import Tensor
 
 from specdec.draft import Draft
-from specdec.drafting.drafter import DraftModel, Proposal
+from specdec.drafting.drafter import DraftModel, Proposal, read_both
+from specdec.drafting.triggers import promise_of
+from specdec.errors import ModelError
 from specdec.models import Prompt
-from specdec.models.plans import Plan, carry_out
+from specdec.models.plans import Plan, planned
 from specdec.sampling import process_logits
+from specdec.sampling.choice import chances_of
 from specdec.sampling.rejection import draw_on_device
 from specdec.sampling.uniform import Purpose, uniform
+
+_RUN_WITH_CHANCES = 4
+"""Tokens that are predicted at once where each may be the last: those behind it wait for the next draft."""
+_ROUNDING = 1e-4
+_REDRAWN = 1 << 32
+"""Answers are shorter: numbers for a position that is drawn again are those of a place so far behind."""
 
 
 class ChainDrafter:
     """Predicts token after token behind an answer; what turns out to be wrong is forgotten, the rest stays.
 
     at_once: a step may predict the whole draft: nobody has anything else to do before it stands. Where tokens can stay
-    on the device they are then read once a draft. forwards: of the last step.
+    on the device they are then read once a draft. forwards: of the last step. tells_chances: the draft's probability of
+    each token is kept, for `chances`.
     """
 
     def __init__(self, model: DraftModel, sampled: bool = False) -> None:
@@ -29,29 +39,30 @@ class ChainDrafter:
         self._sampled = sampled
         self.at_once = False
         self.forwards = 0
+        self.tells_chances = False
         self._predicted: list[int] = []
+        self._chances: list[float] = []
         self._aside: list[int] = []
+        self._aside_chances: list[float] = []
+        self._drawn: list[Tensor] = []
+        self._redraws = 0
         self._rows: dict[int, Tensor] = {}
 
-    def prefill(self, prompt: Prompt) -> None:
+    @planned
+    def prefill(self, prompt: Prompt) -> Plan[None]:
         """Feed the prompt. Raises ModelError where the draft model cannot take it."""
-        carry_out(self.plan_prefill(prompt))
-
-    def plan_prefill(self, prompt: Prompt) -> Plan[None]:
-        """The same as a plan."""
-        yield from self._model.plan_prefill(prompt)
+        yield from self._model.prefill.plan(prompt)
         self._predicted, self._aside = [], []
+        self._chances, self._aside_chances = [], []
         self._rows = {}
 
     def drafted(self, answer: Sequence[int]) -> int:
         """How many tokens after `answer` are predicted already, be it aside."""
         return len(self._predicted) - len(answer) if self._goes_on(answer) else 0
 
-    def step(self, answer: Sequence[int], size: int) -> bool:
-        """Predict one more token, and what a grammar makes of it; False where the draft ends: at its size, an EOS, or
-        with the context.
-        """
-        return carry_out(self.plan_step(answer, size))
+    def chances(self, answer: Sequence[int]) -> list[float]:
+        """The draft's probability of each token after `answer`; none where `tells_chances` is off."""
+        return self._chances[len(answer) :] if self.tells_chances and self._goes_on(answer) else []
 
     def agrees(self, answer: Sequence[int]) -> bool:
         """Whether `answer` is part of what is predicted, or goes on behind it."""
@@ -65,17 +76,24 @@ class ChainDrafter:
         assert not self._sampled, "the rows of both would have the same places"
         if answer and answer[-1] >= self._model.vocab_size:
             return False
-        before, self._predicted = self._predicted, self._aside
+        self._swap_aside()
         try:
             return self.step(answer, size)
         finally:
-            self._predicted, self._aside = before, self._predicted
+            self._swap_aside()
 
-    def plan_step(self, answer: Sequence[int], size: int) -> Plan[bool]:
-        """The same as a plan."""
+    def _swap_aside(self) -> None:
+        self._predicted, self._aside = self._aside, self._predicted
+        self._chances, self._aside_chances = self._aside_chances, self._chances
+
+    @planned
+    def step(self, answer: Sequence[int], size: int) -> Plan[bool]:
+        """Predict one more token, and what a grammar makes of it; False where the draft ends: at its size, an EOS, or
+        with the context."""
         base = len(answer)
         if not self._goes_on(answer):
-            self._predicted = list(answer)
+            self._predicted, self._chances = list(answer), [1.0] * base
+            self._redraws += 1
         predicted = self._predicted
         if len(predicted) >= base + size or self._model.room(len(predicted)) < 1:
             return False
@@ -86,7 +104,12 @@ class ChainDrafter:
             yield from self._plan_run(min(base + size - len(predicted), self._model.room(len(predicted))))
             return True
         rows = yield from self._model.cursor.rows.plan(predicted)
-        predicted.append(int(self._pick(rows, len(predicted))))
+        picked = self._pick(rows, len(predicted))
+        if self.tells_chances:
+            (chances,), (ids,) = read_both(self._drawn.pop()[None], picked[None])
+            self._append(ids, chances)
+        else:
+            self._append([int(picked)])
         if self._model.options.grammar and predicted[-1] not in self._model.eos_ids:
             end = min(base + size, len(predicted) + self._model.room(len(predicted)))
             yield from self._plan_force(end - len(predicted))
@@ -94,12 +117,28 @@ class ChainDrafter:
 
     def _plan_run(self, count: int) -> Plan[None]:
         """Predict so many tokens, up to an end."""
-
-        banned = None if self._sampled else self._model.banned
-        ids = yield from self._model.cursor.run.plan(self._predicted, count, self._pick, banned)
+        banned, told = None if self._sampled else self._model.banned, self.tells_chances
+        count = min(count, _RUN_WITH_CHANCES) if told else count
+        ids, chances = yield from self._model.cursor.run.plan(
+            self._predicted, count, self._pick, banned, told
+        )
+        if told and not chances:
+            chances = torch.cat(self._drawn).tolist()
+        self._drawn.clear()
         self.forwards = count
         ends = [place for place, token in enumerate(ids) if token in self._model.eos_ids]
-        self._predicted += ids[: ends[0] + 1] if ends else ids
+        kept = ends[0] + 1 if ends else count
+        self._append(ids[:kept], chances[:kept])
+
+    def _append(self, ids: Sequence[int], chances: Sequence[float] = ()) -> None:
+        """Go on with these tokens. chances: of each; none: they are certain, or nobody asked."""
+        for chance in chances:
+            if not 0.0 <= chance <= 1.0 + _ROUNDING:  # also where it is no number
+                raise ModelError(
+                    f"the draft's chance of a token must be from 0 to 1, got {chance}: use a sound draft model"
+                )
+        self._predicted.extend(ids)
+        self._chances.extend(chances or [1.0] * len(ids))
 
     def _plan_force(self, most: int) -> Plan[None]:
         """Predict the tokens that a grammar lets follow, and nothing else; no forward is needed for them."""
@@ -109,27 +148,26 @@ class ChainDrafter:
                 row = torch.zeros(self._model.vocab_size, device=self._model.device)
                 row[token] = 1.0
                 self._rows[len(self._predicted)] = row
-            self._predicted.append(token)
+            self._append([token])
 
     def take(self, answer: Sequence[int], size: int, room: int) -> Proposal:
         """The predicted tokens after `answer`, at most min(size, room)."""
         base = len(answer)
         count = min(size, room, self.drafted(answer))
         ids = tuple(self._predicted[base : base + count])
+        chances = tuple(self.chances(answer)[:count])
+        promise = promise_of(chances)
         if not self._sampled:
-            return Proposal(Draft(base, ids), ids)
+            return Proposal(Draft(base, ids), ids, promise=promise, chances=chances)
         self._rows = {position: row for position, row in self._rows.items() if position >= base}
         rows = [self._rows[base + index] for index in range(count)]
         q = torch.stack(rows) if rows else torch.empty(0, self._model.vocab_size)
-        return Proposal(Draft(base, ids), ids, q)
+        return Proposal(Draft(base, ids), ids, q, promise=promise, chances=chances)
 
-    def chain(self, answer: Sequence[int], size: int) -> Proposal:
+    @planned
+    def chain(self, answer: Sequence[int], size: int) -> Plan[Proposal]:
         """Draft up to `size` tokens after `answer` at once; the chain ends early at an EOS token."""
-        return carry_out(self.plan_chain(answer, size))
-
-    def plan_chain(self, answer: Sequence[int], size: int) -> Plan[Proposal]:
-        """The same as a plan."""
-        while (yield from self.plan_step(answer, size)):
+        while (yield from self.step.plan(answer, size)):
             pass
         return self.take(answer, size, size)
 
@@ -143,15 +181,27 @@ class ChainDrafter:
         if self._predicted[:base] != list(answer):
             if not self._aside or self._aside[:base] != list(answer):
                 return False
-            self._predicted, self._aside = self._aside, self._predicted
+            self._swap_aside()
         return not self._sampled or base == len(self._predicted) or base in self._rows
 
     def _pick(self, rows: Tensor, position: int) -> Tensor:
         """The token int64 [1] of an answer position, from logits [1, vocab]."""
         row = self._model.without_placeholders(rows)
+        options = self._model.options
         if not self._sampled:
-            return self._model.chooser.pick(row, position)
+            token = self._model.chooser.pick(row, position)
+            if self.tells_chances:
+                self._drawn.append(chances_of(row, token, options.temperature))
+            return token
         # The row is kept as it is drawn from, after every processor (TRAPS 4).
-        q = process_logits(row, self._model.options)[0].exp()
+        q = process_logits(row, options)[0].exp()
         self._rows[position] = q
-        return draw_on_device(q, [uniform(self._model.options.seed, Purpose.DRAFT, position)])
+        place = position
+        if (
+            self.tells_chances
+        ):  # what was refuted may have decided how long drafts are: it says nothing of this draw
+            place += self._redraws * _REDRAWN
+        token = draw_on_device(q, [uniform(options.seed, Purpose.DRAFT, place)])
+        if self.tells_chances:
+            self._drawn.append(q[token])
+        return token

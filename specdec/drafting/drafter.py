@@ -17,7 +17,7 @@ from specdec.draft import Draft
 from specdec.drafting.memory import PromptMemory
 from specdec.models import LoadedModel, Prompt
 from specdec.models.cursor import SessionCursor
-from specdec.models.plans import Plan, Preparation, Prepared, carry_out
+from specdec.models.plans import Plan, Preparation, Prepared, planned
 from specdec.options import GenerationOptions
 from specdec.sampling import Chooser
 
@@ -30,8 +30,8 @@ class Proposal:
     """A draft as it may leave. guess: the ids it is most likely to come to, if all goes well.
 
     q: the rows float32 [k, vocab] its tokens were sampled from; None where ids suffice. ranks: of a tree's nodes, 0 is
-    the likeliest; chances: the draft model's of each to be accepted. promise: how many of them it expects to be; where
-    that was asked for.
+    the likeliest; chances: the draft model's of each to be accepted, in a chain if all before it are. promise: how many
+    of them it expects to be; where that was asked for.
     """
 
     draft: Draft
@@ -91,12 +91,9 @@ class DraftModel:
         self.banned = tuple(banned)
         self._banned = torch.tensor(banned, device=model.device) if banned else None
 
-    def prefill(self, prompt: Prompt) -> None:
+    @planned
+    def prefill(self, prompt: Prompt) -> Plan[None]:
         """Feed the prompt. Raises ModelError where the model cannot take it."""
-        carry_out(self.plan_prefill(prompt))
-
-    def plan_prefill(self, prompt: Prompt) -> Plan[None]:
-        """The same as a plan."""
         if self._memory is None:
             prepared: Prepared = yield Preparation(self._model, prompt)
             yield from self.cursor.prefill.plan(prepared)

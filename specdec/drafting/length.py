@@ -1,21 +1,26 @@
-"""How long a draft should be: fixed, or from what was measured. An axis of its own (METHODS.md, axis 7).
+"""How long a draft should be: fixed, from what was measured, or until it is doubtful. An axis of its own.
 
 A policy says how deep a draft is to become, and when a draft that is not as deep yet should leave all the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from math import prod
 from typing import Literal
 
+from specdec.drafting.triggers import Trigger, fires_at, make_trigger, promise_of
 from specdec.estimates.measured import Measured
 
-LengthName = Literal["fixed", "latency", "pipeline", "online", "marginal"]
-LENGTHS: tuple[LengthName, ...] = ("fixed", "latency", "pipeline", "online", "marginal")
+LengthName = Literal["fixed", "latency", "pipeline", "online", "marginal", "worth"]
+LENGTHS: tuple[LengthName, ...] = ("fixed", "latency", "pipeline", "online", "marginal", "worth")
 MAX_SOLVED = 16
 MAX_MARGINAL = 10
 """A draft that leaves as soon as drafting on would not pay becomes no deeper than this."""
+MAX_TRIGGERED = 64
+"""A draft that no trigger ends is no deeper than this."""
 
 
 @dataclass(frozen=True)
@@ -27,24 +32,50 @@ class Prospects:
     promise: float
     frontier: float
 
+    @classmethod
+    def of_chain(cls, chances: Sequence[float]) -> Prospects:
+        """chances: of each token of a chain that goes on, if all before it are accepted."""
+        return cls(promise_of(chances), prod(chances))
+
 
 @dataclass(frozen=True)
 class LengthPolicy:
-    """gamma: the depth that was asked for; it stays wherever nothing is measured yet."""
+    """name: one of LENGTHS, or a trigger's (specdec.drafting.triggers). gamma: the depth that was asked for; it stays
+    wherever nothing is measured yet.
+    """
 
-    name: LengthName
+    name: str
     gamma: int
 
+    @cached_property
+    def trigger(self) -> Trigger | None:
+        """What ends a draft that has become doubtful; None for the other policies."""
+        return make_trigger(self.name)
+
+    @property
+    def weighs(self) -> bool:
+        """Whether each forward is weighed against leaving (`pays`)."""
+        return self.name in ("marginal", "worth")
+
+    @property
+    def asks_chances(self) -> bool:
+        """Whether the draft's probability of each token is needed."""
+        return self.weighs or self.trigger is not None
+
     def size(self, measured: Measured) -> int:
-        """How deep the next draft is to become."""
-        if self.name in ("fixed", "latency"):
+        """How deep the next draft may become."""
+        return self.usual(measured) if self.trigger is None else MAX_TRIGGERED
+
+    def usual(self, measured: Measured) -> int:
+        """How deep a draft is likely to become."""
+        if self.name in ("fixed", "latency") or self.trigger is not None:
             return self.gamma
         draft_s, verify_s = measured.draft_s, measured.verify_s
         # A draft that waits in the cloud came too early for its forward: `pipeline` must not make it shorter yet.
         rtt_s = measured.rtt_s if self.name == "pipeline" else measured.away_s
         if draft_s is None or verify_s is None or rtt_s is None:
             return self.gamma
-        if self.name == "marginal":
+        if self.weighs:
             return max(MAX_MARGINAL, self.gamma)
         if self.name == "pipeline":
             return pipeline_depth(draft_s, verify_s, rtt_s, max(MAX_SOLVED, self.gamma))
@@ -54,16 +85,20 @@ class LengthPolicy:
     def pays(self, prospects: Prospects, since_s: float, measured: Measured) -> bool:
         """Whether one more forward brings more tokens than come in its time on average.
 
-        since_s: the time since the verdict. Only `marginal` asks; whatever it does not know speaks for drafting on.
+        since_s: the time since the verdict. Only `marginal` and `worth` ask; what is not known speaks for drafting on.
         """
         draft_s, verify_s, rtt_s = measured.draft_s, measured.verify_s, measured.away_s
-        if self.name != "marginal" or draft_s is None or verify_s is None or rtt_s is None:
+        if not self.weighs or draft_s is None or verify_s is None or rtt_s is None:
             return True
         gain = measured.kept.value * measured.grown.against(measured.acceptance(1)) * prospects.frontier
         rate = measured.tokens_per_s
         if rate is None:
             rate = (1.0 + measured.kept.value * prospects.promise) / (since_s + rtt_s + verify_s)
         return gain > rate * draft_s
+
+    def ends_at(self, chances: Sequence[float]) -> int | None:
+        """How many tokens of a draft leave, because the trigger fires at the last of them; None where it does not."""
+        return None if self.trigger is None else fires_at(self.trigger, chances)
 
     def cut_s(self, measured: Measured) -> float:
         """How long drafting may take before the draft leaves as it is; endless but for `latency`.

@@ -21,6 +21,7 @@ from specdec.drafting.length import Prospects
 from specdec.drafting.ngram import NgramLookup
 from specdec.drafting.outcomes import Order, Outcome, OutcomeTree
 from specdec.drafting.row_prices import RowPrices
+from specdec.drafting.triggers import promise_of
 from specdec.models import Prompt
 
 _LONGEST = 1 << 20
@@ -55,9 +56,10 @@ class OutcomeDrafter:
 
         prices, an attribute: what rows cost, for whoever measures that. pays: how many of a tree's nodes are worth
         sending, of their chances, likeliest first; None: as many as its size says. rows_fed: of the last forward; 0
-        where that is not told.
+        where that is not told. tells_chances: those of a chain leave with it.
         """
         self._model = model
+        self.tells_chances = False
         self.rows = rows
         self.order = order
         self.guesses = guesses
@@ -135,6 +137,18 @@ class OutcomeDrafter:
         if token < self._model.vocab_size:
             self._tree.hint(last, token, confidence, layer)
 
+    def chances(self, answer: Sequence[int]) -> list[float]:
+        """The draft model's chance of each token of the likeliest chain after `answer`, if all before it are right."""
+        found: list[float] = []
+        node = ROOT
+        for token in self._tree.line(ROOT, _LONGEST) if self._reach(answer) else ():
+            found.append(math.exp(self._tree.best(node)[0][1]))
+            child = self._tree.tokens.child(node, token)
+            if child is None:
+                break
+            node = child
+        return found
+
     def prospects(self, answer: Sequence[int], size: int, room: int) -> Prospects:
         """What may be expected of the draft after `answer` as it is, and of its next forward."""
         if not self._reach(answer):
@@ -144,15 +158,8 @@ class OutcomeDrafter:
             promise = sum(math.exp(-score) for score, _, _ in self._likeliest(self.shape.budget, room))
             frontier = sorted((work.value for work in self._below_in_tree(ROOT, size, 1.0)), reverse=True)
             return Prospects(promise, sum(frontier[: self.shape.beam]))
-        promise, chance, node = 0.0, 1.0, ROOT
-        for token in tree.line(ROOT, min(size, room)):
-            chance *= math.exp(tree.best(node)[0][1])
-            promise += chance
-            child = tree.tokens.child(node, token)
-            if child is None:
-                break
-            node = child
-        return Prospects(promise, 0.0 if tree.tip(ROOT, size) is None else chance)
+        chances = self.chances(answer)[: min(size, room)]
+        return Prospects(promise_of(chances), 0.0 if tree.tip(ROOT, size) is None else math.prod(chances))
 
     def take(self, answer: Sequence[int], size: int, room: int) -> Proposal:
         """What is drafted after `answer`; from now on it counts as on its way."""
@@ -164,7 +171,8 @@ class OutcomeDrafter:
         if self.shape is None:
             tree.sent = nodes = self._line_nodes(min(size, room))
             ids = tuple(tree.tokens.ids[node] for node in nodes)
-            return Proposal(Draft(len(answer), ids), ids)
+            chances = tuple(self.chances(answer)[: len(ids)]) if self.tells_chances else ()
+            return Proposal(Draft(len(answer), ids), ids, chances=chances)
         kept = self._likeliest(self.shape.budget, room)
         promise = 0.0
         if self.pays is not None and kept:

@@ -167,6 +167,8 @@ class EdgeDecoder:
         if self._draft_model is not None:
             self._measured.told_of_drafts(paced_row_times(self._draft_model))
         self._controller = Controller(self._measured, self._gamma)
+        tree = self._method.tree
+        self._length = LengthPolicy(self._method.length, self._gamma if tree is None else tree.depth)
 
     def knows_as(self, other: EdgeDecoder) -> None:
         """Share what another decoder of these models and this verifier has measured and found best so far. For decoders
@@ -388,8 +390,7 @@ class _Answer:
             return AutoRounds(
                 session, drafter, chain, method, decoder._controller, clock, choice, self._prefill
             ).advance
-        policy = LengthPolicy(method.length, decoder._gamma if method.tree is None else method.tree.depth)
-        return Rounds(session, drafter, method, policy, decoder._measured, clock).advance
+        return Rounds(session, drafter, method, decoder._length, decoder._measured, clock).advance
 
     def _prefill(self) -> None:
         """The draft model takes in the prompt, once."""

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from specdec.drafting import Draft, Proposal
+from specdec.drafting.triggers import Trigger, promise_of
 from specdec.errors import ProtocolError
 from specdec.estimates.measured import Measured
 from specdec.link.convert import floats_to_wire, row_from_wire
@@ -31,7 +32,8 @@ class Preparation:
     """How a draft came about: how long it took, and as in specdec.edge.stats.RoundStats.
 
     promise: tokens of it that the draft model expects to be accepted; 0 where nobody asked. ranks: of a tree's nodes,
-    0 is the likeliest; none where nobody told.
+    0 is the likeliest; none where nobody told. chances: of a chain's tokens, for
+    `trigger`, which is told what came of them.
     """
 
     draft_ms: float
@@ -39,6 +41,14 @@ class Preparation:
     ready: int | None = None
     sync_ms: float | None = None
     ranks: tuple[int, ...] = ()
+    chances: tuple[float, ...] = ()
+    trigger: Trigger | None = None
+
+    def followed_by(self, other: Preparation) -> Preparation:
+        """Of both as one chain."""
+        draft_ms, chances = self.draft_ms + other.draft_ms, self.chances + other.chances
+        promise = promise_of(chances) if chances else self.promise
+        return replace(self, draft_ms=draft_ms, promise=promise, chances=chances)
 
 
 @dataclass
@@ -86,6 +96,8 @@ class DraftInFlight:
         measured.chain.compare(self.guess, verified)
         if self.preparation.promise > 0.0:
             measured.kept.add(min(2.0, accepted / self.preparation.promise))
+        if self.preparation.trigger is not None and self.preparation.chances:
+            self.preparation.trigger.judged(self.preparation.chances, accepted)
         if not self.draft.is_chain:
             depths = self.draft.depths()
             depth = max(depths, default=-1) + 1
@@ -100,7 +112,7 @@ class DraftInFlight:
             Draft(self.draft.base, self.draft.ids + other.draft.ids),
             self.guess + other.guess,
             self.messages + other.messages,
-            replace(self.preparation, draft_ms=self.preparation.draft_ms + other.preparation.draft_ms),
+            self.preparation.followed_by(other.preparation),
             None if self.q is None or other.q is None else torch.cat([self.q, other.q]),
             received_bytes=self.received_bytes + other.received_bytes,
             hints=self.hints + other.hints,

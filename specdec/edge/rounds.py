@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from specdec.drafting import ChainDrafter, Drafter, OutcomeDrafter, Proposal, TreeDrafter
-from specdec.drafting.length import LengthPolicy
+from specdec.drafting.length import LengthPolicy, Prospects
 from specdec.drafting.lookup.drafter import LookupDrafter
 from specdec.drafting.tree_budget import nodes_worth_sending
 from specdec.edge.flight import Preparation
@@ -44,9 +44,13 @@ class Rounds:
             self._predrafter.prices.tried = measured.knows_draft_rows
         self._chain = drafter if isinstance(drafter, ChainDrafter | LookupDrafter) else None
         if isinstance(drafter, ChainDrafter):  # nothing comes that could cut a draft short
-            drafter.at_once = method.overlap == "idle" and method.leave != "tokens" and policy.name == "fixed"
+            known = policy.name == "fixed" or policy.trigger is not None
+            drafter.at_once = method.overlap == "idle" and method.leave != "tokens" and known
         if isinstance(drafter, OutcomeDrafter | TreeDrafter):
             drafter.pays = self.nodes_worth_sending if method.nodes == "paid" else None
+        telling = self._predrafter or self._chain
+        if telling is not None:
+            telling.tells_chances = policy.asks_chances
         self._method = method
         self._policy = policy
         self._measured = measured
@@ -100,7 +104,7 @@ class Rounds:
         if self._step_side_draft(LIKELIER):
             return True
         expected = session.expected
-        room = session.room_after(expected)
+        room = min(session.room_after(expected), session.most_drafted)
         if session.may_send(expected):
             size = self._size(session.in_flight)
             depth = min(size, room)
@@ -114,6 +118,8 @@ class Rounds:
             return False
         if self._predrafter is not None:
             return self._prepare(self._predrafter)
+        if self._chain is not None and self._policy.ends_at(self._chain.chances(expected)[1:]) is not None:
+            return self._step_side_draft()  # the first one stands for the token that the verdict brings
         drafted = self._step("draft ahead", expected, min(self._ahead(), room))
         self._is_ahead = self._is_ahead or drafted
         return drafted or self._step_side_draft()
@@ -133,7 +139,7 @@ class Rounds:
         started = self._clock()
         if self._verdict_comes_before(started):
             return False
-        if not drafter.step_ahead(self._policy.size(self._measured)):
+        if not drafter.step_ahead(self._policy.usual(self._measured)):
             return False
         ended = self._clock()
         self._measured.drafted_ahead(ended - started, drafter.rows_fed)
@@ -151,7 +157,8 @@ class Rounds:
     def _size(self, in_flight: int) -> int:
         """How deep the next draft is to become before it leaves."""
         size = self._policy.size(self._measured)
-        if self._method.leave == "tokens" and in_flight == 0 and self._cloud_is_done_first(size):
+        usual = self._policy.usual(self._measured)
+        if self._method.leave == "tokens" and in_flight == 0 and self._cloud_is_done_first(usual):
             return 1  # the rest follows as one message
         return size
 
@@ -170,7 +177,24 @@ class Rounds:
         drafted = self._drafter.drafted(expected)
         if drafted >= depth or not drafted:
             return drafted >= depth
-        return self._spent_s >= self._policy.cut_s(self._measured) or self._chases
+        return (
+            self._spent_s >= self._policy.cut_s(self._measured)
+            or self._chases
+            or self._ends_at(expected) is not None
+        )
+
+    def _ends_at(self, expected: Sequence[int]) -> int | None:
+        """How many of the drafted tokens leave because the trigger fires at the last of them; None: it does not."""
+        if self._policy.trigger is None:
+            return None
+        drafter = self._predrafter or self._chain
+        return None if drafter is None else self._policy.ends_at(drafter.chances(expected))
+
+    def _prospects(self, expected: Sequence[int], depth: int, room: int) -> Prospects:
+        if self._predrafter is not None:
+            return self._predrafter.prospects(expected, depth, room)
+        assert self._chain is not None, "trees without outcomes are not weighed"
+        return Prospects.of_chain(self._chain.chances(expected))
 
     @property
     def _chases(self) -> bool:
@@ -180,16 +204,15 @@ class Rounds:
 
     def _draft_on(self, expected: Sequence[int], depth: int, room: int) -> bool:
         """One more forward of the draft that leaves next, if that is worth its time."""
-        drafter = self._predrafter
-        if drafter is None or self._policy.name != "marginal" or not drafter.drafted(expected):
+        if not self._policy.weighs or not self._drafter.drafted(expected):
             return self._step("draft", expected, depth)
-        before = drafter.prospects(expected, depth, room)
+        before = self._prospects(expected, depth, room)
         since_s = 0.0 if self._verdict_s is None else self._clock() - self._verdict_s
         if not self._policy.pays(before, since_s, self._measured) or not self._step("draft", expected, depth):
             self._promise = before.promise
             return False
         if before.frontier > 0.0:
-            after = drafter.prospects(expected, depth, room)
+            after = self._prospects(expected, depth, room)
             self._measured.grown.add(max(0.0, after.promise - before.promise) / before.frontier)
         return True
 
@@ -211,9 +234,14 @@ class Rounds:
         self._is_ahead = session.in_flight > 0
         if self._method.overlap == "continue":  # what was drafted ahead leaves with the rest
             size = max(size, self._drafter.drafted(expected))
+        size = min(size, self._ends_at(expected) or size)
         proposal = self._drafter.take(expected, size, room)
         preparation = Preparation(
-            self._spent_s * 1e3, proposal.promise or self._promise, ranks=proposal.ranks
+            self._spent_s * 1e3,
+            proposal.promise or self._promise,
+            ranks=proposal.ranks,
+            chances=proposal.chances if proposal.draft.is_chain else (),
+            trigger=self._policy.trigger,
         )
         self._promise = 0.0
         if self._ready is not None and self._verdict_s is not None:

@@ -50,11 +50,12 @@ from specdec.tracing import AnswerTrace
 from specdec.verifying import path_to
 
 _CANCEL_CHECK_S = 0.05
+_ANY_NUMBER = 1 << 20
 
 
 class EdgeSession:
     """State of one answer on the edge, and what comes of each message. hints: those that nobody took. streams: whether
-    the cloud goes on alone.
+    the cloud goes on alone. most_drafted: tokens of a draft that the verifier takes.
 
     What is said is made in `protocol`, rejections are made good in `recovery`, whether anybody is there is for
     `liveness`, what it costs for `recorder`.
@@ -82,6 +83,7 @@ class EdgeSession:
         self._replayed = len(history)
         self._number = 0
         self.streams = False
+        self.most_drafted = _ANY_NUMBER
         self._in_flight = 1
         self._rejections = RejectionRecovery()
         self._opened = False
@@ -163,6 +165,7 @@ class EdgeSession:
         self._number = self._link.next_session()
         self._verified.limit = options.max_new_tokens
         self._verified.eos_ids = frozenset(welcome.eos_ids)
+        self.most_drafted = welcome.allowed.draft_nodes or _ANY_NUMBER
         self.streams = method.cloud == "stream"
         self._opened = False
         self._in_flight = method.in_flight

@@ -151,7 +151,7 @@ class SessionCursor:
 
     @property
     def runs(self) -> bool:
-        """Whether `plan_run` may be asked: rows are not adjusted, and tokens may go in that nobody has read."""
+        """Whether `run` may be asked: rows are not adjusted, and tokens may go in that nobody has read."""
         asked = self._adjuster is not None and self._adjuster.active
         return not asked and self._session.takes_embeddings and self._session.runner.sees_layers
 
@@ -162,23 +162,26 @@ class SessionCursor:
         count: int,
         pick: Callable[[Tensor, int], Tensor],
         banned: Sequence[int] | None = None,
-    ) -> Plan[list[int]]:
+        chances: bool = False,
+    ) -> Plan[tuple[list[int], list[float]]]:
         """The `count` tokens that follow an answer when each is picked after the one before; read once, at the end.
 
         pick: from logits [1, vocab] and an answer position to the id int64 [1], on the device. What is read while the
         device works would make it wait. banned: ids that `pick` never takes, where it is otherwise the session's
-        Chooser; the run may then be one launch. None: it is something else.
+        Chooser; the run may then be one launch. None: it is something else. chances: the model's probability of each
+        token comes with them where it is one launch; else no chances come, and `pick` sees every row.
         """
         session = self._session
         static = session.runner.static
         if static is not None and banned is not None and 1 < count <= MOST_IN_A_RUN and answer:
             start = self._sync(list(answer), len(answer))
-            run = ChainRun(count, self._options, len(answer), tuple(banned))
+            run = ChainRun(count, self._options, len(answer), tuple(banned), chances)
             found: Tensor = yield Extension(session, tuple(answer[start:]), run=run)
             if found.dim() == 1:
-                ids: list[int] = found.tolist()
+                both = found.tolist()
+                ids = [int(token) for token in both[:count]]
                 self._fed.extend([*answer[start:], *ids[:-1]])
-                return ids
+                return ids, both[count:]
             self._fed.extend(answer[start:])
             row = found[-1:]
         else:
@@ -192,7 +195,7 @@ class SessionCursor:
             self._fed.extend(ids[:-1])
         finally:  # of what was broken off nobody knows the ids
             session.rollback(self._prompt_length + len(self._fed))
-        return ids
+        return ids, []
 
     @planned
     def tree_rows(

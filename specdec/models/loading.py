@@ -24,6 +24,7 @@ from specdec.models.layers.compiled import check_compiler
 from specdec.models.library.generic import LENGTH_DEPENDENT_ROPE
 from specdec.models.library.pictures import pictures_of, takes_pictures
 from specdec.models.loaded import LoadedModel
+from specdec.models.shared import shared_of, tokenizer_folder
 from specdec.pictures.decoding import MAX_IMAGE_PIXELS
 
 Quantize = Literal["none", "8bit", "4bit"]
@@ -117,6 +118,7 @@ def _load_library_tokenizer(name: str) -> Any:
     from transformers import AutoTokenizer
 
     _check_folder(name)
+    name = tokenizer_folder(name)
     if "gguf_file" in _place(name) and (Path(name).parent / "tokenizer.json").is_file():
         name = str(Path(name).parent)  # the original is better than what can be made of the file
     try:
@@ -166,6 +168,19 @@ def _place(name: str) -> dict[str, str]:
     if path.suffix == ".gguf" and path.is_file():
         return {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
     return {"pretrained_model_name_or_path": name}
+
+
+def _with_shared(name: str) -> dict[str, Any] | None:
+    """All weights of a draft that shares its target's embeddings; None for any other model."""
+    shared = shared_of(name)
+    if shared is None:
+        return None
+    from safetensors.torch import load_file
+
+    weights: dict[str, Any] = shared.tensors()
+    for file in sorted(Path(name).glob("*.safetensors")):
+        weights |= load_file(file)
+    return weights
 
 
 def _check_folder(name: str) -> None:
@@ -233,7 +248,10 @@ def _load_weights(name: str, config: Any, place: torch.device, dtype: Any, quant
         settings["device_map"] = {"": str(place)}
     try:
         with _quiet_loading():
-            hf_model, info = loader.from_pretrained(**_place(name), **settings)
+            if (whole := _with_shared(name)) is None:
+                hf_model, info = loader.from_pretrained(**_place(name), **settings)
+            else:  # an Auto class wants a place to look at
+                hf_model, info = loader._model_mapping[type(config)].from_pretrained(None, state_dict=whole, **settings)
             if quantised:  # some are unpacked by the first forward, and only by that of the whole model
                 hf_model(input_ids=torch.zeros(1, 1, dtype=torch.long, device=place), use_cache=False)
     except ModelError:

@@ -55,6 +55,15 @@ def is_sound(logits: Tensor) -> bool | None:
     return None if picks is None else bool(picks[0].read()[1][picks[1] + logits.shape[0] - 1])
 
 
+def chances_of(logits: Tensor, tokens: Tensor, temperature: float) -> Tensor:
+    """The model's probability of one token a row, float32 [rows] where the logits are; before anything is cut.
+
+    logits: float [rows, vocab]. tokens: int64 [rows]. At temperature 0 as at 1: greedy decoding has no distribution.
+    """
+    scores = logits if temperature in (0.0, 1.0) else logits / temperature
+    return (scores.gather(1, tokens[:, None])[:, 0] - scores.logsumexp(-1)).exp()
+
+
 @dataclass(frozen=True)
 class Chooser:
     """Picks one token a row. Deterministic: the randomness of sampling is all in options.seed."""

@@ -10,17 +10,18 @@ import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from spec_vlm_nav.common.geometry import Motion, Velocity, wrap
+from navsim.imperfect_base import Base, BaseTraits, Odometry, OdometryMessage
+from spec_vlm_nav.common.geometry import Motion, Pose, Velocity, wrap
 from spec_vlm_nav.common.parameters import Value
 from spec_vlm_nav.common.status import UNDER_WAY
 from spec_vlm_nav.motion.command import Command, CommandKind
 from spec_vlm_nav.motion.core import MotionCore
 from spec_vlm_nav.motion.parameters.motion import executor_config, safety_config, stop_config
 from spec_vlm_nav.motion.stopping import TwistStops
+from spec_vlm_nav.motion.watchdogs import Reading
 from specnav.calibrate.core.course import Course
 from specnav.calibrate.core.procedure import Limits
 from specnav.calibrate.core.result import DEFAULTS
-from trials.monkey.base import Base, BaseTraits, Odometry
 
 STEP_S, RATE_HZ = 0.005, 30.0
 BEGIN_S, END_S, LONGEST_S = 2.5, 3.5, 10.0
@@ -53,6 +54,12 @@ class World:
             yield is_tick, is_message
 
 
+def reading_of(message: OdometryMessage) -> Reading:
+    """The odometry message as the robot's code knows it."""
+    pose = Pose(message.pose.x, message.pose.y, message.pose.yaw)
+    return Reading(pose, message.stamp, message.frame, message.base_frame)
+
+
 def calibrate(world: World, limits: Limits | None = None, style: str = "epsilon") -> Course:
     """Carry out a whole calibration; every step is allowed at once."""
     course = Course(replace(limits or Limits(), stop_style=style))
@@ -60,15 +67,15 @@ def calibrate(world: World, limits: Limits | None = None, style: str = "epsilon"
         name: TwistStops(stop_config({**DEFAULTS, "stop_style": name})) for name in ("zero", "epsilon", style)
     }
     for is_tick, is_message in world.run(600.0):
-        if is_message and (reading := world.odometry.message(world.base.pose, world.now)):
-            course.hear(reading, world.now)
+        if is_message and (message := world.odometry.message(world.base.pose, world.now)):
+            course.hear(reading_of(message), world.now)
         if not is_tick:
             continue
         if course.next is not None and course.guard.is_ready:
             course.allow(world.now)
         said = stops[course.style].velocity(course.tick(world.now), course.rest(world.now), world.now)
         if said is not None:
-            world.base.command(said, world.now)
+            world.base.command(said.linear, said.angular, world.now)
         if course.is_over:
             return course
     raise AssertionError("a calibration that takes ten minutes")
@@ -91,8 +98,8 @@ def carry_out(world: World, motion: Motion, values: Mapping[str, Value]) -> Outc
     origin, sent_at, ended_at = world.base.pose, math.inf, math.inf
     begin = world.now + BEGIN_S
     for is_tick, is_message in world.run(BEGIN_S + LONGEST_S + END_S):
-        if is_message and (reading := world.odometry.message(world.base.pose, world.now)):
-            core.on_odometry(reading, world.now)
+        if is_message and (message := world.odometry.message(world.base.pose, world.now)):
+            core.on_odometry(reading_of(message), world.now)
         if is_tick:
             if world.now >= begin and sent_at == math.inf:
                 sent_at, origin = world.now, world.base.pose
@@ -102,7 +109,7 @@ def carry_out(world: World, motion: Motion, values: Mapping[str, Value]) -> Outc
                 core.on_command(command, world.now)
             said: Velocity | None = stops.velocity(core.tick(world.now), core.rest(world.now), world.now)
             if said is not None:
-                world.base.command(said, world.now)
+                world.base.command(said.linear, said.angular, world.now)
             if sent_at < math.inf and ended_at == math.inf and core.status.state not in UNDER_WAY:
                 ended_at = world.now
         if world.now > ended_at + END_S:

@@ -50,7 +50,6 @@ from specnav.cli.options import (
     VerdictLogContents,
     VerdictLogFolder,
 )
-from specnav.cli.pipeline import add_pipeline_command
 from specnav.cli.robot import add_robot_commands
 from specnav.cli.serving import add_serving_commands
 from specnav.cli.train import train_app
@@ -167,7 +166,6 @@ add_bench_commands(app)
 add_bag_commands(app)
 add_blackbox_command(app)
 add_drill_commands(app)
-add_pipeline_command(app)
 add_robot_commands(app)
 add_serving_commands(app)
 

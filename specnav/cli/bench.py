@@ -72,7 +72,8 @@ def bench(
     length: Annotated[
         str | None,
         typer.Option(
-            help="Draft length of every drafting method: fixed, latency, pipeline or online (fsd also: marginal)."
+            help="Draft length of every drafting method: fixed, latency, pipeline or online (fsd also: marginal; "
+            "chains also: worth, token:R2, sequence:R1, sequence:moving, dual:R1/R2)."
         ),
     ] = None,
     payload: Annotated[

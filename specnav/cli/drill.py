@@ -1,4 +1,4 @@
-"""`specnav drill`, `specnav soak` and `specnav monkey`: known faults, slow growth, and random faults."""
+"""`specnav drill`, and where the long tests of the robot have gone."""
 
 from __future__ import annotations
 
@@ -10,6 +10,13 @@ import typer
 from specnav.cli.options import Seed
 from specnav.errors import UsageError
 
+MOVED = {
+    "soak": "-m soak --minutes 30",
+    "monkey": "-m monkey --minutes 60",
+    "pipeline": "-m pipeline",
+}
+"""Commands of the last release that are tests now, and how to run each."""
+
 
 def add_drill_commands(app: typer.Typer) -> None:
     """Give the app the commands of this module."""
@@ -17,20 +24,17 @@ def add_drill_commands(app: typer.Typer) -> None:
         epilog="Examples:  specnav drill   |   specnav drill --faults camera,odometry --runs 20   |   "
         "specnav drill --list   |   specnav drill --cancels 100 --cycles 50"
     )(drill)
-    app.command(epilog="Example:  specnav soak --minutes 30")(soak)
-    app.command(
-        epilog="Examples:  specnav monkey   |   specnav monkey --minutes 2000   |   "
-        "specnav monkey --case runs/monkey-1/case-131.json"
-    )(monkey)
+    for name, marks in MOVED.items():
+        settings = {"ignore_unknown_options": True, "allow_extra_args": True}
+        app.command(name, hidden=True, context_settings=settings)(_moved(name, marks))
 
 
-def _need_ros() -> None:
-    try:
-        import rclpy  # noqa: F401
-    except ImportError as error:
-        raise UsageError(
-            "drills need ROS 2 (rclpy): make setup, or source one; specnav doctor says more"
-        ) from error
+def _moved(name: str, marks: str):  # type: ignore[no-untyped-def]  # typer reads the inner signature
+    def say_where(context: typer.Context) -> None:
+        raise UsageError(f"specnav {name} is a test now; in a clone: python -m pytest tests/system {marks}")
+
+    say_where.__doc__ = f"Moved: python -m pytest tests/system {marks}."
+    return say_where
 
 
 def drill(
@@ -52,55 +56,22 @@ def drill(
     list_: Annotated[bool, typer.Option("--list", help="List the faults and exit.")] = False,
 ) -> None:
     """Break things one at a time while the simulated robot moves or thinks; measure how soon it stands."""
-    _need_ros()
+    try:
+        import rclpy  # noqa: F401
+    except ImportError as error:
+        raise UsageError(
+            "drills need ROS 2 (rclpy): make setup, or source one; specnav doctor says more"
+        ) from error
     if list_:
         from rich.console import Console
 
-        from trials.drill.catalogue import all_drills
-        from trials.drill.view import list_table
+        from specnav.drill.catalogue import all_drills
+        from specnav.drill.view import list_table
 
         Console().print(list_table(all_drills()))
         return
-    from trials.drill.config import DrillConfig
-    from trials.drill.run import run_drill
+    from specnav.drill.config import DrillConfig
+    from specnav.drill.run import run_drill
 
     names = tuple(name.strip() for name in (faults or "").split(",") if name.strip())
     raise typer.Exit(run_drill(DrillConfig(names, runs, seed, out, cancels, cycles)))
-
-
-def soak(
-    minutes: Annotated[float, typer.Option(min=0.2, max=1440, help="How long to run.")] = 30.0,
-    seed: Seed = 0,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder of the report (default: runs/soak-<time>).")
-    ] = None,
-) -> None:
-    """Run the simulated robot for a long time; watch memory, descriptors, threads and decision times for growth."""
-    _need_ros()
-    from trials.drill.config import SoakConfig
-    from trials.drill.run import run_soak
-
-    raise typer.Exit(run_soak(SoakConfig(minutes, seed, out)))
-
-
-def monkey(
-    minutes: Annotated[int, typer.Option(min=1, max=1_000_000, help="Simulated minutes in all.")] = 60,
-    seed: Seed = 0,
-    workers: Annotated[int, typer.Option(min=0, max=256, help="Processes (0: one per core).")] = 0,
-    case: Annotated[
-        Path | None, typer.Option(metavar="FILE.json", help="Run one saved case instead.")
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder of the results (default: runs/monkey-<time>).")
-    ] = None,
-) -> None:
-    """Run the robot's navigator and gate in simulated time among random faults and orders, and check invariants.
-
-    The base, its sensors and the model are simulated. A run that breaks an invariant is made as short as possible and
-    saved.
-    """
-    from trials.monkey.run import MonkeyConfig, run_case, run_monkey
-
-    if case is not None:
-        raise typer.Exit(run_case(case))
-    raise typer.Exit(run_monkey(MonkeyConfig(minutes, seed, workers, out)))

@@ -137,6 +137,9 @@ def train_early_exits(
     rows: Annotated[
         int, typer.Option(min=1, help="Tokens per sample and update that are learnt from.")
     ] = 128,
+    tokens: Annotated[
+        int, typer.Option(min=0, help="Tokens of the vocabulary that the loss looks at in a batch (0: all).")
+    ] = 0,
     minutes: Annotated[
         float,
         typer.Option(min=0, max=100_000, help="Shorten training to about this many minutes (0: all epochs)."),
@@ -168,6 +171,7 @@ def train_early_exits(
         batch=batch,
         seed=seed,
         workers=workers,
+        tokens=tokens,
     )
     with ends_on_signals():
         train_exits(config)
@@ -208,6 +212,12 @@ def train_a_draft(
     held_out_questions: Annotated[
         list[Path] | None, typer.Option(help="Questions to measure on only (default: some of those given).")
     ] = None,
+    assistant: Annotated[
+        bool,
+        typer.Option(
+            "--assistant", help="Make up requests to a chat assistant, for a published instruct model."
+        ),
+    ] = False,
     prompts: Annotated[int, typer.Option(min=8, help="Prompts made up where no data are given.")] = 4000,
     held_out: Annotated[int, typer.Option(min=1, help="Prompts that are measured on only.")] = 64,
     gamma: Annotated[int, typer.Option(min=1, max=64, help="Draft length that τ is measured at.")] = 4,
@@ -227,6 +237,16 @@ def train_a_draft(
         Path | None,
         typer.Option(help="Folder for samples and checkpoints; the same folder continues a run (OUT.run)."),
     ] = None,
+    share: Annotated[
+        bool,
+        typer.Option("--share", help="Store the layers alone: embeddings, head and tokenizer stay the target's."),
+    ] = False,
+    share_first: Annotated[
+        int, typer.Option(min=0, help="With --share: so many first layers, too, stay the target's.")
+    ] = 0,
+    tokens: Annotated[
+        int, typer.Option(min=0, help="Tokens of the vocabulary that the loss looks at in a batch (0: all).")
+    ] = 0,
     compile: Annotated[bool, typer.Option(help="Let torch compile the training step.")] = True,
     seed: Seed = 0,
     workers: Workers = 1,
@@ -243,6 +263,7 @@ def train_a_draft(
         tuple(verdict_log or ()),
         tuple(held_out_questions or ()),
         instruction,
+        assistant,
     )
     config = TrainDraftConfig(
         target=target,
@@ -268,6 +289,9 @@ def train_a_draft(
         seed=seed,
         workers=workers,
         compile=compile,
+        share=share,
+        share_first=share_first,
+        tokens=tokens,
     )
     with ends_on_signals():
         result = train_draft(config)

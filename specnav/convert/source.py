@@ -10,6 +10,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from specdec.models.shared import shared_of
 from specnav.errors import UsageError
 
 _NUMBERS = (torch.float32, torch.float16, torch.bfloat16)
@@ -20,7 +21,9 @@ class Source:
     """The safetensors files of a folder. Only what is asked for is read."""
 
     def __init__(self, folder: Path) -> None:
-        """Raises UsageError for a folder without weights, or with weights that are quantised or broken."""
+        """Raises UsageError for a folder without weights, or with weights that are quantised or broken, and
+        ModelError for a draft that shares weights of a target that is not here.
+        """
         self.folder = folder
         self._files: dict[str, tuple[Path, str]] = {}
         self._shapes: dict[str, tuple[int, ...]] = {}
@@ -40,6 +43,11 @@ class Source:
                 raise UsageError(
                     f"{path} cannot be read ({_first_line(error)}): copy the folder anew"
                 ) from error
+        shared = shared_of(folder)
+        for name, path in () if shared is None else shared.files.items():
+            self._files[name] = path, name
+            with safe_open(path, framework="pt") as file:
+                self._shapes[name] = tuple(file.get_slice(name).get_shape())
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._shapes)

@@ -63,7 +63,9 @@ class Task(Protocol):
 
     @property
     def loss(self) -> Callable[..., tuple[Tensor, dict[str, Tensor]]]:
-        """Of a batch: the loss, and detached scalars to report."""
+        """Of a batch: the loss, and detached scalars to report; "tokens", how many it learnt from, is reported a
+        second.
+        """
 
     def batch(self, generator: torch.Generator, size: int) -> tuple[Tensor, ...]:
         """Draw one batch."""
@@ -171,6 +173,7 @@ def _run(task: Task, settings: LoopSettings, rank: int, world: int, device: str,
     weights = [weight for weight in model.parameters() if weight.requires_grad]
     started = time.monotonic() - spent
     tick = time.monotonic()
+    seen = torch.zeros((), device=device)
     step, finished = first, False
     while not finished:
         if not parent_lives():
@@ -184,6 +187,7 @@ def _run(task: Task, settings: LoopSettings, rank: int, world: int, device: str,
         batch = tuple(part.to(device) for part in task.batch(generator, settings.batch))
         with torch.autocast(device, dtype=torch.bfloat16):
             loss, said = loss_of(*batch)
+        seen += said.pop("tokens", seen.new_zeros(()))
         for weight in weights:
             weight.grad = None
         if not bool(torch.isfinite(loss.detach())):
@@ -199,8 +203,10 @@ def _run(task: Task, settings: LoopSettings, rank: int, world: int, device: str,
         if rank == 0 and (step % 25 == 0 or keeps):
             now = time.monotonic()
             rate = settings.batch * world * 25 / (now - tick)
-            tick = now
             figures = {name: float(value) for name, value in said.items()} | {"rows_per_s": rate}
+            if bool(seen):
+                figures["tokens_per_s"] = float(seen) * world / (now - tick)
+            tick, seen = now, torch.zeros_like(seen)
             if keeps and (measure := getattr(task, "at_checkpoint", None)) is not None:
                 figures |= measure()
             with (settings.folder / f"{settings.name}.log").open("a", encoding="utf-8") as log:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from specnav.drill.records import DrillResults, LeakCheck, load_drill
+from specnav.drill.results import DrillResults, LeakCheck, load_drill
 from specnav.report.drill_charts import growth_chart, line_over_time, stop_chart
 from specnav.report.page import REPORT_FILE, TEMPLATES, Chart, Figure, environment, shown, word
 from specnav.results.demo import percentile
@@ -125,7 +125,7 @@ def build_drill_page(results: DrillResults) -> str:
         .render(
             style=Markup((TEMPLATES / "style.css").read_text(encoding="utf-8")),
             results=results,
-            title="specnav soak" if results.soak is not None else "specnav drill",
+            title="soak" if results.soak is not None else "specnav drill",
             lead=lead_text(results),
             chips=CHIPS,
             alert=alert_text(results),

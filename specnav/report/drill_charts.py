@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from specnav.drill.records import FaultRow, LeakCheck
+from specnav.drill.results import FaultRow, LeakCheck
 from specnav.report.drawing import (
     Scale,
     axis_bottom,

@@ -5,7 +5,6 @@ The replay is a small stand-in that takes its arguments and writes its file; the
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import time
@@ -16,30 +15,8 @@ from specnav.bags.records import DecisionRecord
 from specnav.lookback.again import Again, Deciders, check_method, differs
 from specnav.lookback.walk import read_walk
 from specnav.results.errors import EvaluationError
+from tests.bags.lookback_rows import rows_of, stand_in
 from tests.bags.made_up import walk
-
-REPLAY = """
-import json, pathlib, signal, sys, time
-given = dict(zip(sys.argv[2::2], sys.argv[3::2]))
-out = pathlib.Path(given["--out"]); out.mkdir(parents=True)
-rows = json.loads(ROWS)
-with (out / "decisions.jsonl").open("w", buffering=1) as file:
-    for row in rows:
-        line = json.dumps(row)
-        file.write(line[:20]); file.flush(); time.sleep(0.05)   # half a line is seen
-        file.write(line[20:] + "\\n")
-END
-"""
-
-
-def stand_in(rows, end=""):
-    return [sys.executable, "-c", REPLAY.replace("ROWS", repr(json.dumps(rows))).replace("END", end)]
-
-
-def row(frame, stamp_ns, action="forward 50", text=""):
-    return dict(
-        frame=frame, stamp_ns=stamp_ns, method="sd", instruction="find", reference="", action=action, text=text
-    )
 
 
 def ended(again, states=("done", "failed", "cancelled"), timeout_s=20.0):
@@ -53,10 +30,6 @@ def ended(again, states=("done", "failed", "cancelled"), timeout_s=20.0):
 @pytest.fixture
 def bag(tmp_path):
     return walk().save(tmp_path / "walk")
-
-
-def rows_of(found):
-    return [row(d["frame"], int(d["stamp_ns"]), text=d["text"]) for d in found.decisions]
 
 
 def test_what_differs_is_told_by_action_first_then_by_words(bag):

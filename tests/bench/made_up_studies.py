@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from made_up_serving import made_up_batch, made_up_clients
-
 from specdec.methods import METHODS, get_method
 from specnav.bench import latency
 from specnav.bench.config import load_point
@@ -11,6 +9,7 @@ from specnav.bench.core.records import BenchRow
 from specnav.bench.studies import study_named
 from specnav.bench.studies.plan import Asked, Setting
 from specnav.bench.studies.records import DraftRecord, FormulaRecord, SettingRecord, StudyResults
+from tests.bench.made_up_serving import made_up_batch, made_up_clients
 
 ASKED = Asked(tuple(METHODS), layers=tuple(range(7)))
 DRAFT_MS, VERIFY_MS, RTT_MS, ALPHA = 72.0, 620.0, 240.0, 0.5

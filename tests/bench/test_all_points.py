@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from made_up import made_up_results
 
 from specdec.errors import OptionsError
 from specdec.methods import METHODS
@@ -16,6 +15,7 @@ from specnav.bench.run import methods_of
 from specnav.errors import UsageError
 from specnav.report.points import INDEX_FILE, MARKDOWN_FILE, write_points
 from specnav.results.errors import EvaluationError
+from tests.bench.made_up import made_up_results
 
 POINT = """
 title: {name}

@@ -6,11 +6,11 @@ from html.parser import HTMLParser
 
 import msgspec
 import pytest
-from made_up import made_up_results, sd_answer
 
 from specnav.bench.core.journal import Journal, load_answers
 from specnav.bench.core.records import load_bench
 from specnav.report.bench import build_bench_page, tokens_until, write_bench_report
+from tests.bench.made_up import made_up_results, sd_answer
 
 
 class Page(HTMLParser):

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import conftest_models as tiny
 import msgspec
 import pytest
-from made_up_studies import made_up_setting, made_up_study
 from typer.testing import CliRunner
 
 from specnav.bench.config import BenchConfig
@@ -19,6 +17,8 @@ from specnav.bench.studies.plan import Setting
 from specnav.bench.studies.records import load_study
 from specnav.cli.app import app
 from specnav.errors import UsageError
+from tests.bench.made_up_studies import made_up_setting, made_up_study
+from tests.helpers import tiny_models as tiny
 
 FOLDER = str(tiny.built_pairs() / "text-draft")
 

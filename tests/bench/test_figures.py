@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from made_up import (
+
+from specdec.link.shaping import LinkProfile
+from specnav.bench.core.floor import floor_ms, one_way_ms, union_length
+from specnav.bench.core.records import PaperFigure
+from specnav.bench.core.summary import make_rows, ours_for
+from specnav.results.trace import Span
+from tests.bench.made_up import (
     DRAFT_MS,
     EXTRA_MS,
     TRIP_MS,
@@ -13,12 +19,6 @@ from made_up import (
     oracle_answer,
     sd_answer,
 )
-
-from specdec.link.shaping import LinkProfile
-from specnav.bench.core.floor import floor_ms, one_way_ms, union_length
-from specnav.bench.core.records import PaperFigure
-from specnav.bench.core.summary import make_rows, ours_for
-from specnav.results.trace import Span
 
 EVERYBODY = frozenset({"ar", "sd", "hf-generate"})
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import conftest_models as tiny
 import msgspec
 import pytest
 import torch
-from made_up import sd_answer
 
 from specdec.models import LoadedModel, load_model
 from specdec.models.local import generate_local
@@ -24,6 +22,8 @@ from specnav.bench.serving.client import ClientRecord
 from specnav.bench.serving.clients import near_ties_of, summarise
 from specnav.bench.serving.watch import Between
 from specnav.bench.view import as_ar
+from tests.bench.made_up import sd_answer
+from tests.helpers import tiny_models as tiny
 
 pytestmark = pytest.mark.slow
 

@@ -7,7 +7,6 @@ import dataclasses
 import msgspec
 import pytest
 import yaml
-from made_up import made_up_results
 
 from specdec.methods import METHODS
 from specnav.bench.acceptance.wanted import read_acceptance
@@ -35,6 +34,7 @@ from specnav.errors import UsageError
 from specnav.paths import ROOT
 from specnav.report.points import write_points
 from specnav.results.errors import EvaluationError
+from tests.bench.made_up import made_up_results
 
 NAMES = sorted(path.stem for path in POINTS.glob("*.yaml"))
 EMULATED = AcceptanceRecord(

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import msgspec
 import pytest
-from made_up import DRAFT_MS, TRIP_MS, VERIFY_MS, ar_answer, oracle_answer, sd_answer
 
 from specnav.bench import latency
 from specnav.bench.core.predicted import (
@@ -25,6 +24,7 @@ from specnav.bench.core.predicted import (
 from specnav.bench.core.records import PaperFigure
 from specnav.bench.core.summary import make_rows
 from specnav.results.trace import Span
+from tests.bench.made_up import DRAFT_MS, TRIP_MS, VERIFY_MS, ar_answer, oracle_answer, sd_answer
 
 METHODS = ["sd", "ar", "hf-generate"]
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from made_up_serving import BEST, made_up_batch, made_up_clients, made_up_curve, made_up_row
 
 from specdec.errors import OptionsError
 from specdec.models import load_model
@@ -25,6 +24,7 @@ from specnav.bench.studies.serving.planned import predicted
 from specnav.errors import HarnessError, UsageError
 from specnav.results.errors import EvaluationError
 from specnav.results.files import write_json
+from tests.bench.made_up_serving import BEST, made_up_batch, made_up_clients, made_up_curve, made_up_row
 
 
 def simulated(clients: int, think: float, forward: float, most: float, spread: float = 0.4) -> float:

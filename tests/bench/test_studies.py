@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from made_up_studies import ASKED, made_up_study
 
 from specdec.methods import get_method
 from specnav.bench.config import load_point
@@ -17,6 +16,7 @@ from specnav.bench.studies.records import StudyResults, load_studies, load_study
 from specnav.report.studies import REPORT_FILE, write_studies
 from specnav.report.study_charts import colours_of, line_chart, row_chart
 from specnav.results.errors import EvaluationError
+from tests.bench.made_up_studies import ASKED, made_up_study
 
 
 def read(name: str, **more):

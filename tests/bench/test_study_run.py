@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from made_up_studies import made_up_setting
 
 from specdec.row_ms import RowMs, read_ms
 from specnav.bench.config import BenchConfig
@@ -19,6 +18,7 @@ from specnav.bench.study_jobs import make_jobs
 from specnav.bench.study_view import StudyView
 from specnav.errors import UsageError
 from specnav.results.errors import EvaluationError
+from tests.bench.made_up_studies import made_up_setting
 
 
 class MadeUpRuns:

@@ -1,12 +1,10 @@
 """Makes the shared fixtures known to this folder's tests."""
 
-import sys
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from conftest_keys import keys, linked  # noqa: F401
-from conftest_servers import (  # noqa: F401
+from tests.cloud_verifier.raw_client import client, server  # noqa: F401
+from tests.helpers.keys import keys, linked  # noqa: F401
+from tests.helpers.servers import (  # noqa: F401
     model_root,
     pair,
     servers,
@@ -14,4 +12,3 @@ from conftest_servers import (  # noqa: F401
     text_pair,
     vision_pair,
 )
-from raw_client import client, server  # noqa: F401

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 import pytest
 import zmq
-from conftest_servers import Pair, RunningServer, StartServer
 
 from specdec.edge.decoder import EdgeDecoder, connect
 from specdec.link import wire
@@ -15,6 +14,7 @@ from specdec.link.convert import sampling_to_wire
 from specdec.models import chat_prompt
 from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
+from tests.helpers.servers import Pair, RunningServer, StartServer
 
 OPTIONS = GenerationOptions(24)
 

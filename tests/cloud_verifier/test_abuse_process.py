@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 import zmq
-from conftest_models import picture
-from conftest_servers import Pair
-from raw_client import OPTIONS, RawClient, open_message
-from test_client_bounds import png
-from test_verifier_process import verifier
 
 from specdec.link import wire
 from specdec.link.convert import sampling_to_wire
 from specdec.models import chat_prompt
+from tests.cloud_verifier.raw_client import OPTIONS, RawClient, open_message
 from tests.graph.forking import ForkedProcess
+from tests.helpers.pictures import png
+from tests.helpers.servers import Pair
+from tests.helpers.tiny_models import picture
+from tests.helpers.verifier import verifier
 
 pytestmark = pytest.mark.graph
 

@@ -8,12 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest_models import picture
-from conftest_servers import Pair, StartServer
-from hostile_inputs import BOMB, encoded, with_empty_scans
-from raw_client import RawClient
-from test_observing import look
-from test_verifier_process import verifier
 
 from cloud_verifier.observing.counts import Heartbeats
 from cloud_verifier.serving import open_status
@@ -24,6 +18,12 @@ from specdec.link.convert import sampling_to_wire
 from specdec.models import chat_prompt, load_model
 from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
+from tests.cloud_verifier.raw_client import RawClient
+from tests.cloud_verifier.status_pages import look
+from tests.helpers.hostile_inputs import BOMB, encoded, with_empty_scans
+from tests.helpers.servers import Pair, StartServer
+from tests.helpers.tiny_models import picture
+from tests.helpers.verifier import verifier
 
 SCHEMA = 'start: %json {"type":"object","properties":{"a":{"enum":["x","y"]}},"required":["a"]}'
 

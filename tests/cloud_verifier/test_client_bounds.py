@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import logging
 import threading
 import time
@@ -10,10 +9,6 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 import zmq
-from conftest_models import picture
-from conftest_servers import Pair, StartServer
-from PIL import Image
-from raw_client import RawClient, events, open_message, still_works
 
 from specdec.edge.decoder import EdgeDecoder, connect
 from specdec.errors import OptionsError, VerifierBusy
@@ -23,6 +18,10 @@ from specdec.models import LoadedModel, Prompt, chat_prompt
 from specdec.models.local import generate_local
 from specdec.models.timing.pacing import pace
 from specdec.options import GenerationOptions
+from tests.cloud_verifier.raw_client import RawClient, events, open_message, still_works
+from tests.helpers.pictures import png
+from tests.helpers.servers import Pair, StartServer
+from tests.helpers.tiny_models import picture
 
 pytestmark = [pytest.mark.realtime, pytest.mark.slow]
 OPTIONS = GenerationOptions(24)
@@ -36,13 +35,6 @@ def slow(text_pair: Pair, vision_pair: Pair) -> Iterator[None]:
     yield
     for pair in (text_pair, vision_pair):
         pace(pair.target, 0)
-
-
-def png(width: int, height: int, padding: int = 0) -> bytes:
-    """A picture, and bytes behind it that nobody looks at."""
-    buffer = io.BytesIO()
-    Image.new("1", (width, height)).save(buffer, format="PNG")
-    return buffer.getvalue() + b"\0" * padding
 
 
 def look(model: LoadedModel, session: int, *images: bytes) -> wire.Open:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from conftest_servers import Pair, RunningServer, StartServer, patiently_connected
-from raw_client import events
 
 from specdec.edge.decoder import EdgeDecoder
 from specdec.models import LoadedModel, Prompt, chat_prompt
 from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
+from tests.cloud_verifier.raw_client import events
+from tests.helpers.servers import Pair, RunningServer, StartServer, patiently_connected
 
 pytestmark = [pytest.mark.realtime, pytest.mark.slow]
 OPTIONS = GenerationOptions(24)

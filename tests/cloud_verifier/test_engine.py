@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 import gc
-import time
 import weakref
-from collections.abc import Callable, Sequence
-from io import StringIO
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 import torch
-from conftest_servers import Pair
 
-from cloud_verifier.engine.engine import Engine
-from cloud_verifier.engine.interface import Surroundings
 from cloud_verifier.engine.memory import TREE_TOKENS
 from cloud_verifier.engine.scheduler import Policy, Scheduler
-from cloud_verifier.engine.tasks import CloseTask, OpenTask, SessionKey, VerifyTask
-from cloud_verifier.engine.work import Models
-from cloud_verifier.logs import EventLog
+from cloud_verifier.engine.tasks import CloseTask, OpenTask, VerifyTask
 from specdec.link.convert import sampling_to_wire
 from specdec.link.wire import (
     ERROR_BUSY,
     ERROR_INTERNAL,
     ERROR_REFUSED,
-    Down,
     DraftUp,
     ErrorDown,
     Open,
@@ -33,51 +25,12 @@ from specdec.link.wire import (
     Tokens,
     VerdictDown,
 )
-from specdec.models import LoadedModel, Prompt
+from specdec.models import Prompt
 from specdec.models.local import generate_local
 from specdec.models.plans import Staged
 from specdec.options import GenerationOptions
-
-OPTIONS = GenerationOptions(40)
-
-
-class Cloud:
-    """An engine that runs when it is told to, and what it said to whom."""
-
-    def __init__(
-        self,
-        model: LoadedModel,
-        policy: Policy | None = None,
-        kv_bytes: int = 1 << 62,
-        shared_bytes: int = 0,
-        draft_model: LoadedModel | None = None,
-        clock: Callable[[], float] = time.perf_counter,
-    ) -> None:
-        self.said: list[tuple[int, Down]] = []
-        around = Surroundings(
-            lambda key, message, over: self.said.append((key[1], message)), EventLog(StringIO())
-        )
-        models = Models(model, draft_model)
-        self.engine = Engine(models, around, Scheduler(policy), kv_bytes, shared_bytes, clock)
-
-    def submit_open(self, session: int, ids: Sequence[int], **more: Any) -> None:
-        options = more.pop("options", OPTIONS)
-        message = Open(session, more.pop("stream", False), sampling_to_wire(options), list(ids), **more)
-        self.engine.submit(OpenTask(key_of(session), message, 0.0))
-
-    def submit_draft(self, session: int, round_: int, base: int, ids: Sequence[int]) -> None:
-        self.engine.submit(VerifyTask(key_of(session), DraftUp(session, round_, base, list(ids)), 0.0))
-
-    def work(self) -> None:
-        while not self.engine.idle:
-            self.engine.work_off()
-
-    def last(self, session: int) -> Down:
-        return [message for number, message in self.said if number == session][-1]
-
-
-def key_of(session: int) -> SessionKey:
-    return (b"edge %d" % session, session)
+from tests.cloud_verifier.engine_cloud import OPTIONS, Cloud, key_of
+from tests.helpers.servers import Pair
 
 
 def prompt_ids(session: int) -> list[int]:

@@ -10,7 +10,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from conftest_servers import Pair
 
 from cloud_verifier import serving
 from cloud_verifier.config import ServerConfig
@@ -19,6 +18,7 @@ from cloud_verifier.errors import VerifierError
 from cloud_verifier.logs import EventLog
 from cloud_verifier.net.server import Server
 from cloud_verifier.observing.counts import EngineLoad
+from tests.helpers.servers import Pair
 
 WHY = "its workers are gone: start the verifier again"
 

@@ -10,12 +10,12 @@ from contextlib import contextmanager
 
 import pytest
 import torch
-from conftest_servers import Pair
-from test_cloud_hints import Cloud, hints_of, make_exits, plain, rounds
 from torch import Tensor
 
 from specdec.verifying.hints.beside import Beside
 from specdec.verifying.hints.hints import DraftHints, HintMaker, Outcome
+from tests.cloud_verifier.hinting import Cloud, hints_of, make_exits, plain, rounds
+from tests.helpers.servers import Pair
 
 
 class MadeUpEvent:

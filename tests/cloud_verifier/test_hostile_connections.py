@@ -12,10 +12,6 @@ from pathlib import Path
 
 import pytest
 import zmq
-from conftest_keys import Keys
-from conftest_servers import PATIENCE_S
-from raw_client import RawClient
-from test_verifier_process import verifier
 
 from cloud_verifier.logs import EventLog
 from cloud_verifier.net.router import make_router
@@ -24,6 +20,10 @@ from cloud_verifier.security.connections import ConnectionBounds, Connections
 from specdec.edge.decoder import connect
 from specdec.link import wire
 from specdec.link.router import new_router
+from tests.cloud_verifier.raw_client import RawClient
+from tests.helpers.keys import Keys
+from tests.helpers.servers import PATIENCE_S
+from tests.helpers.verifier import verifier
 
 UNSEEDED = 0x6B8B4567
 """The first that C's rand() gives where nobody has seeded it."""

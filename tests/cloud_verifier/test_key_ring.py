@@ -12,8 +12,6 @@ from pathlib import Path
 
 import pytest
 import zmq
-from conftest_keys import Keys
-from conftest_servers import Pair
 
 from cloud_verifier.config import ServerConfig
 from cloud_verifier.errors import VerifierError
@@ -26,6 +24,8 @@ from specdec.edge.decoder import connect
 from specdec.errors import OptionsError
 from specdec.link.binding import is_loopback
 from specdec.link.keys import read_key
+from tests.helpers.keys import Keys
+from tests.helpers.servers import Pair
 
 pytestmark = pytest.mark.skipif(not zmq.has("curve"), reason="this pyzmq has no CURVE")
 

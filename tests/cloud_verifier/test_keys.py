@@ -13,8 +13,6 @@ from pathlib import Path
 
 import pytest
 import zmq
-from conftest_keys import Keys, started
-from conftest_servers import PATIENCE_S, Pair, RunningServer, StartServer
 
 from cloud_verifier.classes import ClientClass
 from cloud_verifier.logs import EventLog
@@ -31,6 +29,8 @@ from specdec.link.keys import EdgeKey, read_key, write_key
 from specdec.link.wire import PROTOCOL_VERSION, Hello, Open, Opened, Ping, Pong, decode_down, encode
 from specdec.models import Prompt
 from specdec.options import GenerationOptions
+from tests.helpers.keys import Keys, started
+from tests.helpers.servers import PATIENCE_S, Pair, RunningServer, StartServer
 
 pytestmark = pytest.mark.skipif(not zmq.has("curve"), reason="this pyzmq has no CURVE")
 

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-import conftest_models as tiny
 import pytest
-from conftest_servers import Pair, RunningServer, StartServer, patiently_connected
-from raw_client import OPTIONS, RawClient, events
 
 from cloud_verifier.limits import Limits
 from cloud_verifier.net.clients import Clients
@@ -21,6 +18,9 @@ from specdec.link.convert import sampling_to_wire
 from specdec.link.pictures import digest_of, kept_bytes
 from specdec.models import LoadedModel, Prompt, chat_prompt
 from specdec.models.local import generate_local
+from tests.cloud_verifier.raw_client import OPTIONS, RawClient, events
+from tests.helpers import tiny_models as tiny
+from tests.helpers.servers import Pair, RunningServer, StartServer, patiently_connected
 
 FRAMES = [tiny.picture(number) for number in range(12)]
 WINDOW = 4

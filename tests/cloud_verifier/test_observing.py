@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 
 import pytest
-from conftest_servers import PATIENCE_S, Pair, RunningServer, StartServer, patiently_connected
 
 from cloud_verifier.errors import VerifierError
 from cloud_verifier.observing.http import StatusServer
@@ -18,6 +15,8 @@ from specdec.link.convert import sampling_to_wire
 from specdec.link.wire import ERROR_SHUTDOWN, Close, ErrorDown, Open, Opened
 from specdec.models import chat_prompt
 from specdec.options import GenerationOptions
+from tests.cloud_verifier.status_pages import look
+from tests.helpers.servers import PATIENCE_S, Pair, RunningServer, StartServer, patiently_connected
 
 
 @pytest.fixture
@@ -30,14 +29,6 @@ def status(running: RunningServer) -> Iterator[StatusServer]:
     server = open_status("127.0.0.1:0", running.server)
     yield server
     server.close()
-
-
-def look(status: StatusServer, page: str) -> tuple[int, str]:
-    try:
-        with urllib.request.urlopen(f"http://{status.bind}{page}", timeout=PATIENCE_S) as answer:
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        return error.code, error.read().decode()
 
 
 def metrics(status: StatusServer) -> dict[str, float]:

@@ -9,9 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from conftest_models import picture
-from conftest_servers import Pair
-from test_engine import OPTIONS, Cloud, key_of
 
 from cloud_verifier.engine.engine import Engine
 from cloud_verifier.engine.prompts import BLOCK, Prefixes, shared_bytes
@@ -21,6 +18,9 @@ from specdec.link.wire import Down, ErrorDown, Open, Opened, Tokens
 from specdec.models import LoadedModel, Prompt, chat_prompt
 from specdec.models.local import generate_local
 from specdec.store import SharedStore
+from tests.cloud_verifier.engine_cloud import OPTIONS, Cloud, key_of
+from tests.helpers.servers import Pair
+from tests.helpers.tiny_models import picture
 
 PLENTY = 1 << 26
 EOS = (256, 257)

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 import torch
-from conftest_servers import Pair
-from test_engine import key_of
 
 from cloud_verifier.engine.scheduler import AGING_S, CREDIT_S, Policy, Scheduler, Waiting
+from tests.cloud_verifier.engine_cloud import key_of
+from tests.helpers.servers import Pair
 
 
 class Work:

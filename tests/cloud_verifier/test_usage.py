@@ -9,10 +9,7 @@ from pathlib import Path
 
 import pytest
 import zmq
-from conftest_keys import Keys
-from conftest_servers import PATIENCE_S, Pair, StartServer, patiently_connected
 from prometheus_client.parser import text_string_to_metric_families
-from raw_client import RawClient
 
 from cloud_verifier.config import ServerConfig
 from cloud_verifier.engine.engine import own_engine
@@ -28,6 +25,9 @@ from specdec.link.convert import sampling_to_wire
 from specdec.link.wire import Close, DraftUp, ErrorDown, Open, Opened, Ping, Pong, VerdictDown
 from specdec.models import Prompt
 from specdec.options import GenerationOptions
+from tests.cloud_verifier.raw_client import RawClient
+from tests.helpers.keys import Keys
+from tests.helpers.servers import PATIENCE_S, Pair, StartServer, patiently_connected
 
 Labels = frozenset[str]
 

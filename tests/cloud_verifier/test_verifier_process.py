@@ -3,71 +3,21 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
 
 import pytest
-from conftest_servers import Pair
 
 from specdec.edge.decoder import EdgeDecoder, connect
 from specdec.errors import LinkLost
 from specdec.models import chat_prompt
 from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
-from specnav.supervise.processes import ChildSpec
-from tests.graph.forking import ForkedProcess, forking_parent
+from tests.helpers.servers import Pair
+from tests.helpers.verifier import started, verifier
 
 pytestmark = pytest.mark.graph
-COMMAND = [sys.executable, "-m", "cloud_verifier"]
-
-
-@contextmanager
-def started(
-    arguments: Sequence[str], afresh: bool = False, descriptors: int = 0
-) -> Iterator[tuple[ForkedProcess | subprocess.Popen[bytes], IO[str], IO[str]]]:
-    """A verifier, its stdout and its stderr. afresh: it comes up as a user's does, and is not forked. descriptors: it
-    may have no more, afresh.
-    """
-    argv = [*COMMAND, *arguments]
-    if descriptors:
-        argv, afresh = ["bash", "-c", f'ulimit -n {descriptors} && exec "$@"', "-", *argv], True
-    (out_reads, out_writes), (err_reads, err_writes) = os.pipe(), os.pipe()
-    with open(out_reads, encoding="utf-8") as out, open(err_reads, encoding="utf-8") as err:
-        with open(out_writes, "wb") as to_out, open(err_writes, "wb") as to_err:
-            forked = None if afresh else forking_parent().start(ChildSpec("", argv), to_out, to_err)
-            process = forked or subprocess.Popen(argv, stdout=to_out, stderr=to_err)
-        try:
-            yield process, out, err
-        finally:
-            if process.poll() is None:
-                process.kill()
-            process.wait(10)
-
-
-@contextmanager
-def verifier(
-    model: Path | str,
-    bind: str = "tcp://127.0.0.1:0",
-    arguments: Sequence[str] = (),
-    afresh: bool = False,
-    descriptors: int = 0,
-) -> Iterator[tuple[ForkedProcess | subprocess.Popen[bytes], str, IO[str], IO[str]]]:
-    """One that is ready: the process, its address, and its stdout and what comes of its stderr."""
-    with started(["--bind", bind, "--model", str(model), *arguments], afresh, descriptors) as (process, out, err):
-        for line in err:
-            record = json.loads(line)
-            if record["event"] == "ready":
-                break
-        else:
-            raise AssertionError("the verifier ended before it was ready")
-        yield process, record["bind"], out, err
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])

@@ -6,14 +6,10 @@ import itertools
 import socket
 from pathlib import Path
 
-import conftest_models as tiny
 import msgspec
 import pytest
-from conftest_servers import Pair, RunningServer, StartServer
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from raw_client import OPTIONS, RawClient, events, open_message, still_works
-from test_client_bounds import png
 
 from cloud_verifier.net.clients import Client
 from cloud_verifier.security.keyring import utc_now
@@ -28,6 +24,10 @@ from specdec.models.timing.row_times import ROWS_TRIED, time_rows
 from specdec.options import GenerationOptions
 from specdec.row_ms import read_ms
 from specdec.verifying import Verifier
+from tests.cloud_verifier.raw_client import OPTIONS, RawClient, events, open_message, still_works
+from tests.helpers import tiny_models as tiny
+from tests.helpers.pictures import png
+from tests.helpers.servers import Pair, RunningServer, StartServer
 
 
 class TestHandshake:

@@ -5,10 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-import conftest_models as tiny
 import pytest
-from conftest_servers import Pair, RunningServer, StartServer
-from raw_client import OPTIONS, RawClient, events, open_message, still_works
 
 from cloud_verifier.config import ServerConfig
 from cloud_verifier.errors import VerifierError
@@ -21,6 +18,9 @@ from specdec.models.plans import planned
 from specdec.models.timing.pacing import pace
 from specdec.options import GenerationOptions
 from specdec.verifying import Verifier
+from tests.cloud_verifier.raw_client import OPTIONS, RawClient, events, open_message, still_works
+from tests.helpers import tiny_models as tiny
+from tests.helpers.servers import Pair, RunningServer, StartServer
 
 
 class TestSessions:

@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from conftest_models import make_tokenizer
 
 from cloud_verifier.engine_vllm.answers import Answer, Bounds
 from cloud_verifier.engine_vllm.picking import Guide, Rules, Wanted, pick_rows, stay
@@ -17,6 +16,7 @@ from specdec.options import GenerationOptions
 from specdec.sampling import Chooser
 from specdec.sampling.choice import Adjuster
 from specdec.sampling.grammar import Grammars
+from tests.helpers.tiny_models import make_tokenizer
 
 EOS = frozenset({3, 7})
 KINDS = [

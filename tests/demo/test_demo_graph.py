@@ -18,7 +18,6 @@ from specnav.results.demo import DemoResults, load_results
 from specnav.results.trace import load_traces
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests"))
 
 pytestmark = [pytest.mark.graph, pytest.mark.timeout(400)]
 CHILDREN = ("cloud_verifier", "navsim.ros_node", "motion_node", "vlm_nav_node")
@@ -39,7 +38,7 @@ with user_errors():
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from conftest_models import built_pairs, noisy_copy
+    from tests.helpers.tiny_models import built_pairs, noisy_copy
 
     folder = tmp_path_factory.mktemp("pair")
     (folder / "target").symlink_to(built_pairs() / "vision-target")

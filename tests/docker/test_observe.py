@@ -10,11 +10,11 @@ import re
 from collections.abc import Iterator
 
 import yaml
-from made_up_verifier import MadeUpVerifier
 from prometheus_client.parser import text_string_to_metric_families
 
 from specnav.cli.options import METRICS
 from specnav.paths import ROOT
+from tests.helpers.made_up_verifier import MadeUpVerifier
 
 OBSERVE = ROOT / "docker/observe"
 COMPOSE = yaml.safe_load((ROOT / "docker/compose.observe.yaml").read_text())

@@ -27,10 +27,9 @@ NEEDED = (
     "ros2_ws/src/spec_vlm_nav/README.md",
     "ros2_ws/src/spec_vlm_nav/spec_vlm_nav",
     "specdec",
-    "tests/conftest_models.py",
-    "tests/specdec/wired.py",
-    "tests/table_models.py",
-    "trials",
+    "tests/__init__.py",
+    "tests/helpers",
+    "tests/specdec",
 )
 """What the diffs change and what the code of the pages imports."""
 NEEDS_ROS = ("fault", "motion_backend")

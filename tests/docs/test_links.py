@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 import click
 import pytest
 import typer
-from pages import ROOT, anchors, inline_code, links, markdown_files, ours, shell_lines
 
 from specnav.cli.app import app
+from tests.docs.pages import ROOT, anchors, inline_code, links, markdown_files, ours, shell_lines
 
 FILES = markdown_files()
 IDS = [str(path.relative_to(ROOT)) for path in FILES]

@@ -6,10 +6,10 @@ import re
 from importlib import import_module
 
 import pytest
-from pages import ROOT
 
 from specdec.link.wire import PROTOCOL_VERSION
 from specnav.results.demo import SCHEMA
+from tests.docs.pages import ROOT
 
 API = (ROOT / "docs/public_api.md").read_text(encoding="utf-8")
 ROWS = re.findall(r"^\| `((?:specdec|cloud_verifier)[\w.]*)` \| (`.*`) \|$", API, re.M)

@@ -9,10 +9,10 @@ pytest.importorskip("rclpy")
 from navsim.ros_parameters import SETTINGS
 from spec_vlm_nav.deciding.parameters import VLM_NAV
 from spec_vlm_nav.motion.parameters.motion import MOTION
-from trials.drill.catalogue import all_drills, choose
-from trials.drill.faults import BrokenRobot
-from trials.drill.records import Reaction
-from trials.errors import TrialError
+from specnav.drill.catalogue import all_drills, choose
+from specnav.drill.definitions import Reaction
+from specnav.drill.faults import BrokenRobot
+from specnav.errors import HarnessError
 
 PARAMETERS = {
     "vlm_nav_node": {p.name for p in VLM_NAV},
@@ -77,5 +77,5 @@ def test_faults_are_chosen_by_name_or_beginning_and_an_unknown_one_is_refused():
         "odometry-scaled-damped-search",
     }
     assert [d.name for d in choose([])] == [d.name for d in all_drills()]
-    with pytest.raises(TrialError, match="no fault is called 'odour'"):
+    with pytest.raises(HarnessError, match="no fault is called 'odour'"):
         choose(["odour"])

@@ -20,9 +20,9 @@ from specdec.link.wire import (
     decode_down,
     encode,
 )
-from trials.graph import meddling
-from trials.graph.faulty_link import FaultyLink
-from trials.graph.points import Point, Watcher
+from specnav.supervise import meddling
+from specnav.supervise.faulty_link import FaultyLink
+from specnav.supervise.points import Point, Watcher
 
 VERDICT = VerdictDown(7, 1, 2, 5, 100, 10)
 OPEN = Open(7, False, Sampling(8, 0.0, 0, 0, 1.0, 0.0), [1, 2])

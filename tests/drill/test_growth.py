@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from specnav.drill.records import Sample
-from trials.soak.growth import Allowance, growth, slope
+from specnav.drill.growth import Allowance, growth, slope
+from specnav.drill.results import Sample
 
 
 def samples(rss, fds=lambda n: 40, count=100):

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from trials.drill.judging import judge, oldest_frame, row_of
-from trials.drill.records import Bound, Drill, Moment, Reaction, Reason, Recovery, Said, Term, Trace
+from specnav.drill.definitions import Bound, Drill, Moment, Reaction, Reason, Recovery, Said, Term, Trace
+from specnav.drill.judging import judge, oldest_frame, row_of
 
 WHY = Reason("motion_status", "STALE_ODOM", "old")
 TICK = 1 / 30

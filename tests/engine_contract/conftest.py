@@ -1,8 +1,6 @@
 """Which engine is held to the contract: `pytest tests/engine_contract --engine vllm`; our own unless told otherwise."""
 
-import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -11,12 +9,9 @@ from cloud_verifier.engine.interface import MakeEngine
 from cloud_verifier.engine.policy import Policy
 from cloud_verifier.engine.work import Models
 from specdec.models import LoadedModel, load_model
-
-sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parent)]
-
-from conftest_models import DRAFT_NOISE, build_llama, build_qwen2vl, noisy_copy  # noqa: E402
-from conftest_servers import Pair  # noqa: E402
-from contract import Client  # noqa: E402
+from tests.engine_contract.contract import Client
+from tests.helpers.servers import Pair
+from tests.helpers.tiny_models import DRAFT_NOISE, build_llama, build_qwen2vl, noisy_copy
 
 KV_BYTES = 1 << 26
 
@@ -37,7 +32,7 @@ def make_for(engine_name: str) -> Callable[[LoadedModel], MakeEngine]:
     """What makes engines for a target."""
     if engine_name == "own":
         return lambda model: own_engine(Policy(), Models(model), kv_bytes=KV_BYTES)
-    from vllm_engines import makers
+    from tests.engine_contract.vllm_engines import makers
 
     return makers()
 

@@ -8,8 +8,6 @@ from functools import lru_cache
 from io import StringIO
 from typing import Any
 
-from conftest_models import picture
-
 from cloud_verifier.engine.interface import AnyEngine, MakeEngine, Surroundings
 from cloud_verifier.engine.tasks import (
     AloneTask,
@@ -26,6 +24,7 @@ from specdec.link.wire import AloneUp, Down, DraftUp, ErrorDown, Open, Opened, T
 from specdec.models import LoadedModel, Prompt
 from specdec.options import GenerationOptions
 from specdec.verifying import Verifier
+from tests.helpers.tiny_models import picture
 
 GREEDY = GenerationOptions(24)
 SAMPLED = GenerationOptions(24, temperature=0.8, seed=5)

@@ -8,18 +8,6 @@ from collections.abc import Callable
 from io import StringIO
 
 import pytest
-from conftest_servers import Pair, patiently_connected
-from contract import (
-    GREEDY,
-    SAMPLED,
-    SETTINGS,
-    Client,
-    answer_of,
-    check_whole_answer,
-    ending_options,
-    key_of,
-    prompt_of,
-)
 
 from cloud_verifier.config import ServerConfig
 from cloud_verifier.engine.interface import MakeEngine
@@ -32,6 +20,18 @@ from specdec.link.wire import Tokens
 from specdec.models import LoadedModel, Prompt
 from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
+from tests.engine_contract.contract import (
+    GREEDY,
+    SAMPLED,
+    SETTINGS,
+    Client,
+    answer_of,
+    check_whole_answer,
+    ending_options,
+    key_of,
+    prompt_of,
+)
+from tests.helpers.servers import Pair, patiently_connected
 
 
 @pytest.mark.parametrize("name", SETTINGS)

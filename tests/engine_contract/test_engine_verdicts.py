@@ -6,7 +6,11 @@ import re
 from dataclasses import replace
 
 import pytest
-from contract import (
+
+from specdec.link.wire import ErrorDown, Opened, VerdictDown
+from specdec.models import LoadedModel
+from specdec.options import GenerationOptions
+from tests.engine_contract.contract import (
     ACTIONS,
     GREEDY,
     SAMPLED,
@@ -19,10 +23,6 @@ from contract import (
     prompt_of,
     wrong,
 )
-
-from specdec.link.wire import ErrorDown, Opened, VerdictDown
-from specdec.models import LoadedModel
-from specdec.options import GenerationOptions
 
 
 @pytest.mark.parametrize("name", SETTINGS)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from contract import SETTINGS, Client, answer_of, check_answers_together, prompt_of
 
 from cloud_verifier.engine.interface import AnyEngine, Surroundings
 from specdec.link.wire import ErrorDown, Opened
 from specdec.models import LoadedModel, Prompt
 from specdec.options import GenerationOptions
+from tests.engine_contract.contract import SETTINGS, Client, answer_of, check_answers_together, prompt_of
 
 
 @pytest.fixture(autouse=True)

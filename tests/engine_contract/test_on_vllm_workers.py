@@ -8,13 +8,21 @@ from dataclasses import replace
 
 import psutil
 import pytest
-from contract import ACTIONS, GREEDY, SETTINGS, Client, answer_of, check_answers_together, prompt_of
 
 from cloud_verifier.engine.interface import AnyEngine, Surroundings
 from cloud_verifier.errors import VerifierError
 from specdec.link.wire import LACKS_GRAMMARS
 from specdec.models import LoadedModel
 from specdec.options import GenerationOptions
+from tests.engine_contract.contract import (
+    ACTIONS,
+    GREEDY,
+    SETTINGS,
+    Client,
+    answer_of,
+    check_answers_together,
+    prompt_of,
+)
 
 WORKERS = 2
 NOTICED_S = 30.0

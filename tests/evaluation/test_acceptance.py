@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -20,9 +18,7 @@ from specnav.bench.acceptance.wanted import Wanted, read_acceptance
 from specnav.bench.questions import Question
 from specnav.paths import DEFAULT_TEXT_TARGET
 from specnav.results.errors import EvaluationError
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "bench"))
-from made_up import VERIFY_MS, ar_answer, sd_answer
+from tests.bench.made_up import VERIFY_MS, ar_answer, sd_answer
 
 QUESTIONS = [Question("short", str(n), (text,)) for n, text in enumerate(("How do I read a file?", "def add(a, b):"))]
 GREEDY = GenerationOptions(max_new_tokens=40)

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from random import Random
 
 import pytest
-from fleets import FLAT, LINK, WINDOW, fleet, pair
 
 from specdec.row_ms import RowMs
 from specnav.bench.capacity import BatchCurve, CurvePoint
@@ -18,6 +17,7 @@ from specnav.plan.simulated.simulation import Window, simulate
 from specnav.plan.simulated.times import CurveTimes, RowTimes
 from specnav.plan.simulated.workload import Workload, arrivals_named, arrivals_of
 from specnav.results.errors import EvaluationError
+from tests.evaluation.fleets import FLAT, LINK, WINDOW, fleet, pair
 
 simpy = pytest.importorskip("simpy")
 

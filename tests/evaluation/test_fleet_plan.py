@@ -6,7 +6,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from fleets import fleet, single_server
 
 from specnav.plan.simulated.findings import fleet_words, overtakings
 from specnav.plan.simulated.page import write_fleet
@@ -14,6 +13,7 @@ from specnav.plan.simulated.records import FleetResults, MethodPlan, SweepPoint,
 from specnav.plan.simulated.search import Planner, Promise, check_possible
 from specnav.plan.simulated.study import Question, answer_methods, sweep_links
 from specnav.results.errors import EvaluationError
+from tests.evaluation.fleets import fleet, single_server
 
 pytest.importorskip("simpy")
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import msgspec
 import pytest
 from PIL import Image
-from synthetic_run import make_run
 
 from specnav.report import write_report
 from specnav.report.charts import histogram, latency_plot, timeline, tokens_per_decision
@@ -18,6 +17,7 @@ from specnav.report.media import every_nth, make_gif
 from specnav.results.demo import load_results, save_results, summarise
 from specnav.results.errors import EvaluationError
 from specnav.results.trace import EpisodeTrace, Span, load_traces, save_trace
+from tests.evaluation.synthetic_run import make_run
 
 
 class References(HTMLParser):

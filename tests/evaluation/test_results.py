@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-from synthetic_run import make_run
 
 from specnav.results.demo import (
     Comparison,
@@ -18,6 +17,7 @@ from specnav.results.demo import (
 )
 from specnav.results.errors import EvaluationError
 from specnav.results.trace import Decision, load_traces
+from tests.evaluation.synthetic_run import make_run
 
 CONTRACT_EPISODE = {
     "instruction", "success", "collisions", "steps", "time_to_goal_s", "path_m", "shortest_path_m", "decision_ms",

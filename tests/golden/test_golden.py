@@ -25,7 +25,7 @@ from specnav.bench.questions import load_questions
 from specnav.cli.app import app
 from specnav.paths import CONFIG, DEFAULT_TEXT_TARGET
 from specnav.results.demo import DemoResults
-from tests.wire_messages import DOWN, UP
+from tests.helpers.wire_messages import DOWN, UP
 
 HERE = Path(__file__).parent
 ANSWERS = 50

@@ -1,20 +1,12 @@
-"""Fixtures of the whole-graph tests: the pair of models to run with, and the running stack of real processes."""
+"""Fixtures of the whole-graph tests: the running stack of real processes."""
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 
-# `pytest` does not put the repository on the path, `python -m pytest` does.
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
 from specnav.supervise.processes import Supervisor
-from tests.graph.forking import forked_children
-from tests.graph.harness import ROOT
-from tests.graph.stack import Pair, Stack
-from trials.graph.graph import OPEN
+from tests.graph.stack import Stack
+from tests.helpers.graph import pair, pytest_runtest_makereport, quickly_started  # noqa: F401
 
 AFRESH = staticmethod(Supervisor.launch)
 
@@ -23,31 +15,9 @@ def pytest_addoption(parser):
     parser.addoption("--pair", help="folder with nav-target and nav-draft (default: default_models)")
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item, call):
-    """A failure shows what the processes of its graph have said."""
-    report = yield
-    if report.failed:
-        report.sections += [(f"processes of domain {graph.domain}", graph.told()) for graph in OPEN]
-    return report
-
-
-@pytest.fixture(scope="session")
-def pair(request):
-    given = request.config.getoption("--pair", default=None)
-    for folder in [Path(given)] if given else [ROOT / "default_models", ROOT / "runs" / "rough_pair"]:
-        if (folder / "nav-target" / "config.json").is_file() and (
-            folder / "nav-draft" / "config.json"
-        ).is_file():
-            return Pair(folder / "nav-target", folder / "nav-draft", trained=folder.name == "default_models")
-    pytest.skip("no pair of models here: default_models/ is missing")
-
-
 @pytest.fixture(scope="module", autouse=True)
-def quickly_started():
-    """Children of this module's tests are forked from one parent that has imported everything."""
-    with forked_children():
-        yield
+def _all_quickly_started(quickly_started):  # noqa: F811
+    """Every module here."""
 
 
 @pytest.fixture
@@ -60,7 +30,7 @@ def afresh(monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def running(pair, tmp_path_factory):
+def running(pair, tmp_path_factory):  # noqa: F811
     """The stack of a module; tests that kill something start it again through `stack`."""
     # Slow, so that there is time to break things.
     slow = {"max_linear": 0.25}

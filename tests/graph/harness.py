@@ -1,4 +1,4 @@
-"""What the tests of processes share beside `trials.drill`, where graph, probe and stack are."""
+"""What the tests of processes share beside `specnav.supervise`, where graph, probe and stack are."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from specnav.paths import ROOT
-from trials.graph.graph import Graph, Process, ros_args
-from trials.graph.probe import Heard, Probe
-from trials.graph.waiting import wait_until
+from specnav.supervise.probe import Heard, Probe
+from specnav.supervise.robot_graph import Graph, Process, ros_args
+from specnav.supervise.waiting import wait_until
 
 __all__ = ["ROOT", "Graph", "Heard", "Probe", "Process", "children_of", "ros_args", "wait_until"]
 

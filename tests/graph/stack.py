@@ -1,7 +1,7 @@
-"""The stack of the whole-graph tests; it lives in `trials.drill`."""
+"""The stack of the whole-graph tests; it lives in `specnav.supervise`."""
 
 from __future__ import annotations
 
-from trials.graph.stack import METRICS, STATE, Pair, Stack, free_port, speed
+from specnav.supervise.robot_stack import METRICS, STATE, Pair, Stack, free_port, speed
 
 __all__ = ["METRICS", "STATE", "Pair", "Stack", "free_port", "speed"]

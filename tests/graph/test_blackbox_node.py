@@ -27,9 +27,9 @@ from specnav.bags.source import open_bag
 from specnav.blackbox.files import read_file
 from specnav.replay.config import ReplayConfig
 from specnav.replay.run import read_bag
+from specnav.supervise.probe import Probe
 from tests.bags.made_up import encoded
 from tests.graph.harness import Graph, ros_args, wait_until
-from trials.graph.probe import Probe
 
 pytestmark = pytest.mark.graph
 

@@ -13,9 +13,9 @@ from geometry_msgs.msg import Twist, TwistStamped
 from nav_msgs.msg import Odometry
 from std_msgs.msg import Empty
 
+from specnav.supervise.robot_stack import CREEP
 from tests.graph.bases import FakeBase
 from tests.graph.harness import Graph, ros_args, wait_until
-from trials.graph.stack import CREEP
 
 pytestmark = pytest.mark.graph
 DELAY_S = 0.3

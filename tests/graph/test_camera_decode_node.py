@@ -19,7 +19,7 @@ from sensor_msgs.msg import CompressedImage, Image
 
 from tests.graph.harness import Graph, ros_args, wait_until
 from tests.graph.stand_ins import stand_in
-from tests.videos import RATE, encode, number_of, picture
+from tests.helpers.videos import RATE, encode, number_of, picture
 
 pytestmark = pytest.mark.graph
 

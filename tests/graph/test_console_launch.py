@@ -22,11 +22,11 @@ from sensor_msgs.msg import CompressedImage, Image
 from spec_vlm_nav.console.access import Role, add_token, make_token
 from specnav.paths import ROOT
 from specnav.supervise.processes import ChildSpec
-from tests.certificates import certificate
 from tests.graph.browser import Browser
 from tests.graph.harness import Graph, ros_args, wait_until
 from tests.graph.stack import free_port
-from tests.robot.test_launch_files import nodes, started, values  # noqa: F401  (started: a fixture)
+from tests.helpers.certificates import certificate
+from tests.robot.launched import nodes, started, values  # noqa: F401  (started: a fixture)
 
 pytestmark = pytest.mark.graph
 NODE = "spec_vlm_nav.ros.nodes.console_node"

@@ -7,8 +7,8 @@ import time
 import pytest
 from spec_vlm_nav_interfaces.msg import DecisionMetrics, MotionCommand
 
+from specnav.supervise.robot_stack import CMD_VEL, COMMAND, METRICS, STATUS, Stack, speed
 from tests.graph.harness import wait_until
-from trials.graph.stack import CMD_VEL, COMMAND, METRICS, STATUS, Stack, speed
 
 pytestmark = pytest.mark.graph
 CUT_S = 5.0

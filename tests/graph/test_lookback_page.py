@@ -13,8 +13,8 @@ from specnav.lookback.clip import make_clip
 from specnav.lookback.labels import Labels
 from specnav.lookback.server import make_app
 from specnav.lookback.walk import read_walk
+from tests.bags.lookback_rows import rows_of, stand_in
 from tests.bags.made_up import walk
-from tests.bags.test_lookback_again import rows_of, stand_in
 from tests.graph.browser import Browser
 from tests.graph.harness import wait_until
 

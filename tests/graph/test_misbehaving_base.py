@@ -19,9 +19,9 @@ import pytest
 from std_msgs.msg import String
 from std_srvs.srv import Trigger
 
+from specnav.supervise.robot_stack import CMD_VEL, ODOM
 from tests.graph.harness import wait_until
 from tests.graph.stack import Pair, Stack, speed
-from trials.graph.stack import CMD_VEL, ODOM
 
 pytestmark = pytest.mark.graph
 

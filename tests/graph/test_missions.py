@@ -14,8 +14,8 @@ from spec_vlm_nav_interfaces.srv import ChangeMission
 from std_msgs.msg import Bool, Empty
 
 from tests.graph.harness import Graph, ros_args, wait_until
+from tests.graph.navigating import Robot
 from tests.graph.stack import speed
-from tests.graph.test_navigate_action import Robot
 
 pytestmark = pytest.mark.graph
 DRIVE = "steps:\n- {instruction: drive on, max_s: 60}\n"

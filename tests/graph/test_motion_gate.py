@@ -15,9 +15,9 @@ from spec_vlm_nav_interfaces.msg import MotionCommand, MotionStatus, Supervision
 from std_msgs.msg import Empty
 from std_srvs.srv import Trigger
 
+from specnav.errors import HarnessError
 from tests.graph.bases import FakeBase
 from tests.graph.harness import Graph, ros_args, wait_until
-from trials.errors import TrialError
 
 pytestmark = pytest.mark.graph
 SEQUENCE = itertools.count(1)
@@ -226,7 +226,7 @@ def test_a_limit_changed_while_moving_holds_at_once_and_a_wrong_one_is_refused(g
         since = time.monotonic() + 0.4
         time.sleep(0.7)
         assert {round(h.message.linear.x, 3) for h in graph.probe.heard("cmd_vel", since)} == {0.12}
-        with pytest.raises(TrialError, match="unverified_max_linear out of range"):
+        with pytest.raises(HarnessError, match="unverified_max_linear out of range"):
             graph.probe.set_parameters("motion_node", unverified_max_linear=-1.0)
     finally:
         graph.probe.say("stop", Empty())

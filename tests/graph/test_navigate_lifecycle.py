@@ -10,7 +10,7 @@ from spec_vlm_nav_interfaces.action import NavigateInstruction
 
 from tests.graph.action_client import Operator
 from tests.graph.harness import Graph, wait_until
-from tests.graph.test_navigate_action import Robot
+from tests.graph.navigating import Robot
 
 pytestmark = pytest.mark.graph
 RESULT = NavigateInstruction.Result

@@ -8,8 +8,8 @@ import pytest
 from geometry_msgs.msg import Twist
 from std_msgs.msg import Bool, String
 
+from specnav.supervise.robot_stack import free_port
 from tests.graph.harness import Graph, ros_args, wait_until
-from trials.graph.stack import free_port
 
 pytestmark = pytest.mark.graph
 END_S = 40.0

@@ -16,9 +16,9 @@ from spec_vlm_nav_interfaces.srv import LoosenLimits
 from std_msgs.msg import Bool, String
 from std_srvs.srv import Trigger
 
+from specnav.errors import HarnessError
 from tests.graph.bases import FakeBase
 from tests.graph.harness import Graph, ros_args, wait_until
-from trials.errors import TrialError
 
 pytestmark = pytest.mark.graph
 NUMBERS = itertools.count(1)
@@ -195,12 +195,12 @@ def test_limits_are_tightened_in_motion_and_loosened_only_by_an_operator_where_t
     }
     assert graph.move(distance=1.0) > MOVED_M
     for name, value in loose.items():
-        with pytest.raises(TrialError, match=f"parameter {name} = .* refused: .*loosen_limits"):
+        with pytest.raises(HarnessError, match=f"parameter {name} = .* refused: .*loosen_limits"):
             graph.probe.set_parameters("motion_node", **{name: value})
     assert "stand" in graph.loosen(**loose).message  # nor by an operator: it moves
     graph.probe.set_parameters("motion_node", geofence_m=1.5, max_linear=0.15)
     graph.stand()
-    with pytest.raises(TrialError, match="geofence_m"):
+    with pytest.raises(HarnessError, match="geofence_m"):
         graph.probe.set_parameters("motion_node", geofence_m=0.0)
     assert not graph.loosen(reason="  ", **loose).success
     assert not graph.loosen(no_such_limit=1.0).success
@@ -219,9 +219,9 @@ def test_with_safety_locked_nobody_loosens_anything_and_tightening_goes_on(graph
     assert graph.move() > MOVED_M
     graph.stand()
     assert "safety_locked" in graph.loosen(geofence_m=0.0).message
-    with pytest.raises(TrialError, match="safety_locked is true"):
+    with pytest.raises(HarnessError, match="safety_locked is true"):
         graph.probe.set_parameters("motion_node", geofence_m=0.0)
-    with pytest.raises(TrialError, match="safety_locked"):
+    with pytest.raises(HarnessError, match="safety_locked"):
         graph.probe.set_parameters("motion_node", safety_locked=False)
     graph.probe.set_parameters("motion_node", geofence_m=1.0)
 

@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from tests.robot.launched import started  # noqa: F401
+
 
 @pytest.fixture(scope="module")
 def target():
@@ -26,7 +28,7 @@ def verifier(target):
 
 @pytest.fixture
 def proxy(verifier):
-    from links import CuttableProxy
+    from tests.robot.links import CuttableProxy
 
     one = CuttableProxy(verifier.address)
     yield one

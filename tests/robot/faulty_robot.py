@@ -2,6 +2,7 @@
 
 import random
 
+from navsim.imperfect_base import Base, BaseTraits, Odometry, OdometryFault, Wall
 from spec_vlm_nav.common.geometry import Motion, Velocity
 from spec_vlm_nav.common.status import UNDER_WAY
 from spec_vlm_nav.motion.command import Command, CommandKind
@@ -9,7 +10,7 @@ from spec_vlm_nav.motion.core import MotionCore
 from spec_vlm_nav.motion.parameters.motion import MOTION, executor_config, safety_config, stop_config
 from spec_vlm_nav.motion.stopping import TwistStops
 from spec_vlm_nav.motion.watchdogs import Supervision
-from trials.monkey.base import Base, BaseTraits, Odometry, OdometryFault, Wall
+from specnav.calibrate.simulated import reading_of
 
 STEP_S = 1 / 60
 DEFAULTS = {p.name: p.default for p in MOTION}
@@ -41,7 +42,7 @@ class FaultyRobot:
             if self.steps % 2 == 0:
                 heard = self.odometry.message(self.base.pose, self.now)
                 if heard is not None:
-                    self.core.on_odometry(heard, self.now)
+                    self.core.on_odometry(reading_of(heard), self.now)
                 self.core.on_supervision(Supervision(7, 0.05, 0.05), self.now)
                 self._tick()
         return self
@@ -54,7 +55,7 @@ class FaultyRobot:
         self.silent_s = self.silent_s + 2 * STEP_S if said is None else 0.0
         if said is not None:
             self.said = said
-            self.base.command(said, self.now)
+            self.base.command(said.linear, said.angular, self.now)
 
     def ask(self, distance=0.0, angle=0.0, cut_s=8.0, **more):
         """Ask for one motion; returns the report of its end. Ended by HOLD after `cut_s`."""

@@ -1,6 +1,5 @@
 """The real decider with the default models, a verifier in this process, and what its answers are compared with."""
 
-import sys
 import threading
 import time
 from dataclasses import replace
@@ -8,11 +7,6 @@ from io import StringIO
 from pathlib import Path
 
 import torch
-from links import until
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from conftest_models import built_pairs, picture  # noqa: F401
 
 from cloud_verifier.config import ServerConfig
 from cloud_verifier.logs import EventLog
@@ -26,6 +20,8 @@ from spec_vlm_nav.model.decider import DecoderSettings
 from spec_vlm_nav.model.speculative import SpeculativeDecider
 from spec_vlm_nav.model.worker import Answered, Failed
 from specdec.models import load_model
+from tests.helpers.tiny_models import built_pairs, picture  # noqa: F401
+from tests.robot.links import until
 
 MODELS = Path(__file__).resolve().parents[2] / "default_models"
 SETTINGS = DecoderSettings(

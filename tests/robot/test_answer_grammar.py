@@ -4,7 +4,6 @@ import random
 
 import numpy as np
 import pytest
-from real_decider import built_pairs, picture
 
 from spec_vlm_nav.common.errors import ParameterError
 from spec_vlm_nav.language.actions import ACTION_SENTENCES, find_action
@@ -16,6 +15,7 @@ from specdec.errors import OptionsError
 from specdec.models import LoadedModel, chat_prompt, load_model
 from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
+from tests.robot.real_decider import built_pairs, picture
 
 TOKENS = 200
 """This model spells most words letter by letter."""

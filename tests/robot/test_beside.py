@@ -24,7 +24,7 @@ from spec_vlm_nav.motion.command import CommandKind
 from spec_vlm_nav.ros.deciding.settings import navigator_config
 from specnav.recipes.rollouts import simulated_body
 from tests.robot.navigator_world import World
-from tests.robot.test_floor_reading import BOX, painted
+from tests.robot.painted import BOX, painted
 
 ROOT = Path(__file__).resolve().parents[2]
 ON = Move(Action(ActionKind.FORWARD, 50), ActionSource.MODEL)

@@ -21,7 +21,7 @@ from spec_vlm_nav.common.errors import BlackboxError, FrameError
 from specnav.bags.source import open_bag
 from specnav.bags.types import Types
 from specnav.record.types import own_definitions
-from trials.graph.waiting import wait_until
+from specnav.supervise.waiting import wait_until
 
 NOW_NS = 1_800_000_000_000_000_000
 NAMES = "blackbox-20270115-080000Z-"

@@ -11,7 +11,7 @@ from spec_vlm_nav.camera.h264 import IDR, PPS, SPS, access_units, kind, read_sps
 from spec_vlm_nav.camera.video_url import parse_interface, parse_url
 from spec_vlm_nav.common.diagnostics import Level
 from spec_vlm_nav.common.errors import CameraError
-from tests.videos import encode, number_of
+from tests.helpers.videos import encode, number_of
 
 UNITS = encode(30)
 

@@ -14,7 +14,7 @@ from spec_vlm_nav.motion.presence import MISSION, OPERATOR
 
 ROOT = Path(__file__).resolve().parents[2]
 INTERFACES = ROOT / "ros2_ws/src/spec_vlm_nav_interfaces"
-OURS = ["ros2_ws/src/spec_vlm_nav", "specnav", "trials", "navsim"]
+OURS = ["ros2_ws/src/spec_vlm_nav", "specnav", "navsim"]
 CONSTANT = re.compile(r"uint8 ([A-Z_]+)=(\d+)")
 ERRORS = {code.name: code.value for code in ErrorCode}
 LINKS = {f"LINK_{state.name}": state.value for state in LinkState}

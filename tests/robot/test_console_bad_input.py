@@ -137,7 +137,7 @@ def test_a_robot_that_says_absurd_things_does_not_end_the_watch_over_control(tmp
 
 
 def test_a_certificate_that_cannot_be_used_is_refused_in_one_line(tmp_path):
-    from tests.certificates import certificate
+    from tests.helpers.certificates import certificate
     from tests.robot.console_served import Served
 
     cert, key = certificate(tmp_path, "one")

@@ -7,7 +7,6 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from links import until
 
 from spec_vlm_nav.common.codes import ErrorCode, LinkState
 from spec_vlm_nav.language.actions import find_action
@@ -15,6 +14,7 @@ from spec_vlm_nav.model.worker import ActionFound, Answered, Failed, Reconciled
 from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
 from specdec.text.streaming import StreamingText
+from tests.robot.links import until
 from tests.robot.real_decider import ALONE, Oracle, at_token, ended, greedy, job, never
 
 pytestmark = pytest.mark.slow

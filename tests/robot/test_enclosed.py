@@ -13,7 +13,7 @@ from spec_vlm_nav.exploring.frontier_search import RULE_OUT, FrontierState, fron
 from spec_vlm_nav.exploring.moves import ActionSource, Observation
 from spec_vlm_nav.language.actions import Action, ActionKind
 from spec_vlm_nav.language.sightings import Sighting
-from tests.robot.test_floor_reading import SIM, painted
+from tests.robot.painted import SIM, painted
 
 BODY = Body(SIM, 0.26)
 HERE, OPEN = Pose(1.0, 2.0, 0.5), painted(SIM)

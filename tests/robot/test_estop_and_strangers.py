@@ -1,13 +1,13 @@
 """The emergency stop latches until a reset, the operator's stop until the next instruction; strangers lift neither."""
 
 import pytest
-from faulty_robot import FaultyRobot
-from moving_robot import DT, Robot, move, stand, turn
 
 from spec_vlm_nav.common.codes import MotionState
 from spec_vlm_nav.common.geometry import ZERO
 from spec_vlm_nav.motion.command import OPERATOR_STOP, CommandKind
 from spec_vlm_nav.motion.core import MotionCore
+from tests.robot.faulty_robot import FaultyRobot
+from tests.robot.moving_robot import DT, Robot, move, stand, turn
 
 ESTOPPED, REFUSED, STOPPED = MotionState.ESTOPPED, MotionState.REFUSED, MotionState.STOPPED
 OTHER = 999

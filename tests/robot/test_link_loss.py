@@ -11,7 +11,6 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from links import until
 
 from spec_vlm_nav.common.codes import ErrorCode, LinkState
 from spec_vlm_nav.common.errors import ParameterError
@@ -23,6 +22,7 @@ from specdec.link.channel import connect
 from specdec.link.convert import sampling_to_wire
 from specdec.link.wire import Close, Open, Opened
 from specdec.options import GenerationOptions
+from tests.robot.links import until
 from tests.robot.real_decider import ALONE, SETTINGS, Oracle, Verifier, at_token, ended, job, never
 
 pytestmark = [pytest.mark.realtime, pytest.mark.slow]

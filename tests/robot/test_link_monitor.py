@@ -6,11 +6,11 @@ import time
 
 import pytest
 import zmq
-from links import CuttableProxy, until
 
 from spec_vlm_nav.common.codes import LinkState
 from spec_vlm_nav.model.link_monitor import LinkMonitor
 from specdec.link import wire
+from tests.robot.links import CuttableProxy, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.realtime]
 

@@ -4,12 +4,12 @@ import math
 import random
 
 import pytest
-from faulty_robot import FaultyRobot
 
 from spec_vlm_nav.common.codes import MotionState
 from spec_vlm_nav.common.geometry import Pose
 from spec_vlm_nav.motion.response.liveness import JUDGED_OVER, REPEATS_S, REST_S, Liveness
 from spec_vlm_nav.motion.watchdogs import OdometryWatch, Reading, WatchdogConfig
+from tests.robot.faulty_robot import FaultyRobot
 
 DT = 1 / 30
 RESTED = REST_S + 1.0

@@ -3,7 +3,6 @@
 import math
 
 import pytest
-from moving_robot import HERE, move, stand
 
 from spec_vlm_nav.common.codes import MotionState
 from spec_vlm_nav.common.geometry import ZERO, Pose
@@ -11,6 +10,7 @@ from spec_vlm_nav.motion.command import CommandKind
 from spec_vlm_nav.motion.core import MotionCore
 from spec_vlm_nav.motion.loop import MotionLoop
 from spec_vlm_nav.motion.reporting import Reporting
+from tests.robot.moving_robot import HERE, move, stand
 
 DT = 1 / 30
 

@@ -1,7 +1,6 @@
 """The executor that has Nav2 drive, with action clients of the test's own, in simulated time."""
 
 import pytest
-from moving_robot import DT, Robot, move, stand, turn
 
 from spec_vlm_nav.common.codes import MotionState
 from spec_vlm_nav.common.geometry import Motion, Pose
@@ -9,6 +8,7 @@ from spec_vlm_nav.motion.backends.nav2 import ANSWER_S, GoalReport, GoalState, N
 from spec_vlm_nav.motion.command import CommandKind
 from spec_vlm_nav.motion.executor import ExecutorConfig
 from spec_vlm_nav.motion.limits import SafetyConfig
+from tests.robot.moving_robot import DT, Robot, move, stand, turn
 
 
 class FakeGoals:

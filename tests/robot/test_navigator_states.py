@@ -21,7 +21,7 @@ from spec_vlm_nav.model.answers import Answer
 from spec_vlm_nav.model.worker import ActionFound, Answered, Failed, Reconciled
 from spec_vlm_nav.motion.command import OPERATOR_STOP
 from tests.robot.navigator_world import World
-from trials.monkey.run import run_seed
+from tests.system.monkey.run import run_seed
 
 PAGE = Path(__file__).parents[2] / "ros2_ws/src/spec_vlm_nav/docs/navigator.md"
 FORWARD = "It is clear. The next action is move forward 75 cm."

@@ -4,7 +4,6 @@ import math
 import random
 
 import pytest
-from faulty_robot import DEFAULTS, FaultyRobot
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +14,7 @@ from spec_vlm_nav.motion.command import CommandKind
 from spec_vlm_nav.motion.geofence import Geofence
 from spec_vlm_nav.motion.parameters.motion import executor_config, safety_config
 from spec_vlm_nav.motion.rear import BESIDE_M, STEP_M, RearConfig, RearWatch
+from tests.robot.faulty_robot import DEFAULTS, FaultyRobot
 
 HERE = Pose(0.0, 0.0, 0.0)
 REACHED, REFUSED, GEOFENCE = MotionState.REACHED, MotionState.REFUSED, MotionState.GEOFENCE

@@ -4,14 +4,14 @@ import math
 
 import numpy as np
 import pytest
-from test_cloud import CORRIDOR as CLOUD_CORRIDOR
-from test_cloud import cloud, floor
-from test_collision import CORRIDOR, depth, ray, room, scan
 
 from spec_vlm_nav.motion.ahead.cloud import clearance_of_cloud
 from spec_vlm_nav.motion.ahead.collision import AheadConfig, AheadWatch
 from spec_vlm_nav.motion.ahead.depth import clearance_of_depth
 from spec_vlm_nav.motion.ahead.scan import clearance_of_scan
+from tests.robot.clouds import CORRIDOR as CLOUD_CORRIDOR
+from tests.robot.clouds import cloud, floor
+from tests.robot.scans import CORRIDOR, depth, ray, room, scan
 
 STOPS, GOES, BLIND = "stops", "goes", "blind"
 CONFIG = AheadConfig(collision_watched=True)

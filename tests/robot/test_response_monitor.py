@@ -3,13 +3,13 @@
 import math
 
 import pytest
-from faulty_robot import FaultyRobot
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spec_vlm_nav.common.codes import MotionState
 from spec_vlm_nav.common.geometry import Motion, Velocity
 from spec_vlm_nav.motion.command import CommandKind
+from tests.robot.faulty_robot import FaultyRobot
 
 pytestmark = pytest.mark.slow
 

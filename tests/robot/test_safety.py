@@ -5,7 +5,6 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from moving_robot import DT, HERE, Robot, move, stand
 
 from spec_vlm_nav.common.codes import MotionState
 from spec_vlm_nav.common.geometry import ZERO, Pose, Velocity
@@ -13,6 +12,7 @@ from spec_vlm_nav.motion.command import CommandKind
 from spec_vlm_nav.motion.core import MotionCore
 from spec_vlm_nav.motion.gate import SafetyGate
 from spec_vlm_nav.motion.limits import SafetyConfig
+from tests.robot.moving_robot import DT, HERE, Robot, move, stand
 
 
 def test_a_command_is_carried_out_and_reported():

@@ -3,11 +3,11 @@
 import itertools
 
 import pytest
-from faulty_robot import FaultyRobot
 
 from spec_vlm_nav.common.geometry import ZERO, Motion, Velocity
 from spec_vlm_nav.motion.command import CommandKind
 from spec_vlm_nav.motion.stopping import QUIET_AFTER_S, READ_WITHIN_S, Rest, StopConfig, TwistStops
+from tests.robot.faulty_robot import FaultyRobot
 
 DT = 1 / 30
 FAST = Velocity(0.5, -0.8)

@@ -3,7 +3,6 @@
 import math
 
 import pytest
-from moving_robot import DT, Robot, move, turn
 
 from spec_vlm_nav.common.codes import LinkState, MotionState
 from spec_vlm_nav.common.geometry import ZERO
@@ -14,6 +13,7 @@ from spec_vlm_nav.motion.watchdogs import (
     SupervisionWatch,
     WatchdogConfig,
 )
+from tests.robot.moving_robot import DT, Robot, move, turn
 
 FINE = {"camera_age_s": 0.05, "verifier_age_s": 0.1, "link": LinkState.UP}
 

@@ -15,8 +15,15 @@ from dataclasses import replace
 import numpy as np
 import scipy  # its parts are imported when they are first used
 import torch
-from conftest_servers import Pair
-from table_models import (
+
+from specdec.edge.decoder import EdgeDecoder
+from specdec.edge.stats import AnswerStats
+from specdec.methods import METHODS, get_method
+from specdec.models import Prompt, chat_prompt
+from specdec.options import GenerationOptions
+from specdec.sampling.recoveries import Recovery
+from tests.helpers.servers import Pair
+from tests.helpers.table_models import (
     PROMPT,
     Answer,
     TableModel,
@@ -28,14 +35,7 @@ from table_models import (
     states_of,
     table_pair,
 )
-from wired import WiredLink
-
-from specdec.edge.decoder import EdgeDecoder
-from specdec.edge.stats import AnswerStats
-from specdec.methods import METHODS, get_method
-from specdec.models import Prompt, chat_prompt
-from specdec.options import GenerationOptions
-from specdec.sampling.recoveries import Recovery
+from tests.specdec.wired import WiredLink
 
 FALSE_ALARM = 1e-9
 SAMPLES = 400
@@ -63,6 +63,13 @@ COMBINATIONS = [
     "specedge+nodes:paid",
     "sd+drafter:both",
     "ngram+overlap:stream",
+    "ngram+length:sequence:0.3",
+    "sd+drafter:both+length:worth",
+    "sd+overlap:stream+length:worth",
+    "fsd+length:dual:0.5/0.3",
+    "dssd+length:sequence:moving",
+    "dsd+overlap:continue+length:token:0.5",
+    "picospec+length:dual:0.5/0.3",
 ]
 """Points between the named methods; every axis that may change what travels or when is in one of them."""
 

@@ -1,11 +1,8 @@
 """Makes the shared fixtures known to this folder's tests."""
 
-import sys
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from conftest_servers import (  # noqa: F401
+from tests.helpers.servers import (  # noqa: F401
     model_root,
     pair,
     servers,
@@ -13,4 +10,4 @@ from conftest_servers import (  # noqa: F401
     text_pair,
     vision_pair,
 )
-from scripted_server import scripted  # noqa: F401
+from tests.specdec.scripted_server import scripted  # noqa: F401

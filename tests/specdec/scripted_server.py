@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import zmq
-from conftest_servers import Pair
 
 from specdec.edge.decoder import EdgeDecoder
 from specdec.link import wire
 from specdec.models import Prompt
 from specdec.options import GenerationOptions
+from tests.helpers.servers import Pair
 
 OPTIONS = GenerationOptions(30)
 

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import conftest_models as tiny
 import torch
+
+from tests.helpers import tiny_models as tiny
 
 TEXT = {
     "num_hidden_layers": 2,

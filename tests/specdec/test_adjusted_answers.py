@@ -7,9 +7,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from checks import EARLY, FALSE_ALARM, SAMPLED, check_distribution, sampled_pvalue
-from conftest_models import picture
-from conftest_servers import Pair, patiently_connected
 from torch import Tensor
 
 from specdec.edge.decoder import EdgeDecoder
@@ -21,6 +18,9 @@ from specdec.models.local import generate_local, stream_local
 from specdec.models.plans import Prepared
 from specdec.options import GenerationOptions
 from specdec.sampling.choice import Adjuster
+from tests.helpers.servers import Pair, patiently_connected
+from tests.helpers.tiny_models import picture
+from tests.specdec.checks import EARLY, FALSE_ALARM, SAMPLED, check_distribution, sampled_pvalue
 
 pytestmark = pytest.mark.slow
 

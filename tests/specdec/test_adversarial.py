@@ -10,7 +10,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from checks import (
+
+from specdec.edge.session import EdgeSession
+from specdec.edge.stats import AnswerStats
+from specdec.methods import get_method
+from specdec.options import GenerationOptions
+from tests.helpers.table_models import PROMPT, TableModel, TablePair
+from tests.specdec.checks import (
     COMBINATIONS,
     LOSSLESS,
     PARTS_OF_ROWS,
@@ -22,13 +28,7 @@ from checks import (
     check_greedy,
     drafting,
 )
-from table_models import PROMPT, TableModel, TablePair
-from wired import WiredLink
-
-from specdec.edge.session import EdgeSession
-from specdec.edge.stats import AnswerStats
-from specdec.methods import get_method
-from specdec.options import GenerationOptions
+from tests.specdec.wired import WiredLink
 
 pytestmark = pytest.mark.slow
 

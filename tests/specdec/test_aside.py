@@ -5,8 +5,6 @@ from __future__ import annotations
 from threading import Event
 
 import pytest
-from checks import UNLIKE
-from table_models import PROMPT
 
 from specdec.drafting import ChainDrafter, Draft, DraftModel
 from specdec.edge.flight import DraftInFlight, Flight, Preparation
@@ -18,6 +16,8 @@ from specdec.link.wire import HintDown
 from specdec.methods import get_method
 from specdec.options import GenerationOptions
 from specdec.text.stop import StopText
+from tests.helpers.table_models import PROMPT
+from tests.specdec.checks import UNLIKE
 
 
 def new_drafter() -> ChainDrafter:

@@ -6,11 +6,8 @@ import itertools
 from pathlib import Path
 from typing import Any
 
-import conftest_models as tiny
 import pytest
-import shrunken
 import torch
-from pretended_device import PretendedDevice, on_device, waits
 from torch import Tensor
 from torch.nn.attention.bias import causal_lower_right
 from torch.utils._python_dispatch import _disable_current_modes
@@ -23,6 +20,9 @@ from specdec.models.attention.parted import Parted, PartedSight, attend_all
 from specdec.models.attention.segment import Folded, FoldedSight, Segment, fold, reach, sees
 from specdec.models.plans import extend_many
 from specdec.models.session import grow_sight
+from tests.helpers import shrunken
+from tests.helpers import tiny_models as tiny
+from tests.specdec.pretended_device import PretendedDevice, on_device, waits
 
 CPU = torch.device("cpu")
 DIM = 16

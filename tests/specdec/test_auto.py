@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import random
 
-import conftest_models as tiny
 import pytest
-from checks import SAMPLED, UNLIKE, answer, check_greedy, check_real_caches, check_seed_decides
-from conftest_servers import Pair, patiently_connected
-from wired import WiredLink
 
 from specdec.drafting import Draft
 from specdec.edge.auto import Shadow
@@ -23,6 +19,11 @@ from specdec.methods import get_method
 from specdec.models import chat_prompt
 from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
+from tests.helpers import tiny_models as tiny
+from tests.helpers.servers import Pair, patiently_connected
+from tests.specdec.checks import SAMPLED, UNLIKE, answer, check_greedy, check_real_caches, check_seed_decides
+from tests.specdec.controllers import knowing
+from tests.specdec.wired import WiredLink
 
 MODES: tuple[Mode, ...] = ("alone", "cloud-sd", "chain", "tree", "stream")
 
@@ -81,22 +82,6 @@ def test_any_plan_over_sockets_with_words_and_pictures(
             ids = [token for chunk in decoder.generate(prompt, options) for token in chunk]
             assert ids == generate_local(pair.target, prompt, options)
     assert len(set(restless)) >= 3
-
-
-def knowing(
-    draft_s: float, verify_s: float, rtt_s: float, chain: float, tree: float, drafts: int = 200
-) -> Measured:
-    """Figures of a run; chain, tree: chance that a level of a draft is right if all before it were."""
-    draw = random.Random(0)
-    figures = Measured()
-    for _ in range(40):
-        figures.drafted(draft_s)
-        figures.streamed(1, verify_s, 0)
-        figures.pinged(rtt_s)
-    for _ in range(drafts):
-        for survival, chance in ((figures.chain, chain), (figures.tree, tree)):
-            survival.add(8, next((depth for depth in range(8) if draw.random() >= chance), 8))
-    return figures
 
 
 class TestChoices:

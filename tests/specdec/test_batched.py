@@ -15,18 +15,6 @@ from io import StringIO
 
 import pytest
 import torch
-from checks import (
-    ALL_METHODS,
-    FALSE_ALARM,
-    JOINT,
-    SAMPLED,
-    UNLIKE,
-    chi_square,
-    leaning_pvalue,
-)
-from conftest_models import picture
-from conftest_servers import Pair, StartServer, patiently_connected
-from table_models import PROMPT, answer_chances
 
 from cloud_verifier.config import ServerConfig
 from cloud_verifier.engine.engine import Engine, own_engine
@@ -39,6 +27,18 @@ from specdec.methods import get_method
 from specdec.models import LoadedModel, Prompt, chat_prompt
 from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
+from tests.helpers.servers import Pair, StartServer, patiently_connected
+from tests.helpers.table_models import PROMPT, answer_chances
+from tests.helpers.tiny_models import picture
+from tests.specdec.checks import (
+    ALL_METHODS,
+    FALSE_ALARM,
+    JOINT,
+    SAMPLED,
+    UNLIKE,
+    chi_square,
+    leaning_pvalue,
+)
 
 AT_ONCE = 16
 NEAR_TIE = 1e-4

@@ -6,13 +6,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import conftest_models as tiny
 import pytest
 from transformers import PreTrainedTokenizerFast
 
 from specdec.errors import ModelError
 from specdec.models.direct.tokenizer import DirectTokenizer
 from specdec.models.prompt import Message, conversation_prompt
+from tests.helpers import tiny_models as tiny
 
 TEMPLATES = {
     path.stem: path.read_text(encoding="utf-8")

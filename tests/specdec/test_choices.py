@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from conftest_servers import Pair, StartServer, patiently_connected
-from test_grammar import ACTIONS
 
 from specdec.edge.decoder import EdgeDecoder
 from specdec.models import LoadedModel, chat_prompt
@@ -12,6 +10,8 @@ from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
 from specdec.sampling.choices import Choices, choices_after
 from specdec.verifying import Verifier
+from tests.helpers.servers import Pair, StartServer, patiently_connected
+from tests.specdec.grammars import ACTIONS
 
 BEGUN = "\nThe next action is "
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import conftest_models as tiny
 import pytest
 import torch
-from wired import WiredLink
 
 from cloud_verifier.config import ServerConfig
 from specdec.edge.decoder import EdgeDecoder
@@ -17,6 +15,8 @@ from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
 from specnav.paths import DEFAULT_TEXT_DRAFT, DEFAULT_TEXT_TARGET
 from specnav.supervise.children import verifier_spec
+from tests.helpers import tiny_models as tiny
+from tests.specdec.wired import WiredLink
 
 ASKED = (
     "what is seven times eight?",

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import conftest_models as tiny
-
 from specdec.models import chat_prompt
+from tests.helpers import tiny_models as tiny
 
 
 def text_of(tokenizer, prompt):

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import conftest_models as tiny
 import pytest
-import shrunken
 import torch
-from test_generic import build as build_other
-from wired import WiredLink
 
 from cloud_verifier.config import ServerConfig
 from specdec.edge.decoder import EdgeDecoder
@@ -20,6 +16,10 @@ from specdec.models.plans import extend_many
 from specdec.options import GenerationOptions
 from specnav.paths import DEFAULT_DRAFT, DEFAULT_TARGET, DEFAULT_TEXT_DRAFT, DEFAULT_TEXT_TARGET
 from specnav.supervise.children import verifier_spec
+from tests.helpers import shrunken
+from tests.helpers import tiny_models as tiny
+from tests.specdec.generic_models import build as build_other
+from tests.specdec.wired import WiredLink
 
 pytestmark = pytest.mark.slow
 

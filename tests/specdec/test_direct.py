@@ -9,11 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import conftest_models as tiny
 import numpy as np
 import pytest
 import torch
-from conftest_servers import Pair
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
@@ -23,6 +21,8 @@ from specdec.models.direct.tokenizer import DirectTokenizer
 from specdec.models.loading import _load_library_tokenizer
 from specdec.pictures.sizes import smart_resize
 from specdec.verifying.exits.fingerprint import fingerprint
+from tests.helpers import tiny_models as tiny
+from tests.helpers.servers import Pair
 
 pytestmark = pytest.mark.slow
 

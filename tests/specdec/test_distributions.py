@@ -8,7 +8,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from checks import (
+
+from specdec.edge.decoder import EdgeDecoder
+from specdec.models import chat_prompt
+from specdec.models.local import generate_local
+from specdec.options import GenerationOptions
+from tests.helpers.servers import Pair, patiently_connected
+from tests.helpers.table_models import PROMPT, answer_chances
+from tests.specdec.checks import (
     EARLY,
     FALSE_ALARM,
     NOISE,
@@ -20,14 +27,7 @@ from checks import (
     check_seed_decides,
     sampled_pvalue,
 )
-from conftest_servers import Pair, patiently_connected
-from table_models import PROMPT, answer_chances
-from wired import WiredLink
-
-from specdec.edge.decoder import EdgeDecoder
-from specdec.models import chat_prompt
-from specdec.models.local import generate_local
-from specdec.options import GenerationOptions
+from tests.specdec.wired import WiredLink
 
 pytestmark = pytest.mark.slow
 

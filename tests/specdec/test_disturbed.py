@@ -9,7 +9,16 @@ from dataclasses import replace
 import pytest
 import scipy.stats
 import torch
-from checks import (
+
+from cloud_verifier.config import ServerConfig
+from cloud_verifier.errors import VerifierError
+from specdec.errors import OptionsError
+from specdec.models.cursor import SessionCursor
+from specdec.options import GenerationOptions
+from specdec.sampling import disturbed
+from specdec.sampling.disturbed import Disturbance
+from tests.helpers.table_models import PROMPT, TableModel, TablePair
+from tests.specdec.checks import (
     COMBINATIONS,
     LOSSLESS,
     SAMPLED,
@@ -20,16 +29,7 @@ from checks import (
     drafting,
     on_tables,
 )
-from table_models import PROMPT, TableModel, TablePair
-from wired import WiredLink
-
-from cloud_verifier.config import ServerConfig
-from cloud_verifier.errors import VerifierError
-from specdec.errors import OptionsError
-from specdec.models.cursor import SessionCursor
-from specdec.options import GenerationOptions
-from specdec.sampling import disturbed
-from specdec.sampling.disturbed import Disturbance
+from tests.specdec.wired import WiredLink
 
 STRENGTH = 0.8
 

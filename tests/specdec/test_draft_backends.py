@@ -8,8 +8,6 @@ import threading
 from collections.abc import Sequence
 from functools import cache
 
-import conftest_models as tiny
-import drafts
 import pytest
 import torch
 
@@ -25,6 +23,8 @@ from specdec.models import (
     load_model,
 )
 from specdec.models.plans import Prepared, carry_out
+from tests.helpers import drafts
+from tests.helpers import tiny_models as tiny
 
 TOLERANCE = 2e-4
 

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import itertools
-import json
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import zmq
-from conftest_servers import Pair
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,6 +23,8 @@ from specdec.link.wire import Ping
 from specdec.models import chat_prompt
 from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
+from tests.helpers.emulated import emulated
+from tests.helpers.servers import Pair
 
 
 class TestModel:
@@ -95,30 +93,6 @@ class TestModel:
         with pytest.raises(OptionsError, match="START:DURATION"):
             parse_outages(["soon"])
         assert parse_outages(["3:1.5", "9:1"]) == ((3.0, 1.5), (9.0, 1.0))
-
-
-@contextmanager
-def emulated(address: str, *settings: str) -> Iterator[str]:
-    """The proxy as its own process in front of `address`."""
-    command = [
-        sys.executable,
-        "-m",
-        "specdec.link.emulator",
-        "--listen",
-        "tcp://127.0.0.1:0",
-        "--connect",
-        address,
-    ]
-    process = subprocess.Popen([*command, *settings], stderr=subprocess.PIPE, text=True)
-    try:
-        assert process.stderr is not None
-        ready = json.loads(process.stderr.readline())
-        assert ready["event"] == "ready"
-        yield ready["bind"]
-    finally:
-        process.terminate()
-        assert process.wait(5) == 0
-        assert process.stderr.read() == ""
 
 
 @pytest.mark.graph

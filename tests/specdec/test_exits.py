@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest_servers import Pair
 
 from specdec.errors import ModelError, OptionsError
 from specdec.models import LoadedModel, chat_prompt, load_model
@@ -24,6 +23,8 @@ from specdec.verifying.exits import (
 )
 from specdec.verifying.exits.layers import PUBLISHED
 from specnav.bench.papers import figures
+from tests.helpers.servers import Pair
+from tests.specdec.random_exits import random_exits
 
 
 @dataclass(frozen=True)
@@ -54,13 +55,6 @@ def test_published_adapters_have_the_papers_number_of_exits_and_of_parameters(na
     (entry,) = [entry for entry in PUBLISHED if entry.model == name]
     assert (entry.hidden_size, entry.layer_count) == (config.hidden_size, config.num_hidden_layers)
     assert entry.parameters_m == paper["params_m"] and entry.width == adapters.width
-
-
-def random_exits(model: LoadedModel, layers: tuple[int, ...] = (0, 1), seed: int = 0) -> Exits:
-    torch.manual_seed(seed)
-    adapters = ExitAdapters(len(layers), model.runner.hidden_size, 16)
-    torch.nn.init.normal_(adapters.up, std=0.2)
-    return Exits(model, adapters, layers, dict.fromkeys(layers, 0.5))
 
 
 def hidden_after(model: LoadedModel, layers: tuple[int, ...], text: str = "a question") -> torch.Tensor:

@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import conftest_models as tiny
 import pytest
-import shrunken
 import torch
-from conftest_servers import Pair, StartServer, patiently_connected
 from torch import Tensor
 
 from specdec.drafting import DraftModel
@@ -22,6 +19,9 @@ from specdec.models.local import generate_local
 from specdec.models.plans import Extension, carry_out, extend_many
 from specdec.models.split import FrontPart
 from specdec.options import GenerationOptions
+from tests.helpers import shrunken
+from tests.helpers import tiny_models as tiny
+from tests.helpers.servers import Pair, StartServer, patiently_connected
 
 pytestmark = pytest.mark.slow
 

@@ -7,18 +7,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import conftest_models as tiny
-import drafts
 import pytest
-import shrunken
 import torch
-from conftest_servers import Pair
 
 from specdec.errors import OptionsError
 from specdec.models import GgufOptions, ModelError, Prompt, load_draft, load_draft_tokenizer, load_model
 from specdec.models.gguf import binding
 from specdec.models.gguf.binding import LlamaModel
 from specnav.convert.run import ConvertConfig, run_convert
+from tests.helpers import drafts, shrunken
+from tests.helpers import tiny_models as tiny
+from tests.helpers.servers import Pair
 
 pytestmark = [pytest.mark.slow, pytest.mark.gguf]
 

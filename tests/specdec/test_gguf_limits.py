@@ -11,8 +11,6 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import conftest_models as tiny
-import drafts
 import numpy as np
 import pytest
 
@@ -20,6 +18,8 @@ from specdec.drafting.joint import join_forwards
 from specdec.errors import ModelError, NoRoom
 from specdec.models import GgufOptions, Prompt, load_draft
 from specdec.models.gguf.decoder import LlamaDecoder, Rows, Sizes
+from tests.helpers import drafts
+from tests.helpers import tiny_models as tiny
 
 pytestmark = [pytest.mark.slow, pytest.mark.gguf]
 
@@ -56,11 +56,14 @@ def flood(context: int, clients: int, length: int) -> str:
     return "\n".join(heard)
 
 
+SMALL = "from tests.specdec.test_gguf_limits import flood"
+
+
 def test_prompts_that_share_a_small_context_end_no_process() -> None:
     cases = [(256, 4, 168), (1, 4, 168), (300, 8, 255), (512, 6, 511)]
     run = subprocess.run(
-        [sys.executable, "-c", f"import test_gguf_limits as it\nfor one in {cases}: print(it.flood(*one), '\\n--')"],
-        cwd=Path(__file__).parent, env={**os.environ, "PYTHONPATH": ":".join(sys.path)}, text=True,
+        [sys.executable, "-c", f"{SMALL}\nfor one in {cases}: print(flood(*one), '\\n--')"],
+        cwd=Path(__file__).resolve().parents[2], env={**os.environ, "PYTHONPATH": ":".join(sys.path)}, text=True,
         capture_output=True, timeout=300,
     )  # fmt: skip
     assert run.returncode == 0, run.stderr[-500:]

@@ -5,11 +5,7 @@ from __future__ import annotations
 import threading
 from functools import cache
 
-import conftest_models as tiny
-import drafts
 import pytest
-from conftest_servers import Pair, patiently_connected
-from wired import WiredLink
 
 from specdec.edge.decoder import EdgeDecoder
 from specdec.edge.stats import AnswerStats
@@ -19,6 +15,10 @@ from specdec.models import GgufOptions, LoadedModel, Prompt, chat_prompt
 from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
 from specdec.sampling.recoveries import Recovery
+from tests.helpers import drafts
+from tests.helpers import tiny_models as tiny
+from tests.helpers.servers import Pair, patiently_connected
+from tests.specdec.wired import WiredLink
 
 pytestmark = [pytest.mark.slow, pytest.mark.gguf]
 

@@ -6,10 +6,8 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import conftest_models as tiny
 import gguf
 import pytest
-import shrunken
 import torch
 from torch import Tensor
 
@@ -18,6 +16,8 @@ from specdec.models import LoadedModel, load_model
 from specdec.models.gguf.mmproj import read_header, read_tensor
 from specdec.models.gguf.tower import Tower, load_tower
 from specnav.convert.run import ConvertConfig, run_convert
+from tests.helpers import shrunken
+from tests.helpers import tiny_models as tiny
 
 pytestmark = pytest.mark.slow
 

@@ -8,22 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from checks import (
-    COMBINATIONS,
-    LOSSLESS,
-    NOISE,
-    PROMPTS,
-    SAMPLED,
-    UNLIKE,
-    answer,
-    check_distribution,
-    on_tables,
-)
-from conftest_servers import Pair, patiently_connected
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from table_models import LANGUAGES, TableModel, adjusted, next_chances, next_state
-from wired import WiredLink
 
 from specdec.edge.decoder import EdgeDecoder
 from specdec.errors import ModelError, OptionsError, ProtocolError, SpecdecError
@@ -34,14 +20,23 @@ from specdec.models.local import generate_local
 from specdec.models.plans import Prepared
 from specdec.options import MAX_GRAMMAR_BYTES, GenerationOptions
 from specdec.sampling.grammar import FollowedGrammar, Grammar, Grammars
+from tests.helpers.servers import Pair, patiently_connected
+from tests.helpers.table_models import LANGUAGES, TableModel, adjusted, next_chances, next_state
+from tests.specdec.checks import (
+    COMBINATIONS,
+    LOSSLESS,
+    NOISE,
+    PROMPTS,
+    SAMPLED,
+    UNLIKE,
+    answer,
+    check_distribution,
+    on_tables,
+)
+from tests.specdec.grammars import ACTIONS
+from tests.specdec.wired import WiredLink
 
 (TOY,) = LANGUAGES
-ACTIONS = r"""
-start: reasoning "\n" (action | stop)
-reasoning[max_tokens=9]: /[^\n]*/
-action: "The next action is " ("move forward " ("25" | "50" | "75") " cm." | "turn " ("left" | "right") " 30 degree.")
-stop: "I think I should stop because I have finished the instruction."
-"""
 NOTHING_FOLLOWS = 'start: "a" NEVER\nNEVER: /a/ & /b/'
 
 

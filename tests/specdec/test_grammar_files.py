@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pytest
-from table_models import LETTERS, LetterTokenizer
 
 from specdec.errors import OptionsError
 from specdec.sampling.grammar import Grammars
 from specdec.text.grammars import KINDS, read_grammar
+from tests.helpers.table_models import LETTERS, LetterTokenizer
 
 FILES = {
     "answer.lark": 'start: "yes" | "no"',

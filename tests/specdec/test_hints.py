@@ -10,7 +10,6 @@ from typing import cast
 
 import pytest
 import torch
-from conftest_servers import Pair
 
 from specdec.drafting import Draft
 from specdec.models import LoadedModel, chat_prompt
@@ -21,6 +20,7 @@ from specdec.verifying import Verifier
 from specdec.verifying.exits import ExitAdapters, Exits, use_exits
 from specdec.verifying.hints import vocabulary
 from specdec.verifying.hints.hints import MIN_CONFIDENCE, HintMaker, Outcome
+from tests.helpers.servers import Pair
 
 pytestmark = pytest.mark.slow
 

@@ -8,12 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 import zmq
-from checks import COMBINATIONS, PARTS_OF_ROWS, SAMPLED, UNLIKE, Unhurried
-from conftest_servers import Pair, RunningServer, StartServer
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from table_models import PROMPT
-from wired import WiredLink
 
 from specdec.edge.decoder import EdgeDecoder, connect
 from specdec.errors import LinkLost, SpecdecError
@@ -22,6 +18,10 @@ from specdec.link.convert import sampling_to_wire
 from specdec.models import chat_prompt
 from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
+from tests.helpers.servers import Pair, RunningServer, StartServer
+from tests.helpers.table_models import PROMPT
+from tests.specdec.checks import COMBINATIONS, PARTS_OF_ROWS, SAMPLED, UNLIKE, Unhurried
+from tests.specdec.wired import WiredLink
 
 pytestmark = pytest.mark.realtime
 

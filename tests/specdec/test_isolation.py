@@ -18,8 +18,6 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from hostile_inputs import BOMB, encoded, with_empty_scans
-from table_models import LETTERS, LetterTokenizer
 
 from specdec.errors import ModelError, OptionsError
 from specdec.isolation import grammars, wire
@@ -31,6 +29,8 @@ from specdec.isolation.workers import Launcher, Limit, OverLimit, Worker
 from specdec.pictures.decoding import decode_image, open_picture
 from specdec.sampling.choices import choices_after
 from specdec.sampling.grammar import Grammars
+from tests.helpers.hostile_inputs import BOMB, encoded, with_empty_scans
+from tests.helpers.table_models import LETTERS, LetterTokenizer
 
 VOCAB = 1 + len(LETTERS)
 ENDS = {0}

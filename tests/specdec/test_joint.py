@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import torch
-from conftest_servers import Pair, StartServer, patiently_connected
 
 from specdec.drafting.joint import JointForwards, join_forwards
 from specdec.edge.decoder import EdgeDecoder
@@ -16,6 +15,7 @@ from specdec.models import LoadedModel, ModelSession, Prompt, chat_prompt, load_
 from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
 from specnav.paths import DEFAULT_TEXT_DRAFT, DEFAULT_TEXT_TARGET
+from tests.helpers.servers import Pair, StartServer, patiently_connected
 
 WAIT_S = 20.0
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from conftest_servers import Pair
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +12,7 @@ from specdec.models import chat_prompt
 from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
 from specdec.verifying import Judgement, Verifier, judge, path_to
+from tests.helpers.servers import Pair
 
 EOS = frozenset({0})
 

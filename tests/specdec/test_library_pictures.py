@@ -7,11 +7,8 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-import conftest_models as tiny
 import pytest
-import seeing_elsewhere
 import torch
-from conftest_servers import StartServer, patiently_connected
 from torch import Tensor
 
 from specdec.edge.decoder import EdgeDecoder
@@ -20,6 +17,9 @@ from specdec.models import LoadedModel, Prompt, chat_prompt, load_model
 from specdec.models.local import generate_local
 from specdec.models.plans import Extension, extend_many
 from specdec.options import GenerationOptions
+from tests.helpers import tiny_models as tiny
+from tests.helpers.servers import StartServer, patiently_connected
+from tests.specdec import seeing_elsewhere
 
 pytestmark = pytest.mark.slow
 

@@ -8,8 +8,6 @@ from collections.abc import Callable
 
 import pytest
 import zmq
-from conftest_servers import Pair, StartServer
-from scripted_server import OPTIONS, ScriptedServer, collect
 
 from specdec.edge.decoder import EdgeDecoder, connect
 from specdec.errors import LinkLost, ModelError, OptionsError, VersionMismatch
@@ -17,6 +15,8 @@ from specdec.link import wire
 from specdec.models import Prompt, chat_prompt
 from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
+from tests.helpers.servers import Pair, StartServer
+from tests.specdec.scripted_server import OPTIONS, ScriptedServer, collect
 
 pytestmark = [pytest.mark.realtime, pytest.mark.slow]
 

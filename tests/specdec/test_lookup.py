@@ -6,7 +6,6 @@ import threading
 from io import StringIO
 
 import pytest
-from conftest_servers import Pair, patiently_connected
 
 from cloud_verifier.config import ServerConfig
 from cloud_verifier.logs import EventLog
@@ -18,6 +17,7 @@ from specdec.errors import OptionsError
 from specdec.methods import get_method
 from specdec.models import Prompt, chat_prompt
 from specdec.options import GenerationOptions
+from tests.helpers.servers import Pair, patiently_connected
 
 
 class TestSuffixMemory:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cache
 
-import conftest_models as tiny
 import pytest
 import torch
-from conftest_servers import Pair, patiently_connected
 
 from specdec.drafting import ChainDrafter, Draft, DraftModel, Proposal
 from specdec.edge.decoder import EdgeDecoder
@@ -19,6 +17,8 @@ from specdec.models import LoadedModel, Prompt, chat_prompt
 from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
 from specdec.sampling.recoveries import Recovery
+from tests.helpers import tiny_models as tiny
+from tests.helpers.servers import Pair, patiently_connected
 
 pytestmark = pytest.mark.slow
 

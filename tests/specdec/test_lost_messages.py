@@ -8,8 +8,6 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import pytest
-from conftest_servers import Pair
-from scripted_server import OPTIONS, ScriptedServer, collect, welcome
 
 from specdec.edge.controller import Choice, Controller, Plan
 from specdec.edge.decoder import EdgeDecoder, connect
@@ -18,6 +16,8 @@ from specdec.link import wire
 from specdec.link.channel import Link
 from specdec.models import Prompt, chat_prompt
 from specdec.models.local import generate_local
+from tests.helpers.servers import Pair
+from tests.specdec.scripted_server import OPTIONS, ScriptedServer, collect, welcome
 
 pytestmark = [pytest.mark.realtime, pytest.mark.slow]
 

@@ -16,12 +16,8 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from dataclasses import dataclass
 from pathlib import Path
 
-import conftest_models as tiny
 import pytest
 import torch
-from checks import ALL_METHODS
-from test_emulator import emulated
-from test_exits import random_exits
 
 from cloud_verifier.config import ServerConfig
 from specdec.edge.decoder import EdgeDecoder, connect
@@ -33,6 +29,10 @@ from specnav.bench.questions import Question, load_questions
 from specnav.paths import CONFIG, DEFAULT_TEXT_DRAFT, DEFAULT_TEXT_TARGET, ROOT
 from specnav.supervise.children import endpoint_of, verifier_spec
 from specnav.supervise.processes import Supervisor
+from tests.helpers import tiny_models as tiny
+from tests.helpers.emulated import emulated
+from tests.specdec.checks import ALL_METHODS
+from tests.specdec.random_exits import random_exits
 
 pytestmark = pytest.mark.slow
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import conftest_models as tiny
 import pytest
 import torch
-from conftest_servers import Pair
 
 from specdec.drafting import ChainDrafter, DraftModel
 from specdec.drafting.memory import PromptMemory
 from specdec.models import LoadedModel, Prompt, chat_prompt
 from specdec.models.plans import carry_out
 from specdec.options import GenerationOptions
+from tests.helpers import tiny_models as tiny
+from tests.helpers.servers import Pair
 
 OPTIONS = GenerationOptions(16)
 PLENTY = 1 << 26

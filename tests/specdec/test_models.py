@@ -8,10 +8,8 @@ import sys
 import types
 from pathlib import Path
 
-import conftest_models as tiny
 import pytest
 import torch
-from conftest_servers import Pair
 from PIL import Image
 
 from specdec.models import ModelError, Prompt, chat_prompt, load_draft, load_draft_tokenizer, load_model
@@ -19,6 +17,8 @@ from specdec.models.gguf import binding
 from specdec.models.images import MOST_PIXELS, ImagePreparer, find_process_vision_info
 from specdec.models.positions import expand_image_pads, mrope_positions
 from specdec.pictures.decoding import decode_image
+from tests.helpers import tiny_models as tiny
+from tests.helpers.servers import Pair
 
 
 def test_vocabulary_is_the_real_one_not_the_padded_one(pair: Pair) -> None:

@@ -13,16 +13,6 @@ from typing import Any
 import msgspec
 import pytest
 import torch
-from checks import (
-    EARLY,
-    SAMPLED,
-    check_distribution,
-    check_greedy,
-    check_real_caches,
-    check_seed_decides,
-)
-from conftest_servers import Pair
-from table_models import table_pair
 
 from cloud_verifier.engine import tasks
 from specdec.drafting import ROOT, Draft, chain, tree_drafter
@@ -36,6 +26,16 @@ from specdec.sampling import choice, noise, processors, recovery, rejection
 from specdec.sampling.recovery import TargetRow
 from specdec.sampling.uniform import Purpose
 from specdec.verifying import Judgement, sampled, verifier
+from tests.helpers.servers import Pair
+from tests.helpers.table_models import table_pair
+from tests.specdec.checks import (
+    EARLY,
+    SAMPLED,
+    check_distribution,
+    check_greedy,
+    check_real_caches,
+    check_seed_decides,
+)
 
 pytestmark = pytest.mark.slow
 

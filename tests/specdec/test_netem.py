@@ -16,7 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from test_emulator import emulated
+
+from tests.helpers.emulated import emulated
 
 PROBE = str(Path(__file__).with_name("link_probe.py"))
 SERVER = "10.217.93.1"

@@ -6,9 +6,6 @@ import math
 from collections import Counter
 
 import pytest
-from checks import UNLIKE
-from conftest_servers import Pair
-from table_models import PROMPT, TableModel
 
 from specdec.draft import TreeSize
 from specdec.drafting import ROOT, DraftModel, OutcomeDrafter
@@ -17,6 +14,9 @@ from specdec.drafting.outcomes import ORDERS, OutcomeTree
 from specdec.estimates.measured import Measured
 from specdec.models import chat_prompt
 from specdec.options import GenerationOptions
+from tests.helpers.servers import Pair
+from tests.helpers.table_models import PROMPT, TableModel
+from tests.specdec.checks import UNLIKE
 
 STOP = 9
 

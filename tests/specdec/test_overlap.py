@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import conftest_models as tiny
 import pytest
-from conftest_servers import Pair, patiently_connected
 
 from specdec.drafting import ChainDrafter, Draft, DraftModel
 from specdec.edge.decoder import EdgeDecoder, connect
@@ -15,6 +13,8 @@ from specdec.models import LoadedModel, Prompt, chat_prompt
 from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
 from specdec.verifying import Judgement, Verifier
+from tests.helpers import tiny_models as tiny
+from tests.helpers.servers import Pair, patiently_connected
 
 pytestmark = pytest.mark.slow
 
@@ -156,7 +156,7 @@ def test_stream_has_several_drafts_in_flight_over_a_slow_link(
     text_pair: Pair, servers: dict[str, str]
 ) -> None:
     """With a perfect draft and 60 ms of round trip, rounds overlap: far fewer round trips than rounds."""
-    from test_emulator import emulated
+    from tests.helpers.emulated import emulated
 
     prompt = prompts(text_pair.target)[0]
     options = GenerationOptions(60, temperature=1.0, seed=3)
@@ -179,7 +179,7 @@ def test_stream_has_several_drafts_in_flight_over_a_slow_link(
 def test_answers_over_a_bad_link_are_the_targets(
     text_pair: Pair, servers: dict[str, str], method: str, settings: tuple[str, ...]
 ) -> None:
-    from test_emulator import emulated
+    from tests.helpers.emulated import emulated
 
     prompt = prompts(text_pair.target)[1]
     options = GenerationOptions(40, temperature=0.7, seed=9)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import struct
 
-import conftest_models as tiny
 import numpy as np
 import pytest
 import scipy  # its parts are imported when they are first used
 import torch
-from conftest_servers import Pair, patiently_connected
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,6 +26,8 @@ from specdec.sampling.recoveries import Recovery
 from specdec.sampling.recovery import EdgeRecovery, TargetRow, describe_row
 from specdec.sampling.uniform import Purpose, uniform, uniforms
 from specdec.verifying import SampledVerifier
+from tests.helpers import tiny_models as tiny
+from tests.helpers.servers import Pair, patiently_connected
 
 pytestmark = pytest.mark.slow
 

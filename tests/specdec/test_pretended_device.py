@@ -7,12 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import conftest_models as tiny
 import pytest
 import torch
-from checks import ALL_METHODS, REJECTION
-from pretended_device import OnDevice, PretendedDevice, names, on_device, waits
-from wired import WiredLink
 
 from specdec.drafting import ChainDrafter, Draft, DraftModel
 from specdec.edge.decoder import EdgeDecoder
@@ -24,6 +20,10 @@ from specdec.options import GenerationOptions
 from specdec.sampling.recoveries import Recovery
 from specdec.verifying import SampledVerifier
 from specdec.verifying.verifier import Verifier
+from tests.helpers import tiny_models as tiny
+from tests.specdec.checks import ALL_METHODS, REJECTION
+from tests.specdec.pretended_device import OnDevice, PretendedDevice, names, on_device, waits
+from tests.specdec.wired import WiredLink
 
 pytestmark = pytest.mark.slow
 
@@ -109,7 +109,7 @@ class TestBudgets:
         for one in (drafter, whole):
             one.at_once = True
             one.prefill(PROMPT)
-        plan = drafter.plan_chain([7], GAMMA)
+        plan = drafter.chain.plan([7], GAMMA)
         plan.send(extend_many([next(plan)])[0])
         plan.close()
         assert drafter.chain([7, 9], GAMMA) == whole.chain([7, 9], GAMMA)

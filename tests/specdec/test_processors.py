@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from conftest_servers import Pair
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -18,6 +17,7 @@ from specdec.models import Prompt
 from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
 from specdec.sampling.choice import Adjuster
+from tests.helpers.servers import Pair
 
 VOCABULARY = 40
 PROMPT = (3, 7, 7, 11)

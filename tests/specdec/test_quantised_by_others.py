@@ -8,7 +8,6 @@ from importlib import util
 from pathlib import Path
 from typing import Any
 
-import conftest_models as tiny
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -18,6 +17,7 @@ from specdec.models import chat_prompt, load_model
 from specdec.models.layers.pieces import fuse, is_plain, linear
 from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
+from tests.helpers import tiny_models as tiny
 
 BLOCK = 64
 """Of weights that share a scale; the tiny model is 64 wide."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from io import StringIO
 
-import conftest_models as tiny
 import pytest
 
 from cloud_verifier import serving
@@ -18,6 +17,7 @@ from specdec.models import load_draft
 from specdec.models.timing.pacing import pace
 from specdec.models.timing.row_times import ROWS_TRIED, paced_row_times
 from specdec.row_ms import read_ms
+from tests.helpers import tiny_models as tiny
 
 CLIFF = [(1, 8_000), (2, 8_000), (4, 8_000), (8, 20_000)]
 VALUES = [0.5, 0.3, 0.2, 0.1, 0.05]

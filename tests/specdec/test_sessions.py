@@ -4,44 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-import conftest_models as tiny
 import pytest
 import torch
-from conftest_servers import Pair
 
 from specdec.models import Extension, LoadedModel, ModelError, Prompt, chat_prompt, extend_many
 from specdec.models.cursor import SessionCursor
 from specdec.models.plans import Prepared
 from specdec.models.session import grow_sight
-
-TOLERANCE = 3e-5
+from tests.helpers import tiny_models as tiny
+from tests.helpers.servers import Pair
+from tests.specdec.library import assert_close, library_logits
 
 
 def images_for(model: LoadedModel, seed: int = 1) -> list[bytes]:
     return [tiny.picture(seed)] if model.is_multimodal else []
-
-
-def library_logits(model: LoadedModel, prompt: Prompt, answer: list[int]) -> torch.Tensor:
-    """Logits [len(answer) + 1, vocab] of one uncached forward of the library over prompt + answer."""
-    encoded = model.encode(prompt)
-    ids = torch.cat([encoded.ids, torch.tensor(answer, dtype=torch.long)])[None]
-    extra = {}
-    if encoded.pixel_values is not None:
-        kinds = torch.zeros_like(ids, dtype=torch.int)
-        kinds[0, : encoded.ids.shape[0]] = (encoded.ids == model.image_pad_id).int()
-        extra = {
-            "pixel_values": encoded.pixel_values,
-            "image_grid_thw": encoded.grids,
-            "mm_token_type_ids": kinds,
-        }
-    with torch.no_grad():
-        logits = model.hf_model(input_ids=ids, **extra).logits[0]
-    return logits[encoded.ids.shape[0] - 1 :, : model.vocab_size]
-
-
-def assert_close(ours: torch.Tensor, theirs: torch.Tensor) -> None:
-    assert ours.shape == theirs.shape
-    assert float((ours - theirs).abs().max()) < TOLERANCE
 
 
 def test_prefill_and_extend_by_any_steps_equal_the_librarys_forward(pair: Pair) -> None:

@@ -6,9 +6,7 @@ import io
 import random
 import time
 
-import conftest_models as tiny
 import pytest
-from conftest_servers import Pair
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
@@ -17,6 +15,8 @@ from specdec.errors import ModelError
 from specdec.models import Prompt, chat_prompt
 from specdec.pictures.decoding import decode_image
 from specdec.pictures.sizes import FORMATS, PictureRules, picture_size, total_pixels
+from tests.helpers import tiny_models as tiny
+from tests.helpers.servers import Pair
 
 
 def encoded(format_: str, size: tuple[int, int] = (53, 31), mode: str = "RGB", **options: object) -> bytes:

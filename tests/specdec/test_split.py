@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import conftest_models as tiny
 import pytest
 import torch
-from conftest_servers import Pair, patiently_connected
 
 from specdec.edge.decoder import EdgeDecoder, connect
 from specdec.errors import ModelError, OptionsError, ProtocolError
@@ -14,6 +12,8 @@ from specdec.models.local import generate_local
 from specdec.models.split import BackSession, FrontPart
 from specdec.options import GenerationOptions
 from specdec.verifying import Verifier
+from tests.helpers import tiny_models as tiny
+from tests.helpers.servers import Pair, patiently_connected
 
 
 def prompt_for(model: LoadedModel) -> Prompt:
@@ -80,7 +80,7 @@ def test_the_edge_needs_the_target_and_the_same_one(
 
 
 def test_a_split_survives_an_outage(text_pair: Pair, servers: dict[str, str]) -> None:
-    from test_emulator import emulated
+    from tests.helpers.emulated import emulated
 
     model, prompt, options = text_pair.target, prompt_for(text_pair.target), GenerationOptions(30)
     settings = ("--rtt", "10", "--outage", "0.15:0.8")

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
 
-import conftest_models as tiny
 import pytest
 import torch
 from torch import Tensor
@@ -30,6 +29,7 @@ from specdec.models.static.recording import EagerRuns
 from specdec.models.static.tower import tower_of
 from specdec.options import GenerationOptions
 from specnav.doctor.gpu.counting import Reads
+from tests.helpers import tiny_models as tiny
 
 PROMPT = Prompt(tuple(range(10, 40)))
 
@@ -122,6 +122,29 @@ def test_a_chain_in_one_launch_is_the_chain_that_single_steps_draft(
         before = model.runner.passes
         assert drafts() == ordinary
         assert model.runner.passes > before
+
+
+@pytest.mark.parametrize("options", [GenerationOptions(64), GenerationOptions(64, temperature=0.8, seed=11)])
+def test_a_chain_in_one_launch_tells_the_chances_that_single_steps_tell(
+    model: LoadedModel, options: GenerationOptions
+) -> None:
+    def drafts(at_once: bool) -> tuple[list[tuple[int, ...]], list[float]]:
+        drafter = ChainDrafter(DraftModel(model, options))
+        drafter.at_once, drafter.tells_chances = at_once, True
+        drafter.prefill(PROMPT)
+        made, chances, answer = [], [], []
+        for number in range(3):
+            proposal = drafter.chain(answer, 6)
+            made.append(proposal.draft.ids)
+            chances += proposal.chances
+            answer += [*proposal.draft.ids[:number], 20 + number]
+        return made, chances
+
+    ordinary = drafts(at_once=False)
+    with static_path(model):
+        static = drafts(at_once=True)
+    assert static[0] == ordinary[0]
+    assert static[1] == pytest.approx(ordinary[1], abs=1e-4) and len(static[1]) == sum(map(len, static[0]))
 
 
 def test_a_chain_that_cannot_be_replayed_falls_back_to_single_steps(model: LoadedModel) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from conftest_servers import Pair
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from specdec.errors import OptionsError
 from specdec.text.stop import StopText
+from tests.helpers.servers import Pair
 
 
 def pushed(tokenizer: object, stops: tuple[str, ...], ids: list[int]) -> int | None:

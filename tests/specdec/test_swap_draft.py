@@ -5,12 +5,12 @@ from __future__ import annotations
 import copy
 
 import pytest
-from conftest_servers import Pair, patiently_connected
 
 from specdec.edge.decoder import EdgeDecoder
 from specdec.errors import ModelError, OptionsError
 from specdec.models import chat_prompt
 from specdec.options import GenerationOptions
+from tests.helpers.servers import Pair, patiently_connected
 
 OPTIONS = GenerationOptions(16)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from conftest_servers import Pair
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from specdec.text.streaming import StreamingText
+from tests.helpers.servers import Pair
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -12,13 +12,10 @@ from io import StringIO
 
 import msgspec
 import pytest
-from checks import Unhurried
-from conftest_servers import PATIENCE_S, Pair, patiently_connected
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import format_trace_id
-from wired import WiredLink
 
 from cloud_verifier.config import ServerConfig
 from cloud_verifier.logs import EventLog
@@ -32,6 +29,9 @@ from specdec.link.wire import DraftUp, Open, SampledUp, decode_up, encode
 from specdec.models import chat_prompt
 from specdec.options import GenerationOptions
 from specdec.tracing import SWITCH, Tracing, tracing_from_environment
+from tests.helpers.servers import PATIENCE_S, Pair, patiently_connected
+from tests.specdec.checks import Unhurried
+from tests.specdec.wired import WiredLink
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 SAMPLING = sampling_to_wire(GenerationOptions(8))

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from checks import check_greedy
-from conftest_servers import Pair, StartServer, patiently_connected
-from test_auto import knowing
 
 from specdec.drafting.tree_budget import nodes_worth_sending
 from specdec.edge.controller import TREE_BUDGET, Controller
@@ -19,6 +16,9 @@ from specdec.models.local import generate_local
 from specdec.models.timing.pacing import pace
 from specdec.options import GenerationOptions
 from specdec.row_ms import RowMs
+from tests.helpers.servers import Pair, StartServer, patiently_connected
+from tests.specdec.checks import check_greedy
+from tests.specdec.controllers import knowing
 
 CHANCES = [0.7 * 0.85**place for place in range(32)]
 CLIFF = [(1, 100_000), (4, 100_000), (5, 500_000), (32, 500_000)]

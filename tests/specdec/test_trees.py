@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import conftest_models as tiny
 import pytest
 import torch
-from conftest_servers import Pair, patiently_connected
-from test_sessions import assert_close, library_logits
 
 from specdec.draft import TokenTree, TreeSize
 from specdec.drafting import ROOT, Draft, DraftModel, TreeDrafter, check_draft
@@ -20,6 +17,9 @@ from specdec.models.local import generate_local
 from specdec.models.plans import Prepared
 from specdec.options import GenerationOptions
 from specdec.verifying import Verifier
+from tests.helpers import tiny_models as tiny
+from tests.helpers.servers import Pair, patiently_connected
+from tests.specdec.library import assert_close, library_logits
 
 
 def prompt_for(model: LoadedModel) -> Prompt:

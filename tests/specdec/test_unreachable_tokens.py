@@ -6,12 +6,8 @@ import json
 import shutil
 from pathlib import Path
 
-import conftest_models as tiny
-import drafts
 import pytest
-from conftest_servers import Pair
 from safetensors.torch import load_file, save_file
-from wired import WiredLink
 
 from cloud_verifier.errors import VerifierError
 from cloud_verifier.loading import check_pair
@@ -23,6 +19,10 @@ from specdec.models import LoadedModel, chat_prompt, load_model
 from specdec.models.loaded import fingerprint, first_difference, speaks
 from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
+from tests.helpers import drafts
+from tests.helpers import tiny_models as tiny
+from tests.helpers.servers import Pair
+from tests.specdec.wired import WiredLink
 
 ROWS = 264
 """Of the embedding here: the tokens of the tiny models, and nothing that fills it up."""

@@ -8,7 +8,6 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from conftest_servers import Pair
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageOps, PngImagePlugin
@@ -17,6 +16,7 @@ from spec_vlm_nav.camera import images as camera
 from specdec.models import Prompt, chat_prompt
 from specdec.pictures.decoding import decode_image
 from specdec.pictures.sizes import orientation_of, picture_size, stored_size
+from tests.helpers.servers import Pair
 
 rng = np.random.default_rng(0)
 PHOTO = Image.fromarray(rng.integers(0, 255, (28 * 3, 28 * 5, 3), np.uint8)).resize((168, 84))

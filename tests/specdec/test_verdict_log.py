@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from conftest_servers import Pair, StartServer, patiently_connected
 
 from specdec.edge.decoder import EdgeDecoder
 from specdec.models import chat_prompt
 from specdec.options import GenerationOptions
 from specdec.verdict_log import Said, VerdictLog, VerdictLogError, read_verdicts
+from tests.helpers.servers import Pair, StartServer, patiently_connected
 
 SAID = Said(b"12345678", (1, 2, 3), ((2, 1),), 0.5, (7, 8), (b"picture",))
 

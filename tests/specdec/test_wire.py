@@ -14,7 +14,7 @@ from specdec.errors import ProtocolError
 from specdec.link import wire
 from specdec.link.convert import sampling_from_wire
 from specdec.options import GenerationOptions
-from tests.wire_messages import DOWN, SAMPLING, UP
+from tests.helpers.wire_messages import DOWN, SAMPLING, UP
 
 
 def test_every_kind_of_message_is_tried_here() -> None:

@@ -17,7 +17,6 @@ from typing import Any
 
 import openai
 import pytest
-from conftest_models import picture
 
 from specdec.models import LoadedModel, Prompt, load_model
 from specdec.models.local import generate_local
@@ -26,6 +25,7 @@ from specdec.options import GenerationOptions
 from specnav.paths import DEFAULT_TEXT_TARGET
 from specnav.supervise.processes import ChildSpec
 from tests.graph.forking import forking_parent
+from tests.helpers.tiny_models import picture
 
 WAIT_S = 60.0
 QUESTIONS = [

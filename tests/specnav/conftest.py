@@ -1,3 +1,3 @@
 """Makes the fixtures of the HTTP API known to this folder's tests."""
 
-from api_processes import served, target  # noqa: F401
+from tests.specnav.api_processes import served, target  # noqa: F401

@@ -15,7 +15,14 @@ from typing import Any
 
 import openai
 import pytest
-from api_processes import (
+
+from specdec.models import LoadedModel, load_model
+from specdec.models.prompt import Message, conversation_prompt, plain_prompt
+from specdec.options import GenerationOptions
+from specnav.api.keys import new_key
+from specnav.paths import DEFAULT_DRAFT, DEFAULT_TARGET, DEFAULT_TEXT_TARGET
+from tests.helpers.tiny_models import picture
+from tests.specnav.api_processes import (
     QUESTIONS,
     WAIT_S,
     Served,
@@ -34,13 +41,6 @@ from api_processes import (
     until,
     verifier,
 )
-from conftest_models import picture
-
-from specdec.models import LoadedModel, load_model
-from specdec.models.prompt import Message, conversation_prompt, plain_prompt
-from specdec.options import GenerationOptions
-from specnav.api.keys import new_key
-from specnav.paths import DEFAULT_DRAFT, DEFAULT_TARGET, DEFAULT_TEXT_TARGET
 
 JSON = "Content-Type: application/json\r\n"
 pytestmark = pytest.mark.graph

@@ -11,6 +11,7 @@ from datetime import datetime, timezone
 import pytest
 import yaml
 
+from navsim.imperfect_base import BaseTraits, OdometryFault
 from spec_vlm_nav.common.geometry import ZERO, Motion, Pose
 from spec_vlm_nav.motion.parameters.motion import MOTION
 from spec_vlm_nav.motion.watchdogs import Reading
@@ -26,7 +27,6 @@ from specnav.calibrate.simulated import World, calibrate, carry_out
 from specnav.calibrate.table import measure
 from specnav.calibrate.view import table_of
 from specnav.errors import UsageError
-from trials.monkey.base import BaseTraits, OdometryFault
 
 pytestmark = pytest.mark.slow
 

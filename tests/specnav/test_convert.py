@@ -10,11 +10,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import conftest_models as tiny
 import gguf
 import numpy as np
 import pytest
-import shrunken
 import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
@@ -29,6 +27,8 @@ from specnav.convert import text
 from specnav.convert.kinds import KINDS
 from specnav.convert.run import ConvertConfig, run_convert
 from specnav.errors import UsageError
+from tests.helpers import shrunken
+from tests.helpers import tiny_models as tiny
 
 pytestmark = pytest.mark.slow
 

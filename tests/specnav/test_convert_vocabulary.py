@@ -7,7 +7,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import conftest_models as tiny
 import gguf
 import pytest
 from tokenizers import Tokenizer, decoders, models, normalizers, processors
@@ -15,6 +14,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, processors
 from specdec.models import load_tokenizer
 from specdec.models.gguf.mmproj import read_header
 from specnav.convert.run import ConvertConfig, run_convert
+from tests.helpers import tiny_models as tiny
 
 pytestmark = pytest.mark.slow
 

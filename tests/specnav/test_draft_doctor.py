@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 
-import conftest_models as tiny
 import pytest
 from typer.testing import CliRunner
 
@@ -15,6 +14,7 @@ from specnav.cli.app import app
 from specnav.doctor import machine
 from specnav.doctor.draft import measure
 from specnav.errors import UsageError
+from tests.helpers import tiny_models as tiny
 
 pytestmark = pytest.mark.slow
 

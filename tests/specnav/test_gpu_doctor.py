@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-import conftest_models as tiny
 import pytest
 import torch
 from typer.testing import CliRunner
@@ -18,6 +17,7 @@ from specnav.doctor.gpu.counting import Launches, Reads
 from specnav.doctor.gpu.measuring import count_work, find_flips, read_bytes
 from specnav.doctor.gpu.records import Flips, ForwardTime, ModelFindings
 from specnav.errors import UsageError
+from tests.helpers import tiny_models as tiny
 
 pytestmark = pytest.mark.slow
 

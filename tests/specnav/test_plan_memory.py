@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import conftest_models as tiny
 import pytest
 from typer.testing import CliRunner
 
@@ -16,6 +15,7 @@ from specnav.errors import UsageError
 from specnav.plan.memory import memory_of
 from specnav.plan.published import PUBLISHED
 from specnav.plan.run import PlanConfig, run_plan_memory
+from tests.helpers import tiny_models as tiny
 
 pytestmark = pytest.mark.slow
 

@@ -6,13 +6,13 @@ import io
 from collections.abc import Iterator, Mapping, Sequence
 
 import pytest
-from made_up_verifier import MadeUpVerifier
 from rich.console import Console
 
 from specnav.errors import UsageError
 from specnav.top.figures import Quantile, figures_between
 from specnav.top.run import Watch
 from specnav.top.scrape import Address, NoAnswer, Sample, Scrape, parse
+from tests.helpers.made_up_verifier import MadeUpVerifier
 
 
 class Exported(Mapping[str, Sequence[Sample]]):

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from conftest_servers import model_root, servers, text_pair, vision_pair  # noqa: F401
-
 from specnav.recipes.text.models import LlamaShape
 from specnav.recipes.text.train import TextResult, TextSchedule, TrainTextConfig, train_text
+from tests.helpers.servers import model_root, servers, text_pair, vision_pair  # noqa: F401
 
 torch.set_num_threads(1)
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest_servers import Pair
 
 from specdec.edge.decoder import connect
 from specdec.models import load_model
@@ -27,6 +26,7 @@ from specnav.recipes.drafts.train import TrainDraftConfig, train_draft
 from specnav.recipes.drafts.writing import write_answers
 from specnav.recipes.errors import TrainingError
 from specnav.recipes.exits.samples import Sample
+from tests.helpers.servers import Pair
 from tests.training.words import WORDS, said_by
 
 ROOT = Path(__file__).resolve().parents[2]

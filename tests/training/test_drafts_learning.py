@@ -9,7 +9,6 @@ from unittest.mock import Mock
 import pytest
 import torch
 from PIL import Image
-from shrunken import build
 
 from specdec.models import chat_prompt
 from specnav.recipes.drafts.data.sources import question_prompts
@@ -21,6 +20,7 @@ from specnav.recipes.errors import TrainingError
 from specnav.recipes.exits.samples import Sample, save_samples
 from specnav.recipes.loop import LoopSettings, _run
 from specnav.recipes.optimiser import MuonAdamW
+from tests.helpers.shrunken import build
 from tests.training.words import WORDS, said_by
 
 

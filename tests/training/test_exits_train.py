@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,10 +22,7 @@ from specnav.recipes.exits.samples import Sample, load_samples, save_samples
 from specnav.recipes.exits.task import ExitTask, ExitTaskSpec, hidden_rows, weights_digest
 from specnav.recipes.exits.train import TrainExitsConfig, train_exits
 from specnav.recipes.loop import LoopSettings, _run, read_checkpoint
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-import conftest_models as tiny
+from tests.helpers import tiny_models as tiny
 
 pytestmark = pytest.mark.slow
 
@@ -317,6 +313,28 @@ class _Reports(list):
 def loop_settings(folder: Path, steps: int) -> LoopSettings:
     folder.mkdir(exist_ok=True)
     return LoopSettings("exits", folder, steps, 2, 1e-2, 0, checkpoint_every=3, compile=False)
+
+
+def test_some_tokens_teach_what_all_teach(root, llama, tmp_path) -> None:
+    """A loss over nearly all of the vocabulary comes near to that over all; what is likely is always looked at."""
+    spec = spec_of(root, "llama", samples_of(llama, root, "sharegpt.json", tmp_path))
+    whole, most = ExitTask(spec, "cpu"), ExitTask(replace(spec, tokens=llama.vocab_size - 2), "cpu")
+    most.model.load_state_dict(whole.model.state_dict())
+    batch = whole.batch(torch.Generator().manual_seed(0), 2)
+    hidden, last, among, _ = most.batch(torch.Generator().manual_seed(0), 2)
+    assert torch.equal(hidden, batch[0]) and torch.equal(last, batch[1])
+    assert set(llama.runner.logits(last).argmax(-1).tolist()) <= set(among.tolist())
+    loss, said = most.loss(hidden, last, among, _)
+    expected, known = whole.loss(*batch)
+    assert float(loss) == pytest.approx(float(expected), rel=0.05)
+    assert float(said["agrees"]) == pytest.approx(float(known["agrees"]), abs=0.1)
+
+
+def test_hidden_states_are_worked_out_once(root, llama, tmp_path, monkeypatch) -> None:
+    task = ExitTask(spec_of(root, "llama", samples_of(llama, root, "sharegpt.json", tmp_path)), "cpu")
+    first = [task._rows(index) for index in range(len(task.samples))]
+    monkeypatch.setattr("specnav.recipes.exits.task.all_rows", lambda *_: pytest.fail("asked again"))
+    assert all(task._rows(index) is known for index, known in enumerate(first))
 
 
 @pytest.fixture

@@ -1,11 +1,11 @@
 """Stages: resume after a kill, saved folders equal the trained models, wrong arguments are told in one line."""
 
 import io
-import os
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -59,7 +59,7 @@ def test_a_killed_stage_goes_on_from_its_checkpoint_to_the_same_weights(tmp_path
     script = (
         "import os, sys; sys.path.insert(0, sys.argv[1])\n"
         "from pathlib import Path\n"
-        "from test_stages import Toy, settings\n"
+        "from tests.training.test_stages import Toy, settings\n"
         "from specnav.recipes.loop import fit\n"
         "def stop(step, total, said):\n"
         "    if step >= 50: os.kill(os.getpid(), 9)\n"
@@ -68,7 +68,7 @@ def test_a_killed_stage_goes_on_from_its_checkpoint_to_the_same_weights(tmp_path
     )
     file = tmp_path / "killed.py"
     file.write_text(script)
-    here = os.path.dirname(__file__)
+    here = str(Path(__file__).resolve().parents[2])
     done = subprocess.run([sys.executable, str(file), here, str(tmp_path / "a")], timeout=60, check=False)
     assert done.returncode == -signal.SIGKILL
     checkpoint, deadline = tmp_path / "a" / "toy.ckpt", time.monotonic() + 30

@@ -11,9 +11,10 @@ from specdec.draft import Draft
 from specdec.drafting.chain import ChainDrafter
 from specdec.drafting.drafter import DraftModel, Proposal
 from specdec.drafting.lookup.suffixes import LONGEST_ENDING, Found, SuffixMemory
+from specdec.drafting.triggers import promise_of
 from specdec.estimates.measured import RunningMean
 from specdec.models import Prompt
-from specdec.models.plans import Plan
+from specdec.models.plans import Plan, planned
 
 _FIRST_REACH, _FIRST_OWN_REACH = 0.3, 4.0
 """Until it is known: tokens that a lookup reaches for every token its ending matched, and that the model's chains
@@ -25,7 +26,7 @@ passed over.
 class LookupDrafter:
     """Drafts what followed the last time. Its steps take no forward and no time worth measuring.
 
-    forwards: of the last step: none.
+    forwards: of the last step: none. tells_chances: as of a ChainDrafter.
     """
 
     forwards = 0
@@ -35,18 +36,17 @@ class LookupDrafter:
         self._memory = memory
         self._eos_ids = eos_ids
         self._never = never
+        self.tells_chances = False
         self._predicted: list[int] = []
+        self._chances: list[float] = []
         self._looked_up: list[int] | None = None
 
-    def prefill(self, prompt: Prompt) -> None:
-        """Take note of the prompt."""
-        self._memory.begin(prompt.ids, self._never)
-        self._predicted, self._looked_up = [], None
-
-    def plan_prefill(self, prompt: Prompt) -> Plan[None]:
-        """The same as a plan, which has nothing to wait for."""
-        self.prefill(prompt)
+    @planned
+    def prefill(self, prompt: Prompt) -> Plan[None]:
+        """Take note of the prompt: a plan which has nothing to wait for."""
         yield from ()
+        self._memory.begin(prompt.ids, self._never)
+        self._predicted, self._chances, self._looked_up = [], [], None
 
     def drafted(self, answer: Sequence[int]) -> int:
         """How many tokens after `answer` are predicted already."""
@@ -59,16 +59,24 @@ class LookupDrafter:
             return False
         self._memory.follow(answer)
         self._looked_up = list(answer)
-        self._predicted = [*answer, *up_to_end(self._memory.after(size).ids, self._eos_ids)]
+        found = self._memory.after(size)
+        self._predicted = [*answer, *up_to_end(found.ids, self._eos_ids)]
+        self._chances = [1.0] * len(answer) + self._memory.chances(found) if self.tells_chances else []
         return self.drafted(answer) > 0
+
+    def chances(self, answer: Sequence[int]) -> list[float]:
+        """As ChainDrafter.chances."""
+        return self._chances[len(answer) : len(self._predicted)] if self.drafted(answer) else []
 
     def take(self, answer: Sequence[int], size: int, room: int) -> Proposal:
         """The predicted tokens after `answer`, at most min(size, room)."""
         base = len(answer)
         ids = tuple(self._predicted[base : base + min(size, room)]) if self.drafted(answer) else ()
-        return Proposal(Draft(base, ids), ids)
+        chances = tuple(self.chances(answer)[: len(ids)])
+        return Proposal(Draft(base, ids), ids, promise=promise_of(chances), chances=chances)
 
-    def plan_chain(self, answer: Sequence[int], size: int) -> Plan[Proposal]:
+    @planned
+    def chain(self, answer: Sequence[int], size: int) -> Plan[Proposal]:
         """Look a draft up and hand it out, as a plan without forwards."""
         yield from ()
         self.step(answer, size)
@@ -91,13 +99,15 @@ class BetterDrafter(ChainDrafter):
         self._looked_up: list[int] | None = None
         self._is_own = True
 
-    def plan_prefill(self, prompt: Prompt) -> Plan[None]:
+    @planned
+    def prefill(self, prompt: Prompt) -> Plan[None]:
         """The same as of a chain."""
-        yield from super().plan_prefill(prompt)
+        yield from super().prefill.plan(prompt)
         self._memory.begin(prompt.ids, self._model.never_drafted)
         self._open, self._looked_up = [], None
 
-    def plan_step(self, answer: Sequence[int], size: int) -> Plan[bool]:
+    @planned
+    def step(self, answer: Sequence[int], size: int) -> Plan[bool]:
         """The same as of a chain; a draft that is looked up is there at once, and goes on by the model if it is short.
 
         `answer` must be verified: what is learnt is learnt from it.
@@ -111,9 +121,11 @@ class BetterDrafter(ChainDrafter):
                 self._open.append((len(answer), found.ids, self._reach[found.matched]))
             if found.ids and self._is_better(found):
                 self._is_own, self.forwards = False, 0
-                self._predicted = [*answer, *up_to_end(found.ids, self._model.eos_ids)]
+                self._predicted, self._chances = list(answer), [1.0] * len(answer)
+                ids = up_to_end(found.ids, self._model.eos_ids)
+                self._append(ids, self._memory.chances(found)[: len(ids)] if self.tells_chances else ())
                 return True
-        return (yield from super().plan_step(answer, size))
+        return (yield from super().step.plan(answer, size))
 
     def take(self, answer: Sequence[int], size: int, room: int) -> Proposal:
         """The same as of a chain."""

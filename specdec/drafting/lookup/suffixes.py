@@ -35,6 +35,8 @@ class SuffixMemory:
         self._ends: dict[tuple[int, ...], int] = {}
         self._begun = 0
         self._never: Set[int] = frozenset()
+        self._tried = [0] * (LONGEST_ENDING + 1)
+        self._right = [0] * (LONGEST_ENDING + 1)
 
     def __len__(self) -> int:
         return len(self._text)
@@ -72,6 +74,15 @@ class SuffixMemory:
             return Found(self._copied(place, size), length)
         return Found()
 
+    def chances(self, found: Found) -> list[float]:
+        """How likely each token of what was found is to follow if all before it do, by how often endings as long led to
+        the right token so far. A copied token makes the ending longer by one.
+
+        Endings of 2 tokens that were right 6 times of 8 give (6 + 1) / (8 + 2) = 0.7.
+        """
+        lengths = (min(found.matched + place, LONGEST_ENDING) for place in range(len(found.ids)))
+        return [(self._right[length] + 1) / (self._tried[length] + 2) for length in lengths]
+
     def _copied(self, place: int, size: int) -> tuple[int, ...]:
         """The tokens from `place` on; what reaches the end of the text goes on with itself."""
         ids: list[int] = []
@@ -88,12 +99,20 @@ class SuffixMemory:
 
     def _add(self, token: int) -> None:
         """One more token; the endings before it are known from now on, and where they went on."""
-        place, plain = len(self._text), self._plain(token)
+        text, place, plain = self._text, len(self._text), self._plain(token)
+        matched, before = 0, 0
         for length in range(SHORTEST_ENDING, min(LONGEST_ENDING, place) + 1):
-            if plain == _BREAK or self._text[place - length] == _BREAK:
+            if plain == _BREAK or text[place - length] == _BREAK:
                 break
-            self._ends[tuple(self._text[place - length : place])] = place
-        self._text.append(plain)
+            ending = tuple(text[place - length : place])
+            known = self._ends.get(ending)
+            if known is not None and known < place:
+                matched, before = length, known
+            self._ends[ending] = place
+        if matched:
+            self._tried[matched] += 1
+            self._right[matched] += text[before] == plain
+        text.append(plain)
 
     def _forget(self) -> None:
         kept = self._text[len(self._text) - self._most // 2 :]

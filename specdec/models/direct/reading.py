@@ -16,6 +16,7 @@ from specdec.models.direct.modules import Decoder, Network, SeeingModel
 from specdec.models.direct.pixels import PixelProcessor, pixel_processor_of
 from specdec.models.direct.shapes import Shape, shape_of
 from specdec.models.direct.tokenizer import DirectTokenizer, tokenizer_of
+from specdec.models.shared import shared_of, tokenizer_folder
 
 _OTHER_FILES = ("adapter_config.json", "model.safetensors.index.json")
 _BROKEN = (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, SafetensorError)
@@ -33,7 +34,10 @@ class DirectModel:
 
 
 def read_model(folder: Path) -> DirectModel | None:
-    """The model of a folder in float32, on the CPU; None where the library has to load it."""
+    """The model of a folder in float32, on the CPU; None where the library has to load it.
+
+    Raises ModelError for a draft that shares weights of a target that is not here.
+    """
     try:
         if any((folder / name).exists() for name in _OTHER_FILES):
             return None
@@ -41,7 +45,7 @@ def read_model(folder: Path) -> DirectModel | None:
         eos = _eos_ids(_json(folder / "generation_config.json"))
         if shape is None or not eos:
             return None
-        tokenizer = tokenizer_of(folder, shape.model_type)
+        tokenizer = tokenizer_of(Path(tokenizer_folder(folder)), shape.model_type)
         processor = pixel_processor_of(folder, shape.vision) if shape.vision else None
         if tokenizer is None or (shape.vision and processor is None):
             return None
@@ -61,7 +65,7 @@ def read_shape(folder: Path) -> Shape | None:
 def read_tokenizer(folder: Path) -> DirectTokenizer | None:
     """Only the tokenizer of a model folder; None where the library has to load it."""
     try:
-        return tokenizer_of(folder, str(_json(folder / "config.json").get("model_type")))
+        return tokenizer_of(Path(tokenizer_folder(folder)), str(_json(folder / "config.json").get("model_type")))
     except _BROKEN:
         return None
 
@@ -82,6 +86,9 @@ def _network(shape: Shape, path: Path) -> Network:
     with torch.device("meta"), NoInitialValues():
         network = Network(shape)
     weights = _weights(shape, path)
+    if (shared := shared_of(path.parent)) is not None:
+        for name, tensor in shared.tensors().items():
+            weights[_our_name(shape, name)] = tensor.to(torch.float32)
     if shape.tied:
         if "lm_head.weight" in weights:
             raise ValueError("a head of its own, and tied")

@@ -24,7 +24,7 @@ from specdec.models.static.batch import BUCKETS, LINES, MAX_ROWS, Row, Tile, fit
 from specdec.models.static.operations import Inputs, Operations, TorchOperations
 from specdec.models.static.recording import CudaGraphs, EagerRuns, Recorder
 from specdec.options import GenerationOptions
-from specdec.sampling.choice import GreedyPicks
+from specdec.sampling.choice import GreedyPicks, chances_of
 from specdec.sampling.noise import noisy_argmax_of, seed_word
 from specdec.sampling.processors import cut_scores
 
@@ -53,19 +53,21 @@ class ChainRun:
         options: how each is picked; seed and position enter as data, the others are part of the recording.
         position: answer position of the first one.
         banned: ids that are never picked, in order.
+        chances: whether the model's probability of each is wanted (specdec.sampling.choice.chances_of).
     """
 
     count: int
     options: GenerationOptions
     position: int
     banned: tuple[int, ...] = ()
+    chances: bool = False
 
     @property
     def recording(self) -> tuple[Any, ...]:
         """What a recording is made for."""
         options = self.options
         cuts = (options.temperature, options.top_k, options.top_p, options.min_p) if options.temperature else ()
-        return self.count, cuts, self.banned
+        return self.count, cuts, self.banned, self.chances
 
 
 @dataclass
@@ -79,7 +81,7 @@ class _Part:
 
 @dataclass
 class _Chain:
-    """A recorded draft: buffers that are loaded before a replay, and what gives the ids int64 [count]."""
+    """A recorded draft: buffers that are loaded before a replay, and what gives the ids (see `StaticForward.chain`)."""
 
     replay: Callable[[], None]
     found: Callable[[], Tensor]
@@ -184,7 +186,8 @@ class StaticForward:
             return self._run(staged, observer, with_head=False)[0][:rows].clone()
 
     def chain(self, staged: Staged) -> Tensor:
-        """Feed the session's pending tokens, then predict `extension.run.count` tokens: int64 [count], on the device.
+        """Feed the session's pending tokens, then predict `extension.run.count` tokens: int64 [count], on the device;
+        with chances float64 [2 * count], the ids first.
 
         The session then holds the pending tokens and all but the last of the predicted ones.
         """
@@ -339,24 +342,30 @@ class StaticForward:
         banned = torch.tensor(run.banned, dtype=torch.int64, device=device) if run.banned else None
         layers = range(runner.layer_count)
 
-        def pick(hidden: Tensor, step: int) -> Tensor:
+        def pick(hidden: Tensor, step: int, chances: list[Tensor]) -> Tensor:
             logits: Tensor = runner.finish(runner.head(hidden))
             if banned is not None:
                 logits = logits.index_fill(1, banned, float("-inf"))
-            if not run.options.temperature:
-                return logits.argmax(-1)
-            return noisy_argmax_of(cut_scores(logits, run.options), word, position + step)
+            if run.options.temperature:
+                token = noisy_argmax_of(cut_scores(logits, run.options), word, position + step)
+            else:
+                token = logits.argmax(-1)
+            if run.chances:
+                chances.append(chances_of(logits, token, run.options.temperature).double())
+            return token
 
         def work() -> Tensor:
             hidden = self._through(runner.embed(inputs.numbers[Row.ID]), layers, 0, inputs)
-            picked = [pick(hidden.index_select(0, last), 0)]
+            chances: list[Tensor] = []
+            picked = [pick(hidden.index_select(0, last), 0, chances)]
             following = self._following
             for step in range(1, run.count):
                 following.numbers[Row.ID].copy_(picked[-1])
                 hidden = self._through(runner.embed(following.numbers[Row.ID]), layers, 0, following)
-                picked.append(pick(hidden, step))
+                picked.append(pick(hidden, step, chances))
                 following.numbers.add_(self._step)
-            return torch.cat(picked)
+            ids = torch.cat(picked)
+            return torch.cat([ids.double(), *chances]) if run.chances else ids  # a double holds an id exactly
 
         replay, _, found = self._record(work, layers)
         return _Chain(replay, found, last, word, position)

@@ -3,17 +3,26 @@
 `python -m specnav.recipes.drafts.measure TARGET DRAFT...`
 
 The target's greedy answers are written once and kept in --answers, so that drafts are compared on the very same words.
+DRAFT is a folder; "ngram", which looks up what followed before; or "both:FOLDER", the better of both each round.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from specdec.drafting import Drafter, DraftModel
+from specdec.drafting.lookup.drafter import BetterDrafter, LookupDrafter
+from specdec.drafting.lookup.suffixes import SuffixMemory
+from specdec.drafting.memory import PromptMemory
 from specdec.errors import SpecdecError
+from specdec.models import Prompt
+from specdec.models.drafts import load_draft
+from specdec.options import GenerationOptions
 from specnav.recipes.drafts.data.sources import question_prompts
-from specnav.recipes.drafts.figures import draft_figures
+from specnav.recipes.drafts.figures import DraftFigures, draft_figures
 from specnav.recipes.drafts.network import Network
 from specnav.recipes.errors import TrainingError
 from specnav.recipes.exits.samples import Sample, load_samples, save_samples
@@ -23,6 +32,7 @@ from specnav.recipes.text.measure import read_questions, tokens_a_round
 HELD_BACK = "held-back"
 """Instead of a file: questions made of the library's files that nothing was trained on."""
 HELD_BACK_QUESTIONS = 80
+NGRAM, BOTH = "ngram", "both:"
 
 
 def main() -> int:
@@ -42,13 +52,46 @@ def main() -> int:
         print("| questions | answers | " + " | ".join(map(str, asked.drafts)) + " | a draft that is never wrong |")
         print("|---" * (len(asked.drafts) + 3) + "|")
         for name, texts in answers.items():
-            found = [draft_figures(Network(draft), texts, asked.gamma) for draft in asked.drafts]
+            found = [_figures(draft, texts, asked.gamma) for draft in asked.drafts]
             cells = " | ".join(f"{one.tau:.2f} ({one.agreement:.1%})" for one in found)
             print(f"| {name} | {len(texts)} | {cells} | {perfect(texts, asked.gamma):.2f} |", flush=True)
     except (TrainingError, SpecdecError) as error:
         print(f"specnav.recipes.drafts.measure: error: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def _figures(draft: str, texts: list[Sample], gamma: int) -> DraftFigures:
+    if draft != NGRAM and not draft.startswith(BOTH):
+        return draft_figures(Network(draft), texts, gamma)
+    if draft == NGRAM:
+        return replayed(texts, gamma, lambda memory: LookupDrafter(memory))
+    model = load_draft(draft.removeprefix(BOTH))
+    return replayed(
+        texts, gamma, lambda memory: BetterDrafter(DraftModel(model, GenerationOptions(), PromptMemory()), memory)
+    )
+
+
+def replayed(texts: Sequence[Sample], gamma: int, make: Callable[[SuffixMemory], Drafter]) -> DraftFigures:
+    """What a drafter would have gained, round by round, on answers that are known; what it looks up outlives an answer.
+    Its agreement is the share of its tokens that were accepted.
+    """
+    memory, gained, offered, accepted, tokens = SuffixMemory(), 0, 0, 0, 0
+    rounds = 0
+    for text in texts:
+        drafter = make(memory)
+        drafter.prefill(Prompt(text.ids[: text.start]))
+        answer = text.ids[text.start :]
+        at = 0
+        while at < len(answer):
+            said = drafter.chain(answer[:at], gamma).draft.ids
+            right = next((i for i, token in enumerate(said) if answer[at + i : at + i + 1] != (token,)), len(said))
+            offered, accepted, rounds = offered + len(said), accepted + right, rounds + 1
+            step = min(right + 1, len(answer) - at)
+            gained, at = gained + step, at + step
+        memory.follow(answer)
+        tokens += len(answer)
+    return DraftFigures(len(texts), tokens, gained / max(rounds, 1), accepted / max(offered, 1))
 
 
 def _answers(asked: argparse.Namespace, name: str) -> list[Sample]:

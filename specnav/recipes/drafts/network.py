@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from specdec.errors import ModelError
 from specdec.models import EncodedPrompt, LoadedModel, Prompt, load_model
 from specdec.models.loaded import first_difference
+from specdec.models.shared import shared_of
 from specdec.store import SharedStore
 from specnav.recipes.errors import TrainingError
 from specnav.recipes.exits.samples import Sample
@@ -44,18 +46,21 @@ class Network:
 
     def __init__(self, path: str, device: str = "auto", trained: bool = False) -> None:
         """trained: the decoder gets gradients; everything else stays as it is. Raises ModelError and TrainingError."""
-        self.loaded: LoadedModel = load_model(path, device=device)
+        # Small updates would be lost in the half precision that checkpoints are kept in: it only computes in that.
+        self.loaded: LoadedModel = load_model(path, device=device, dtype="float32" if trained else "auto")
         if self.loaded.is_multimodal and (self.loaded.family is None or self.loaded.family.deepstack):
             raise TrainingError(f"{path} mixes pictures in in a way that is not trained here: use a Qwen2-VL model")
         self.module: Any = self.loaded.hf_model
         self.sees = self.loaded.is_multimodal
+        self.shared = shared_of(path)
         if trained:
             self._let_learn()
         self._seen = SharedStore(SEEN_BYTES)
 
     def _let_learn(self) -> None:
-        for name, weight in self.module.named_parameters():
-            weight.requires_grad_("visual." not in name)
+        fixed = frozenset() if self.shared is None else frozenset(self.shared.about.sha256)
+        for name, weight in self.module.named_parameters():  # a tied head is no parameter of its own
+            weight.requires_grad_("visual." not in name and name not in fixed)
 
     @property
     def vocabulary(self) -> int:
@@ -74,9 +79,11 @@ class Network:
         features: Tensor | None = None,
         sees: Tensor | None = None,
         where: Tensor | None = None,
+        among: Tensor | None = None,
     ) -> Tensor:
         """float32 [n, length, vocabulary] of `Rows`; every place sees what stands before it, or what `sees`, bool
-        [n, 1, length, length], lets it see. where: only of these flat places, [places, vocabulary].
+        [n, 1, length, length], lets it see. where: only of these flat places, [places, vocabulary]. among: only of
+        these tokens, int64 [tokens], in place of the vocabulary.
         """
         # Without a mask the library takes a jump in the positions for the beginning of another text.
         mask = torch.ones_like(ids) if sees is None else self._as_mask(sees)
@@ -87,9 +94,13 @@ class Network:
             out = self.module.get_decoder()(input_ids=ids, **how)
         else:  # it may do more behind its head than is known here
             found = self.module(input_ids=ids, **how).logits[..., : self.vocabulary].float()
-            return found if where is None else found.flatten(0, 1)[where]
+            found = found if where is None else found.flatten(0, 1)[where]
+            return found if among is None else found[..., among]
         hidden = out.last_hidden_state
         hidden = hidden if where is None else hidden.flatten(0, 1)[where]
+        if among is not None:
+            head = self.module.lm_head
+            return F.linear(hidden, head.weight[among], None if head.bias is None else head.bias[among]).float()
         return self.module.lm_head(hidden)[..., : self.vocabulary].float()
 
     def packs(self, length: int) -> bool:

@@ -9,26 +9,40 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from specdec.models import LoadedModel
 from specdec.models.loading import read_config
+from specdec.models.shared import share as note_shared
+from specdec.models.shared import shared_of
 from specnav.recipes.errors import TrainingError
 from specnav.recipes.folders import appearing_at_once
 
 LAYERS = "layers:"
+SHARED_DTYPE = torch.bfloat16
+"""What a draft that shares stores its layers in: a target converted from GGUF is in float32, which would double it."""
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".index.json")
 
 
-def start_folder(draft: str, target: LoadedModel, run: Path) -> str:
-    """The folder or id to start from; `layers:0,7` makes one in the run folder first. Raises TrainingError."""
+def start_folder(draft: str, target: LoadedModel, run: Path, share: bool = False, share_first: int = 0) -> str:
+    """The folder or id to start from; `layers:0,7` makes one in the run folder first. share: one that keeps no
+    embeddings and no head of its own (specdec.models.shared), nor its first `share_first` layers. Raises TrainingError.
+    """
     if not draft.startswith(LAYERS):
+        if share and shared_of(draft) is None:
+            raise TrainingError(f"draft {draft} stores its own embeddings: share those of a target with layers:0,7")
         return draft
     picked = _layers(draft, target)
+    if picked[:share_first] != list(range(share_first)) or share_first >= len(picked):
+        raise TrainingError(
+            f"the first {share_first} layers can be shared where the draft begins with them and has others: "
+            f"give layers:{','.join(map(str, range(share_first)))},... and --share-first {share_first}"
+        )
     folder = run / "start"
     if not folder.is_dir():
-        _make(target, picked, folder)
+        _make(target, picked, folder, share, share_first)
     return str(folder)
 
 
@@ -45,7 +59,7 @@ def _layers(draft: str, target: LoadedModel) -> list[int]:
     return picked
 
 
-def _make(target: LoadedModel, picked: Sequence[int], folder: Path) -> None:
+def _make(target: LoadedModel, picked: Sequence[int], folder: Path, share: bool, share_first: int) -> None:
     import copy
 
     from torch import nn
@@ -65,13 +79,58 @@ def _make(target: LoadedModel, picked: Sequence[int], folder: Path) -> None:
     config.num_hidden_layers = len(picked)
     if getattr(config, "max_window_layers", None) is not None:
         config.max_window_layers = min(config.max_window_layers, len(picked))
+    if share and target.is_multimodal:
+        raise TrainingError(f"{target.path} takes pictures: only drafts of text models share their target's embeddings")
     with appearing_at_once(folder) as building:
-        module.to(kept_dtype(target.path)).save_pretrained(building)
-        add_companions(target.path, building, target)
+        if share:
+            names = ends_in_target(module) + _names_of_layers(module, share_first)
+            save_sharing(module, building, target.path, names)
+        else:
+            module.to(kept_dtype(target.path)).save_pretrained(building)
+            add_companions(target.path, building, target)
+
+
+def ends_in_target(module: Any) -> list[str]:
+    """The names of a model's embeddings and head, as a checkpoint has them: tied ones are stored once."""
+    kept = module.state_dict()
+    embeddings = module.get_input_embeddings().weight
+    return [
+        name
+        for name, weight in kept.items()
+        if (weight.data_ptr() == embeddings.data_ptr() and name != "lm_head.weight")
+        or (name == "lm_head.weight" and weight.data_ptr() != embeddings.data_ptr())
+    ]
+
+
+def _names_of_layers(module: Any, count: int) -> list[str]:
+    """The names of all weights of the first `count` layers."""
+    layers = module.get_decoder().layers[:count]
+    own = {weight.data_ptr() for layer in layers for weight in layer.state_dict().values()}
+    return [name for name, weight in module.state_dict().items() if weight.data_ptr() in own]
+
+
+def save_sharing(module: Any, folder: Path, target: str, names: Sequence[str]) -> None:
+    """Write a draft that shares the tensors called `names` with its target: half-precision layers, configuration, and
+    which target that is.
+    """
+    from safetensors.torch import save_file
+
+    left_out = {*names, "lm_head.weight"}
+    own = {name: weight for name, weight in module.state_dict().items() if name not in left_out}
+    own = {name: weight.to(SHARED_DTYPE).contiguous().cpu() for name, weight in own.items()}
+    save_file(own, folder / "model.safetensors", metadata={"format": "pt"})
+    module.config.dtype = SHARED_DTYPE
+    module.config._name_or_path = ""
+    vars(module.config).pop("_model_name_or_path", None)  # what a GGUF file called itself
+    module.config.save_pretrained(folder)
+    module.generation_config.save_pretrained(folder)
+    note_shared(folder, target, names)
 
 
 def kept_dtype(path: str) -> torch.dtype:
     """The number type of a model folder's weights; a draft made of it is kept in the same."""
+    if shared_of(path) is not None:
+        return SHARED_DTYPE
     told = getattr(read_config(path), "dtype", None)
     return told if told in (torch.float16, torch.bfloat16) else torch.float32
 

@@ -42,7 +42,8 @@ class DistilSpec:
     draft is to go on from, greedy texts of the target that are only measured on). length: of a row; new_tokens: of the
     draft's answers. on_policy, given_share: shares of rows that the draft has said, and that were given. reverse: share
     of KL(draft | target) in the distance, the rest is KL(target | draft). hard: share of the likeliest token in the
-    loss.
+    loss. tokens: how many of the vocabulary's tokens the loss looks at in each batch, among them the likeliest ones; 0:
+    all. lessons: what the target says to the texts, where that is known already.
     """
 
     target: str
@@ -58,6 +59,8 @@ class DistilSpec:
     reverse: float
     hard: float
     gamma: int
+    tokens: int = 0
+    lessons: tuple[Path, ...] = ()
 
 
 class DistilTask:
@@ -69,6 +72,8 @@ class DistilTask:
         self.target = Network(spec.target, device) if spec.target else None
         self.model = self.draft.module
         self.teacher = Teacher(self.target, self.draft, spec.length)
+        for file in spec.lessons:
+            self.teacher.learn_from(file)
         self.texts, self.given = (self._fitting(_own_part(load_samples(file))) for file in (spec.texts, spec.given))
         self.prompts = load_samples(spec.prompts) if self.target is not None else []
         self.held_out = load_samples(spec.held_out)
@@ -83,8 +88,8 @@ class DistilTask:
 
     def batch(self, generator: torch.Generator, size: int) -> tuple[Tensor, ...]:
         """ids, positions, sees and where as `Network.logits` takes them; likely int64 and chances float32 [places,
-        top], what the target says there; weights [places]; the pictures' features. sees and features are empty where
-        there are none.
+        top], what the target says there; weights [places]; the pictures' features; among int64 [tokens], the tokens
+        that `likely` counts in. sees, features and among are empty where there are none.
         """
         if self.prompts and self.spec.on_policy and self._batches % RENEWED_EVERY == 0:
             self._said = self._speak(generator)
@@ -106,7 +111,10 @@ class DistilTask:
         chances = torch.cat([lesson.chances for lesson in lessons]).float()
         places = math.ceil(LEARNT_SHARE * size * self.spec.length)
         where, likely, chances, weights = of_size(where, (likely, chances), places, generator)
-        return ids, positions, sees, where, likely, chances, weights, features
+        among = none
+        if 0 < self.spec.tokens < self.draft.vocabulary:
+            among, likely, chances = some_tokens(likely, chances, self.spec.tokens, self.draft.vocabulary, generator)
+        return ids, positions, sees, where, likely, chances, weights, features, among
 
     def loss(
         self,
@@ -118,11 +126,13 @@ class DistilTask:
         chances: Tensor,
         weights: Tensor,
         features: Tensor,
+        among: Tensor,
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Distance from the target's distribution: of its likeliest tokens each, and of all others together."""
         logits = self.draft.logits(
-            ids, positions, features if features.numel() else None, sees if sees.numel() else None, where
-        )
+            ids, positions, features if features.numel() else None, sees if sees.numel() else None, where,
+            among if among.numel() else None,
+        )  # fmt: skip
         log_q = logits.gather(-1, likely) - logits.logsumexp(-1, keepdim=True)
         p, q = chances.exp(), log_q.exp()
         others_p, others_q = ((1 - of.sum(-1)).clamp(min=LEAST) for of in (p, q))
@@ -137,6 +147,7 @@ class DistilTask:
             "loss": total.detach(),
             "apart": (forward * weight).sum().detach(),
             "agrees": agrees.detach(),
+            "tokens": weights.sum(),
         }
 
     def at_checkpoint(self) -> dict[str, float]:
@@ -164,6 +175,29 @@ class DistilTask:
         if self.given and (not self.texts or lot >= 1 - min(given, 1 - said)):
             return _drawn(self.given, 1, generator)[0]
         return _drawn(self.texts or self._said, 1, generator)[0]
+
+
+def some_tokens(
+    likely: Tensor, chances: Tensor, count: int, vocabulary: int, generator: torch.Generator
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(among int64 [count] in rising order, likely counted in them, chances): a part of the vocabulary with what is
+    likely in a batch, filled up at random. What is likely fits in whole, or as far as its likeliest columns do.
+
+    A head over 49,152 tokens costs twice the three layers below it; of those tokens a batch needs some thousands.
+    """
+    for top in range(likely.shape[1], 0, -1):
+        known = likely[:, :top].unique()
+        if len(known) <= count:
+            break
+    else:
+        raise TrainingError(f"a batch has {len(known)} tokens that are likeliest somewhere: give a larger --tokens")
+    others = torch.ones(vocabulary, dtype=torch.bool)
+    others[known] = False
+    drawn = others.nonzero()[:, 0]
+    drawn = drawn[torch.randperm(len(drawn), generator=generator)[: count - len(known)]]
+    among = torch.cat([known, drawn]).sort().values
+    likely, chances = likely[:, :top], chances[:, :top]
+    return among, torch.searchsorted(among, likely.contiguous()), chances
 
 
 def _drawn(samples: list[Sample], count: int, generator: torch.Generator) -> list[Sample]:

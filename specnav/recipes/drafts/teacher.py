@@ -6,15 +6,17 @@ what it says (cached logits, as in arXiv 2503.16870). What they leave is one lum
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from specdec.store import SharedStore
 from specnav.recipes.drafts.network import Network, Rows
-from specnav.recipes.exits.samples import Sample
+from specnav.recipes.exits.samples import Sample, cut
 
 TOP = 24
 KEPT_BYTES = 1 << 30
@@ -44,6 +46,20 @@ class Teacher:
         self.target, self.draft, self.length = target, draft, length
         self.top = min(top, draft.vocabulary)
         self._kept = SharedStore(KEPT_BYTES)
+
+    def learn_from(self, file: Path) -> None:
+        """Know what `write_lessons` has kept."""
+        for key, likely, chances in torch.load(file, weights_only=True):
+            lesson = Lesson(likely, chances)
+            self._kept.put(key, lesson, lesson.nbytes)
+
+    def write_lessons(self, texts: Sequence[Sample], file: Path) -> None:
+        """Keep what the target says to texts, so that a run that goes on need not ask again."""
+        fitting = [found for text in texts if (found := cut(text, self.length)) is not None]
+        kept = [(_key(text), one.likely, one.chances) for text, one in zip(fitting, self.lessons(fitting), strict=True)]
+        partial = file.with_suffix(".tmp")
+        torch.save(kept, partial)
+        os.replace(partial, file)
 
     def lessons(self, samples: Sequence[Sample]) -> list[Lesson]:
         """Of each sample, in their order."""
@@ -77,7 +93,6 @@ class Teacher:
         parts = zip(likely.int().cpu().split(counts), chances.half().cpu().split(counts), strict=True)
         # Copies: a part of a whole would keep all of it.
         return [Lesson(likely.clone(), chances.clone()) for likely, chances in parts]
-
 
     def _picked(self, sample: Sample) -> Lesson:
         """The text's own tokens, as if they were certain."""

@@ -18,13 +18,15 @@ from specdec.link.channel import connect
 from specdec.models import LoadedModel, load_model
 from specnav.recipes.drafts.card import Making, write_card
 from specnav.recipes.drafts.curve import Point, read_curve, write_curve
-from specnav.recipes.drafts.data.sources import Sources, gather
+from specnav.recipes.drafts.data.assistant import report_request
+from specnav.recipes.drafts.data.sources import Sources, gather, question_prompts
 from specnav.recipes.drafts.figures import DraftFigures, SampledFigures, draft_figures, sampled_figures
 from specnav.recipes.drafts.network import Network, check_same_vocabulary
 from specnav.recipes.drafts.remote import RemoteTarget
-from specnav.recipes.drafts.start import LAYERS, add_companions, kept_dtype, start_folder
+from specnav.recipes.drafts.start import LAYERS, add_companions, kept_dtype, save_sharing, start_folder
 from specnav.recipes.drafts.task import RENEWED_EVERY, DistilSpec, DistilTask
-from specnav.recipes.drafts.writing import write_answers
+from specnav.recipes.drafts.teacher import Teacher
+from specnav.recipes.drafts.writing import SHARD, write_answers
 from specnav.recipes.errors import TrainingError
 from specnav.recipes.exits.samples import Sample, load_samples, save_samples
 from specnav.recipes.folders import appearing_at_once, check_place, keep_settings, roomy
@@ -34,6 +36,10 @@ from specnav.recipes.threads import threads
 
 NAME = "draft"
 MEASURED_SAMPLED = 64
+CHECKPOINT_EVERY = 50
+"""Updates between two checkpoints of a run without rounds of the draft's own words."""
+ARTICLE_EVERY, ARTICLE_TOKENS, ARTICLE_WARMTH = 16, 200, 0.8
+"""One article is written for so many prompts, of at most so many tokens, sampled at this temperature."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +48,8 @@ class TrainDraftConfig:
     and its picks are learnt instead of its distributions. draft: a folder or id, or layers of the target
     ("layers:0,7"). prompts: how many of the default data; held_out: how many are measured on only. length: ids of a
     row; new_tokens: of an answer. batch: rows a process. minutes: 0, or the schedule is shortened to end by then. The
-    shares: see DistilSpec.
+    shares and tokens: see DistilSpec. share: the draft stores no embeddings and no head, but uses the target's;
+    share_first: the same of its first layers.
     """
 
     target: str
@@ -68,6 +75,9 @@ class TrainDraftConfig:
     seed: int = 0
     workers: int = 1
     compile: bool = True
+    share: bool = False
+    share_first: int = 0
+    tokens: int = 0
 
     def check(self) -> None:
         """Raises TrainingError for values that cannot work."""
@@ -78,8 +88,12 @@ class TrainDraftConfig:
         for name in ("on_policy", "given_share", "reverse", "hard"):
             if not 0 <= getattr(self, name) <= 1:
                 raise TrainingError(f"{name} is {getattr(self, name)}: give a share from 0 to 1")
-        if self.minutes < 0 or self.seed < 0:
-            raise TrainingError("minutes and seed cannot be below 0")
+        if min(self.minutes, self.seed, self.tokens, self.share_first) < 0:
+            raise TrainingError("minutes, seed, tokens and share_first cannot be below 0")
+        if self.share and not self.target:
+            raise TrainingError("--share needs the target's folder: give --target")
+        if self.share_first and not (self.share and self.draft.startswith(LAYERS)):
+            raise TrainingError("--share-first needs --share and layers of the target, like --draft layers:0,1,7")
         if self.target and self.connect:
             raise TrainingError("--target and --connect are two ways to ask a target: give one of them")
         if not self.target and self.draft.startswith(LAYERS):
@@ -120,7 +134,7 @@ def train_draft(config: TrainDraftConfig) -> DraftResult:
     with roomy(config.run):
         config.run.mkdir(parents=True, exist_ok=True)
         _keep_settings(config, speaker)
-        start = start_folder(config.draft, speaker, config.run)
+        start = start_folder(config.draft, speaker, config.run, config.share, config.share_first)
     del speaker
     with stages() as shown, threads(config.workers):
         return _Run(config, start, shown).whole()
@@ -154,7 +168,7 @@ class _Run:
         before = self._figures("measuring: before", Network(self.start), held_out)
         settings = self._loop_settings()
         self._check_end(settings)
-        spec = self._spec()
+        spec = self._spec(self._lessons())
         workers = 1 if torch.cuda.is_available() else self.config.workers
         self._note(before, settings)
         steps, seconds = self.shown.train(
@@ -177,10 +191,11 @@ class _Run:
         with ExitStack() as stack:
             target = self._target(stack)
             if not asked.exists():
+                articles = self._articles(target) if config.sources.assistant else ()
                 with self.shown.counted("prompts", config.prompts) as progress, roomy(self.run):
                     found = gather(
                         config.sources, target.loaded, config.prompts, config.held_out,
-                        config.length - config.new_tokens, config.length, self.run, config.seed, progress,
+                        config.length - config.new_tokens, config.length, self.run, config.seed, progress, articles,
                     )  # fmt: skip
                 for words in found.notes:
                     self.shown.say(words)
@@ -200,6 +215,33 @@ class _Run:
             if not self.texts.exists():
                 save_samples(self.texts, self._written(target, load_samples(self.prompts)) + logged)
 
+    def _articles(self, target: Network | RemoteTarget) -> tuple[str, ...]:
+        """What the target itself reports on, to be summarised by it later."""
+        rng = random.Random(f"drafts/{self.config.seed}/articles")
+        asked = [report_request(rng) for _ in range(max(self.config.prompts // ARTICLE_EVERY, 1))]
+        prompts = question_prompts(target.loaded, asked, "articles")
+        with self.shown.counted("the target writes articles", len(prompts)) as progress:
+            texts = target.answer(prompts, ARTICLE_TOKENS, ARTICLE_WARMTH, self.config.seed, progress)
+        ends = target.loaded.eos_token_ids
+        said = ([token for token in text.ids[text.start :] if token not in ends] for text in texts)
+        return tuple(target.loaded.tokenizer.decode(ids).strip() for ids in said)
+
+    def _lessons(self) -> tuple[Path, ...]:
+        """What the target says behind every token of its answers, worked out once and kept."""
+        texts = load_samples(self.texts)
+        if not self.config.target:
+            return ()
+        parts = [texts[at : at + SHARD] for at in range(0, len(texts), SHARD)]
+        files = [self.run / f"lessons-{number:04d}.pt" for number in range(len(parts))]
+        if not all(file.exists() for file in files):
+            teacher = Teacher(Network(self.config.target), Network(self.start), self.config.length)
+            with self.shown.counted("what the target says", len(texts)) as progress, roomy(self.run):
+                for number, (part, file) in enumerate(zip(parts, files, strict=True), 1):
+                    if not file.exists():
+                        teacher.write_lessons(part, file)
+                    progress(min(number * SHARD, len(texts)), len(texts))
+        return tuple(files)
+
     def _target(self, stack: ExitStack) -> Network | RemoteTarget:
         config = self.config
         if config.target:
@@ -216,11 +258,12 @@ class _Run:
         with self.shown.counted("the target writes", len(order)) as progress:
             return write_answers(target, order, config.new_tokens, config.seed, self.run, config.workers, progress)
 
-    def _spec(self) -> DistilSpec:
+    def _spec(self, lessons: tuple[Path, ...]) -> DistilSpec:
         config = self.config
         return DistilSpec(
             config.target, self.start, self.texts, self.given, self.prompts, self.held_out, config.length,
             config.new_tokens, config.on_policy, config.given_share, config.reverse, config.hard, config.gamma,
+            config.tokens, lessons,
         )  # fmt: skip
 
     def _loop_settings(self) -> LoopSettings:
@@ -233,7 +276,7 @@ class _Run:
             lr=config.lr,
             seed=config.seed,
             minutes=config.minutes,
-            checkpoint_every=RENEWED_EVERY,
+            checkpoint_every=RENEWED_EVERY if config.on_policy else CHECKPOINT_EVERY,
             compile=config.compile,
         )
 
@@ -262,7 +305,10 @@ class _Run:
         draft = Network(self.start)
         kept = kept_dtype(draft.loaded.path)
         weights = read_checkpoint(checkpoint)["model"]
-        draft.module.load_state_dict({name: value.to(kept).float() for name, value in weights.items()})
+        targets = {"lm_head.weight", *draft.shared.about.sha256} if draft.shared is not None else set()
+        draft.module.load_state_dict(
+            {name: value if name in targets else value.to(kept).float() for name, value in weights.items()}
+        )
         return draft
 
     def _save(
@@ -270,10 +316,13 @@ class _Run:
     ) -> None:
         card = write_card(making, self.config.gamma, before, after, sampled)
         with roomy(self.config.out), appearing_at_once(self.config.out) as folder:
-            draft.module.to(kept_dtype(draft.loaded.path)).save_pretrained(folder)
+            if draft.shared is not None:
+                save_sharing(draft.module, folder, str(draft.shared.target), tuple(draft.shared.about.sha256))
+            else:
+                draft.module.to(kept_dtype(draft.loaded.path)).save_pretrained(folder)
+                add_companions(self.start, folder, draft.loaded)
             for weights in folder.glob("*.safetensors"):
                 weights.chmod(0o644)  # safetensors writes files for their owner alone
-            add_companions(self.start, folder, draft.loaded)
             (folder / "README.md").write_text(card, encoding="utf-8")
             for name in ("acceptance.json", "acceptance.svg"):
                 (folder / name).write_bytes((self.run / name).read_bytes())
@@ -311,6 +360,11 @@ def _origin(draft: str) -> str:
 
 
 def _data(sources: Sources, sees: bool) -> str:
+    if sources.assistant:
+        return (
+            "composed requests to a chat assistant (writing, roleplay, facts, instructions, arithmetic, Python to be\n"
+            "completed, articles of the target's own to be summarised); nothing of any benchmark"
+        )
     if not sources.named:
         if sees:
             return "instructions beside frames of the simulator's training rooms, answered by the target"

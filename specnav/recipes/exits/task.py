@@ -16,25 +16,34 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from specdec.models import LoadedModel, load_model
+from specdec.store import SharedStore
 from specdec.verifying.exits import ExitAdapters
+from specnav.recipes.drafts.task import some_tokens
 from specnav.recipes.errors import TrainingError
 from specnav.recipes.exits.samples import Sample, load_samples
 
 HARD_SHARE = 0.3
 """Of the loss: the final exit's likeliest token, which is what greedy hints must hit."""
+LIKELY = 8
+"""Of the final exit's tokens, at each place, that the loss looks at in any case."""
+KEPT_BYTES = 2 << 30
+"""Of hidden states."""
 LARGE = 1 << 26
 """Logits a step, over all exits, beyond which they are computed twice instead of kept for the way back."""
 
 
 @dataclass(frozen=True)
 class ExitTaskSpec:
-    """All that a worker process needs. rows: most rows of a sample that are learnt from in one step."""
+    """All that a worker process needs. rows: most rows of a sample that are learnt from in one step. tokens: how
+    many of the vocabulary's tokens the loss looks at in each batch, the final exit's likeliest among them; 0: all.
+    """
 
     target: str
     samples: Path
     layers: tuple[int, ...]
     width: int
     rows: int
+    tokens: int = 0
 
 
 class ExitTask:
@@ -46,23 +55,50 @@ class ExitTask:
         self.samples = load_samples(spec.samples)
         self.model = ExitAdapters(len(spec.layers), self.target.runner.hidden_size, spec.width)
         self._frozen = weights_digest(self.target)
+        self._seen = SharedStore(KEPT_BYTES)
+        self._head: tuple[Tensor, Tensor | None] | None = None
 
-    def batch(self, generator: torch.Generator, size: int) -> tuple[Tensor, Tensor]:
-        """hidden [exits, rows, hidden_size] after the layers, and [rows, hidden_size] after the last."""
+    def batch(self, generator: torch.Generator, size: int) -> tuple[Tensor, ...]:
+        """hidden [exits, rows, hidden_size] after the layers, [rows, hidden_size] after the last; and, where the
+        loss looks at some tokens only, these, int64 [tokens], with the final exit's log-probabilities [rows, tokens].
+        """
         picked = torch.randint(len(self.samples), (size,), generator=generator).tolist()
         parts = []
         for index in picked:
-            encoded, rows = self.samples[index].encode(self.target)
-            chosen = torch.randperm(len(rows), generator=generator)[: self.spec.rows] + rows.start
-            parts.append(hidden_rows(self.target, encoded, chosen, self.spec.layers))
+            hidden, last = self._rows(index)
+            chosen = torch.randperm(len(last), generator=generator)[: self.spec.rows].to(last.device)
+            parts.append((hidden[:, chosen], last[chosen]))
         hidden = torch.cat([part for part, _ in parts], dim=1)
-        return hidden, torch.cat([last for _, last in parts])
-
-    def loss(self, hidden: Tensor, last: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Mean distance of the exits from the final one; agreement is the share of equal likeliest tokens."""
-        with torch.no_grad(), torch.autocast(hidden.device.type, enabled=False):
+        last = torch.cat([part for _, part in parts])
+        if not 0 < self.spec.tokens < self.target.vocab_size:
+            return hidden, last
+        with torch.no_grad():
             taught = self.target.runner.logits(last)
-            log_p, likeliest = taught.log_softmax(-1), taught.argmax(-1)
+        likely = taught.topk(LIKELY, -1).indices.cpu()
+        among, _, _ = some_tokens(likely, likely, self.spec.tokens, self.target.vocab_size, generator)
+        return hidden, last, among, taught[:, among.to(taught.device)].log_softmax(-1)
+
+    def _rows(self, index: int) -> tuple[Tensor, Tensor]:
+        """What the target makes of a sample is the same each time: on a CPU it is kept, as far as there is room."""
+        found: tuple[Tensor, Tensor] | None = self._seen.get(index)
+        if found is None:
+            found = all_rows(self.samples[index], self.target, self.spec.layers)
+            if self.target.device.type == "cpu":
+                self._seen.put(index, found, sum(part.nbytes for part in found))
+        return found
+
+    def loss(
+        self, hidden: Tensor, last: Tensor, among: Tensor | None = None, known: Tensor | None = None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Mean distance of the exits from the final one; agreement is the share of equal likeliest tokens."""
+        if among is not None and known is not None:
+            log_p, likeliest = known, known.argmax(-1)
+            self._head = self.target.runner.head_rows(among)
+        else:
+            self._head = None
+            with torch.no_grad(), torch.autocast(hidden.device.type, enabled=False):
+                taught = self.target.runner.logits(last)
+                log_p, likeliest = taught.log_softmax(-1), taught.argmax(-1)
         large = hidden.shape[0] * log_p.numel() > LARGE
         losses, said = [], {}
         for slot, layer in enumerate(self.spec.layers):
@@ -82,11 +118,19 @@ class ExitTask:
 
     def _one(self, slot: int, hidden: Tensor, log_p: Tensor, likeliest: Tensor) -> tuple[Tensor, Tensor]:
         adapted = self.model.one(slot, hidden.to(self.model.down.dtype))
-        log_q = self.target.runner.logits(adapted.to(self.target.dtype)).log_softmax(-1)
+        log_q = self._logits(adapted.to(self.target.dtype)).log_softmax(-1)
         apart = F.kl_div(log_q, log_p, reduction="none", log_target=True).sum(-1).mean()
         hard = F.nll_loss(log_q, likeliest)
         agrees = (log_q.argmax(-1) == likeliest).float().mean()
         return (1 - HARD_SHARE) * apart + HARD_SHARE * hard, agrees.detach()
+
+
+    def _logits(self, adapted: Tensor) -> Tensor:
+        """float32 [rows, tokens], of those that the loss looks at."""
+        if self._head is None:
+            return self.target.runner.logits(adapted)
+        weight, bias = self._head
+        return F.linear(F.rms_norm(adapted, (adapted.shape[-1],), eps=self.target.runner.eps), weight, bias).float()
 
 
 def hidden_rows(model: LoadedModel, encoded, rows: Tensor, layers: Sequence[int]) -> tuple[Tensor, Tensor]:

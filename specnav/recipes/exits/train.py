@@ -65,6 +65,7 @@ class TrainExitsConfig:
     batch: int = 1
     seed: int = 0
     workers: int = 1
+    tokens: int = 0
 
     def check(self) -> None:
         """Raises TrainingError for values that cannot work."""
@@ -72,8 +73,8 @@ class TrainExitsConfig:
             value = getattr(self, name)
             if not 0 < value < math.inf:
                 raise TrainingError(f"{name} is {value}: give a number above 0")
-        if self.width < 0 or self.minutes < 0 or self.seed < 0:
-            raise TrainingError("width, minutes and seed cannot be below 0")
+        if min(self.width, self.minutes, self.seed, self.tokens) < 0:
+            raise TrainingError("width, minutes, seed and tokens cannot be below 0")
 
 
 def train_exits(config: TrainExitsConfig) -> ExitFigures:
@@ -115,7 +116,7 @@ class _Run:
         """Every stage."""
         learnt, held_back = self._samples()
         settings = self._loop_settings(len(load_samples(learnt)))
-        spec = ExitTaskSpec(self.config.target, learnt, self.layers, self.width, self.config.rows)
+        spec = ExitTaskSpec(self.config.target, learnt, self.layers, self.width, self.config.rows, self.config.tokens)
         steps, seconds = self.shown.train("training: exits", spec, settings, self.config.workers, ExitTask)
         exits = self._trained(settings.checkpoint)
         samples = load_samples(held_back)

@@ -52,6 +52,8 @@ class Stages:
 
         def show(step: int, steps: int, said: dict[str, float]) -> None:
             figures = "  ".join(f"{name} {said[name]:.2f}" for name in ("text", "agrees", "tau") if name in said)
+            if "tokens_per_s" in said:
+                figures += f"  {said['tokens_per_s']:.0f} tokens/s"
             done = max((time.monotonic() - started) if limit else step, step / steps * (limit or steps))
             self.bars.update(bar, completed=int(done), said=f"step {step}  {figures}")
             told(said)

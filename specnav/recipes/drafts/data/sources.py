@@ -13,6 +13,7 @@ from pathlib import Path
 from specdec.errors import ModelError
 from specdec.models import LoadedModel, Prompt, chat_prompt
 from specdec.models.prompt import plain_prompt
+from specnav.recipes.drafts.data.assistant import assistant_request
 from specnav.recipes.drafts.data.logged import logged_texts, split
 from specnav.recipes.drafts.data.ordinary import ordinary_request
 from specnav.recipes.drafts.data.prose import opening, read_packages, request
@@ -32,7 +33,7 @@ SHORTEST_TEXT = 16
 @dataclass(frozen=True)
 class Sources:
     """What was asked for; nothing at all stands for the default data. held_out: question files that are measured on
-    only.
+    only. assistant: requests to a chat assistant instead of the default data.
     """
 
     questions: tuple[Path, ...] = ()
@@ -41,6 +42,7 @@ class Sources:
     verdicts: tuple[Path, ...] = ()
     held_out: tuple[Path, ...] = ()
     instruction: str = ""
+    assistant: bool = False
 
     @property
     def named(self) -> bool:
@@ -77,9 +79,10 @@ def gather(
     folder: Path,
     seed: int,
     progress: Progress,
+    articles: Sequence[str] = (),
 ) -> Gathered:
     """Prompts of at most `longest` ids (pictures counted in full) and texts of at most `length`, `count` of the
-    default ones.
+    default ones. articles: to be summarised where an assistant's requests are made up.
 
     Raises TrainingError for what cannot be read, and where too little is left.
     """
@@ -99,7 +102,11 @@ def gather(
     measured: list[Sample] = []
     for file in sources.held_out:
         measured += question_prompts(model, read_questions(file), file.name)
-    if not sources.named:
+    if sources.assistant:
+        made_up = [assistant_request(rng, articles)[1] for _ in range(count + held_out)]
+        asked = question_prompts(model, made_up, "composed")
+        prompts, measured = prompts + asked[held_out:], measured or asked[:held_out]
+    elif not sources.named:
         prompts, made = default_prompts(model, count, held_out, folder, seed, progress)
         measured = measured or made
         texts = [] if model.is_multimodal else library_texts(model, length)

@@ -16,7 +16,7 @@
 """
 The control loop around MotionCore: when velocities, stops and reports go out.
 
-`motion_node` tells it what was heard and publishes what comes out; the trials run the same loop in
+`motion_node` tells it what was heard and publishes what comes out; tests run the same loop in
 simulated time. Whatever ends a motion is obeyed at once, not at the next tick.
 """
 

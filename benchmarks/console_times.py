@@ -1,0 +1,153 @@
+"""How quickly the console stops the robot and shows it: key to zero velocity, camera to page, first picture, page size.
+
+The real graph (verifier, simulator, robot nodes) and a headless Chromium on this machine:
+python -m benchmarks.console_times --stops 50. The figures are in docs/figures.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+from specnav.supervise.children import node_spec, ros_arguments
+from specnav.supervise.robot_stack import Stack, speed
+from tests.graph.browser import Browser, Tab
+
+NODE = "spec_vlm_nav.ros.nodes.console_node"
+IMAGE = {"image": "camera/image_raw/compressed"}
+
+
+def quantile(values: list[float], share: float) -> float:
+    """The value below which a share of them lies."""
+    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
+
+
+def stop_times(stack: Stack, tab: Tab, count: int) -> tuple[list[float], list[float]]:
+    """Key to the last velocity that is not zero, and what the page says until the robot stood; ms."""
+    zero, stood = [], []
+    while len(zero) < count:
+        since = time.monotonic()
+        tab.type("#instruction", stack.instruction)
+        tab.key("Enter")
+        try:
+            stack.wait_until_moving(since, 20)
+        except Exception:
+            stack.reset()
+            continue
+        time.sleep(0.25)
+        at = tab.key("Escape", wait=False)
+        time.sleep(0.7)
+        moved = [h.at for h in stack.probe.heard("cmd_vel", at) if speed(h) > 0]
+        zero.append(1000 * (max(moved, default=at) - at))
+        said = re.search(r"(\d+) ms after STOP", tab.text("#stands"))
+        if said:
+            stood.append(float(said[1]))
+        if len(zero) % 10 == 0:
+            print(f"{len(zero)} of {count}", file=sys.stderr, flush=True)
+            stack.reset()
+    return zero, stood
+
+
+def delays(tabs: list[Tab], seconds: float) -> tuple[list[float], float]:
+    """Camera message heard to picture drawn, ms, sampled; pictures a second of one page."""
+    found: list[float] = []
+    first, began = tabs[0].run("Number(document.querySelector('#camera').dataset.frames)"), time.monotonic()
+    while time.monotonic() - began < seconds:
+        found += [tab.run("Number(document.querySelector('#camera').dataset.delay)") for tab in tabs]
+        time.sleep(0.07)
+    drawn = tabs[0].run("Number(document.querySelector('#camera').dataset.frames)") - first
+    return found, drawn / (time.monotonic() - began)
+
+
+def first_pictures(browser: Browser, url: str, count: int = 5) -> list[float]:
+    """Navigation to the first picture drawn, ms, of pages that are opened anew."""
+    found = []
+    for _ in range(count):
+        tab = browser.tab("about:blank")
+        at = time.monotonic()
+        tab.go(url)
+        tab.wait("Number(document.querySelector('#camera')?.dataset.frames || 0) > 0")
+        found.append(1000 * (time.monotonic() - at))
+        tab.close()
+    return found
+
+
+def main() -> None:
+    """See the module."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--stops", type=int, default=50, help="so many STOPs in mid-motion")
+    parser.add_argument("--pictures", type=Path, help="folder for screenshots")
+    options = parser.parse_args()
+    folder = Path(tempfile.mkdtemp())
+    with Stack(folder) as stack, Browser() as browser:
+        given = {"port": 0, "audit_file": str(folder / "audit.jsonl")}
+        node = stack.start("console_node", NODE, *ros_arguments(given, (), IMAGE))
+        node.wait_for("ready: ")
+        missions = "spec_vlm_nav.ros.nodes.mission_node"
+        kept = {"state_file": str(folder / "m.json")}
+        stack.start_child(node_spec("mission_node", missions, kept, (), {}, stack.environment))
+        stack.make_ready()
+        url = re.findall(r"ready: (\S+)", node.text)[-1]
+        tab = browser.tab(url)
+        tab.wait_text("#link", "connected", 40)
+        tab.click("#take")
+        tab.wait_text("#control", "you have control")
+        tab.wait("Number(document.querySelector('#camera').dataset.frames) > 3")
+        for pages in (1, 3):
+            tabs = [tab] + [browser.tab(url) for _ in range(pages - 1)]
+            for each in tabs:
+                each.wait("Number(document.querySelector('#camera').dataset.frames) > 10")
+            late, rate = delays(tabs, 8.0)
+            print(
+                f"{pages} page(s): camera to picture p50 {statistics.median(late):.0f} ms, "
+                f"p99 {quantile(late, 0.99):.0f} ms, {rate:.1f} pictures a second, n = {len(late)}"
+            )
+            for each in tabs[1:]:
+                each.close()
+        first = first_pictures(browser, url)
+        print(f"time to first picture: p50 {statistics.median(first):.0f} ms, n = {len(first)} (asked every 20 ms)")
+        if options.pictures:
+            take_pictures(stack, tab, options.pictures)
+        if options.stops:
+            zero, stood = stop_times(stack, tab, options.stops)
+            print(
+                f"key to zero: p50 {statistics.median(zero):.0f} ms, p99 {quantile(zero, 0.99):.0f} ms, n = {len(zero)}"
+            )
+            print(f"STOP to standing, as the page says: p50 {statistics.median(stood):.0f} ms, n = {len(stood)}")
+    page = ROOT / "ros2_ws/src/spec_vlm_nav/spec_vlm_nav/console/page"
+    print(f"page: {sum(f.stat().st_size for f in page.iterdir())} bytes in {len(list(page.iterdir()))} files")
+
+
+def take_pictures(stack: Stack, tab: Tab, folder: Path) -> None:
+    """Screenshots of the page while the robot works: desktop, phone, dark."""
+    folder.mkdir(parents=True, exist_ok=True)
+    since = time.monotonic()
+    tab.size(1400, 1000)
+    tab.type("#instruction", f"{stack.instruction}, then the door")
+    tab.key("Enter")
+    tab.wait_text("#steps ol", "door")
+    tab.picture(folder / "console-steps.png")
+    tab.click("#steps-go")
+    stack.wait_until_moving(since, 30)
+    time.sleep(6)
+    tab.run("scrollTo(0, 0)")
+    tab.wait_text("#stands", "MOVES", 20)
+    tab.picture(folder / "console-desktop.png")
+    tab.size(1400, 1000, dark=True)
+    time.sleep(0.5)
+    tab.picture(folder / "console-dark.png")
+    tab.size(390, 844)
+    time.sleep(0.5)
+    tab.picture(folder / "console-phone.png")
+    tab.size(1400, 1000)
+    tab.key("Escape")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""What `auto` loses against the best fixed method, in random worlds and a simulated clock. Nothing is measured.
+
+The real edge decodes, with its controller, drafters and estimates; forwards, link and cloud are simulated. Writes
+`regret.json` and `regret.html` (table and charts), and prints what they say.
+
+    python -m benchmarks.regret --worlds 40                       # the worlds of the tests
+    python -m benchmarks.regret --worlds 200 --first 10000        # fresh ones
+    python -m benchmarks.regret --worlds 60 --bounds              # what is lost by somebody who knows the world
+    python -m benchmarks.regret --worlds 60 --compare sd+overlap:hinted-stream,sd+overlap:stream   # two fixed methods
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+import torch
+from rich.progress import Progress
+
+from specdec.errors import OptionsError
+from specdec.methods import get_method
+from specnav.bench.regret import compared
+from specnav.bench.regret.bounds import bound_in, words
+from specnav.bench.regret.page import regret_page
+from specnav.bench.regret.study import Regret, regret_in
+from specnav.results.files import write_bytes_atomic
+
+T = TypeVar("T")
+
+
+def main() -> int:
+    """Play the worlds, write what came."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--worlds", type=int, default=40, help="how many (40)")
+    parser.add_argument("--first", type=int, default=0, help="the seed of the first (0)")
+    parser.add_argument("--processes", type=int, default=1, help="worlds at a time (1)")
+    parser.add_argument("--out", type=Path, default=Path("runs/regret"), help="folder (runs/regret)")
+    parser.add_argument("--bounds", action="store_true", help="what knowing the world beforehand brings; no page")
+    parser.add_argument("--compare", metavar="A,B", help="no auto: one fixed method over another; no page")
+    flags = parser.parse_args()
+    if flags.worlds < 1 or flags.first < 0 or flags.processes < 1:
+        parser.error("--worlds and --processes are at least 1, --first at least 0")
+    methods = flags.compare.split(",") if flags.compare else []
+    try:
+        if methods and (len(methods) != 2 or flags.bounds):
+            raise OptionsError("--compare takes two methods, as in sd,fsd, and no --bounds")
+        for name in methods:
+            if get_method(name).split or get_method(name).drafter != "model":
+                raise OptionsError(f"method {name!r} is not simulated")
+    except OptionsError as error:
+        parser.error(str(error))
+    seeds = range(flags.first, flags.first + flags.worlds)
+    with Progress() as progress, ProcessPoolExecutor(flags.processes, initializer=_one_thread) as pool:
+
+        def played(play: Callable[[int], T]) -> Iterable[T]:
+            return progress.track(pool.map(play, seeds), total=len(seeds), description="worlds")
+
+        if flags.bounds:
+            print("\n".join(words(list(played(bound_in)))))
+            return 0
+        if methods:
+            first, second = methods
+            found_of_two = list(played(partial(compared.compared_in, first=first, second=second)))
+            print("\n".join(compared.words(found_of_two, first, second)))
+            return 0
+        worlds = list(played(regret_in))
+    found = Regret(worlds=worlds)
+    flags.out.mkdir(parents=True, exist_ok=True)
+    write_bytes_atomic(flags.out / "regret.json", msgspec.json.format(msgspec.json.encode(found), indent=1))
+    write_bytes_atomic(flags.out / "regret.html", regret_page(found).encode())
+    print("\n".join(found.words()))
+    print(f"report: {flags.out / 'regret.html'}")
+    return 0
+
+
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,154 @@
+"""Drafts that store only their own layers: embeddings, LM head and tokenizer are those of the target, read from its
+folder whenever the draft is loaded.
+
+A small draft is mostly embeddings: of three layers beside SmolLM2's, 57 of 78 MB. A folder that shares has no such
+tensors and a FILE that names the target and says what the shared tensors must be. Loading never takes anything else for
+them: a target that is missing or another one is a ModelError of one line.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import msgspec
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from specdec.errors import ModelError
+
+FILE = "shared.json"
+_INDEX, _WEIGHTS = "model.safetensors.index.json", "model.safetensors"
+
+
+class About(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What FILE says. target: a name of `cached_models`, a folder (a relative one lies beside the draft's), or a
+    hub id. sha256: by its name, of each shared tensor (see `digest`).
+    """
+
+    target: str
+    sha256: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What the draft in `folder` shares with the target in `target`."""
+
+    folder: Path
+    target: Path
+    about: About
+
+    @cached_property
+    def files(self) -> dict[str, Path]:
+        """The file of the target that holds each shared tensor, by name, once all are what the draft was made with.
+        Raises ModelError.
+        """
+        found = {name: self.target / _file_of(self.target, name) for name in self.about.sha256}
+        for name, file in found.items():
+            if digest(_read(file, name)) != self.about.sha256[name]:
+                raise ModelError(
+                    f"{self.folder} was made for another target than {self.target}: its {name} differs; "
+                    f"give the target it was made for ({self.about.target}), or train a draft for this one"
+                )
+        return found
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The shared tensors as the target stores them. Raises ModelError."""
+        return {name: _read(file, name) for name, file in self.files.items()}
+
+
+def shared_of(folder: str | Path) -> Shared | None:
+    """What the draft in a folder shares; None for what stores everything itself. Raises ModelError without a target."""
+    place = Path(folder)
+    if not (place / FILE).is_file():
+        return None
+    try:
+        about = msgspec.json.decode((place / FILE).read_bytes(), type=About)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise ModelError(f"{place / FILE} cannot be read ({error}): copy the folder again") from error
+    for target in _places(place, about.target):
+        if (target / "config.json").is_file():
+            return Shared(place, target, about)
+    raise ModelError(
+        f"{place} needs weights of its target {about.target}, which is not on this machine: "
+        f"run `specnav models get {Path(about.target).name}`, or put the target's folder beside the draft's"
+    )
+
+
+def tokenizer_folder(name: str | Path) -> str:
+    """The folder or hub id whose tokenizer a model uses: its own, or its target's where that is shared."""
+    if (Path(name) / "tokenizer.json").is_file():
+        return str(name)
+    shared = shared_of(name)
+    return str(name) if shared is None else str(shared.target)
+
+
+def share(folder: Path, target: str, names: Iterable[str]) -> None:
+    """Write FILE into a draft's folder that lacks the tensors called `names`, which are those of the target, a
+    folder or hub id. Raises ModelError where the target does not hold them.
+    """
+    place = _hub_folder(target) or Path(target)
+    sha256 = {name: digest(_read(place / _file_of(place, name), name)) for name in sorted(names)}
+    cached = Path(target).resolve().parent == cached_models().resolve()
+    told = Path(target).name if cached else str(Path(target).resolve()) if Path(target).is_dir() else target
+    (folder / FILE).write_bytes(msgspec.json.format(msgspec.json.encode(About(told, sha256))) + b"\n")
+
+
+def cached_models() -> Path:
+    """Where `specnav models get` keeps models, each in a folder of its name."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "specnav" / "models"
+
+
+def digest(tensor: Tensor) -> str:
+    """SHA-256 of a tensor's numbers in float32: the same in whatever type they are stored exactly."""
+    return hashlib.sha256(tensor.to(torch.float32).contiguous().numpy().data).hexdigest()
+
+
+def _places(folder: Path, target: str) -> list[Path]:
+    """Folders in which the target may lie, the likeliest first."""
+    if Path(target).is_absolute():
+        return [Path(target)]
+    places = [folder.resolve().parent / target, cached_models() / target]
+    cached = _hub_folder(target)
+    return places if cached is None else [*places, cached]
+
+
+def _hub_folder(target: str) -> Path | None:
+    """Where the library keeps a hub model that it has loaded before; None for what it has not."""
+    if target.count("/") != 1 or Path(target).is_dir():
+        return None
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    try:
+        found = try_to_load_from_cache(target, "config.json")
+    except HFValidationError:
+        return None
+    return Path(found).parent if isinstance(found, str) else None
+
+
+def _file_of(target: Path, name: str) -> str:
+    """The weight file that holds a tensor."""
+    index = target / _INDEX
+    if not index.is_file():
+        return _WEIGHTS
+    try:
+        return str(json.loads(index.read_text(encoding="utf-8"))["weight_map"][name])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ModelError(f"{index} does not name the file of {name}: copy the target again") from error
+
+
+def _read(file: Path, name: str) -> Tensor:
+    try:
+        with safe_open(file, framework="pt") as opened:
+            tensor: Tensor = opened.get_tensor(name)
+            return tensor
+    except (SafetensorError, OSError) as error:
+        said = (str(error).strip() or type(error).__name__).splitlines()[0][:160]
+        raise ModelError(f"{file} does not give {name} ({said}): copy the target again") from error

@@ -1,0 +1,338 @@
+"""All drills, as data: which fault strikes when, how long the robot may go on, who says why, and how it recovers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from rosgraph_msgs.msg import Clock
+from spec_vlm_nav_interfaces.msg import Supervision
+from std_msgs.msg import String
+
+from specnav.drill import faults_words as words
+from specnav.drill.definitions import GRACE_S, Bound, Drill, Moment, Reaction, Reason, Recovery, Term
+from specnav.drill.faults import BadVerifier, BrokenRobot, Frozen, Killed, LinkCut
+from specnav.drill.lying import AT_ONCE, MOVER, OPERATOR, lying_bases
+from specnav.errors import HarnessError
+from specnav.supervise import meddling
+from specnav.supervise.robot_graph import Process
+from specnav.supervise.robot_stack import COMMAND, METRICS, STATUS, SUPERVISION, Stack
+
+DECIDER = "vlm_nav_node"
+THINKING = (Moment.PREFILL, Moment.MID_ROUND, Moment.BETWEEN_ROUNDS)
+
+LINK = Bound((Term(DECIDER, "link_timeout_s"),))
+CAMERA = Bound((Term(DECIDER, "camera_timeout_s"),))
+ODOMETRY = Bound((Term(MOVER, "odom_timeout_s"),))
+SUPERVISOR = Bound((Term(MOVER, "supervisor_timeout_s"),))
+# The turn that shows a frozen picture, and three frames; then the node's own tick and ours.
+PICTURE = Bound(seconds=0.2 / 0.35 + 0.4 + GRACE_S, note="0.2 rad at 0.35 rad/s, 4 frames, 100 ms")
+BASE = Bound(
+    (Term("navsim", "command_hold"),), 0.25 / 1.5 + GRACE_S, "slowing down from 0.25 m/s at 1.5 m/s2, 100 ms"
+)
+
+LINK_LOST = (
+    Reason(SUPERVISION, "LOST"),
+    Reason(METRICS, "LINK_LOST"),
+    Reason(STATUS, "LINK_LOST"),
+)
+STALE_CAMERA = (Reason(METRICS, "STALE_CAMERA"), Reason(STATUS, "STALE_CAMERA"))
+STALE_ODOM = (Reason(STATUS, "STALE_ODOM"),)
+
+
+def _cuts() -> list[Drill]:
+    found = []
+    for moment in (*THINKING, Moment.MOVING):
+        for lasts_s in (0.2, 2.0, 20.0):
+            short = lasts_s < 1.0
+            found.append(
+                Drill(
+                    f"link-cut-{lasts_s:g}s-{moment.value.replace(' ', '-')}",
+                    f"the link is cut for {lasts_s:g} s",
+                    moment,
+                    LinkCut(),
+                    LINK,
+                    () if short else LINK_LOST,
+                    Reaction.GOES_ON if short else Reaction.STOPS,
+                    lasts_s=lasts_s,
+                    tested=lasts_s < 20 or moment is Moment.MOVING,
+                )
+            )
+    return found
+
+
+def _verifier(stack: Stack) -> Process:
+    return stack.verifier
+
+
+def _decider(stack: Stack) -> Process:
+    return stack.decider
+
+
+def _mover(stack: Stack) -> Process:
+    return stack.mover
+
+
+def _verifiers() -> list[Drill]:
+    found = []
+    for moment in (Moment.MID_ROUND, Moment.MOVING):
+        where = moment.value
+        found += [
+            Drill(
+                f"verifier-killed-{where}",
+                "the verifier is killed (SIGKILL) and started again",
+                moment,
+                Killed(_verifier),
+                LINK,
+                LINK_LOST,
+                lasts_s=1.8,
+                within_s=20.0,
+            ),
+            Drill(
+                f"verifier-frozen-{where}",
+                "the verifier is there but silent (SIGSTOP)",
+                moment,
+                Frozen(_verifier),
+                LINK,
+                LINK_LOST,
+                lasts_s=1.8,
+            ),
+        ]
+    bad: tuple[tuple[str, str, Callable[[], meddling.Meddler]], ...] = (
+        ("garbage", "the verifier answers garbage", lambda: meddling.garbage(0)),
+        ("foreign", "the verifier answers for another session", lambda: meddling.foreign),
+        ("late", "the verifier's answers come 3 s late", lambda: meddling.late(3.0)),
+    )
+    for name, what, make in bad:
+        found.append(
+            Drill(
+                f"verifier-{name}",
+                what,
+                Moment.MID_ROUND,
+                BadVerifier(make),
+                LINK,
+                LINK_LOST,
+                lasts_s=4.0,
+                within_s=12.0,
+            )
+        )
+    found += [
+        Drill(
+            "verifier-slow",
+            "the verifier's answers come 0.3 s late",
+            Moment.MID_ROUND,
+            BadVerifier(lambda: meddling.late(0.3)),
+            LINK,
+            reaction=Reaction.GOES_ON,
+            lasts_s=2.0,
+        ),
+        Drill(
+            "verifier-twice",
+            "the verifier says everything twice",
+            Moment.MID_ROUND,
+            BadVerifier(lambda: meddling.twice),
+            LINK,
+            reaction=Reaction.GOES_ON,
+            lasts_s=2.0,
+        ),
+    ]
+    return found
+
+
+def _camera(name: str, what: str, bound: Bound) -> Drill:
+    broken = BrokenRobot({"camera_fault": name}, {"camera_fault": "none"})
+    return Drill(f"camera-{name.replace('_', '-')}", what, Moment.MOVING, broken, bound, STALE_CAMERA)
+
+
+def _odometry(name: str, what: str, bound: Bound) -> Drill:
+    broken = BrokenRobot({"odom_fault": name}, {"odom_fault": "none"})
+    return Drill(f"odometry-{name}", what, Moment.MOVING, broken, bound, STALE_ODOM)
+
+
+def _stamps(name: str, seconds: float) -> Drill:
+    broken = BrokenRobot({"stamp_offset_s": seconds}, {"stamp_offset_s": 0.0})
+    what = f"header stamps of camera and odometry are off by {seconds:g} s"
+    return Drill(
+        f"stamps-{name}",
+        what,
+        Moment.MOVING,
+        broken,
+        AT_ONCE,
+        reaction=Reaction.GOES_ON,
+        lasts_s=2.0,
+        within_s=4.0,
+    )
+
+
+def _sensors() -> list[Drill]:
+    return [
+        _camera("stopped", "the camera falls silent", CAMERA),
+        _camera("frozen", "the camera repeats one frame with its stamp", CAMERA),
+        _camera("frozen_restamped", "the camera repeats one picture with new stamps", PICTURE),
+        _camera("black", "the camera shows black", PICTURE),
+        Drill(
+            "camera-1hz",
+            "the camera delivers one frame a second",
+            Moment.MOVING,
+            BrokenRobot({"camera_rate": 1.0}, {"camera_rate": 10.0}),
+            CAMERA,
+            reaction=Reaction.KEEPS_FRESH,
+            lasts_s=5.0,
+        ),
+        _odometry("stopped", "odometry falls silent", ODOMETRY),
+        _odometry("jumping", "odometry jumps to and fro by 2 m", AT_ONCE),
+        _odometry("nan", "odometry is NaN", AT_ONCE),
+        _stamps("past", -12.0),
+        _stamps("future", 12.0),
+    ]
+
+
+def _processes() -> list[Drill]:
+    lost = (Reason(STATUS, "SUPERVISOR_LOST"),)
+    silent = (Reason(COMMAND, "HOLD", "motion_node is silent"),)
+    again = Recovery.NEXT_INSTRUCTION
+    return [
+        Drill(
+            "vlm-nav-node-killed",
+            "vlm_nav_node is killed (SIGKILL) and started again",
+            Moment.MOVING,
+            Killed(_decider),
+            SUPERVISOR,
+            lost,
+            recovery=again,
+        ),
+        Drill(
+            "vlm-nav-node-frozen",
+            "vlm_nav_node is there but silent (SIGSTOP)",
+            Moment.MOVING,
+            Frozen(_decider),
+            SUPERVISOR,
+            lost,
+            recovery=again,
+        ),
+        Drill(
+            "motion-node-killed",
+            "motion_node is killed (SIGKILL) and started again; the base holds a command for 1 s",
+            Moment.MOVING,
+            Killed(_mover),
+            BASE,
+            silent,
+            lasts_s=6.0,
+            within_s=12.0,
+            by_odometry=True,
+        ),
+    ]
+
+
+def _numbers_and_clocks() -> list[Drill]:
+    switch = words.use_simulated_time
+    return [
+        Drill(
+            "command-nan",
+            "a motion command of NaN in the name of vlm_nav_node",
+            Moment.MOVING,
+            words.NanCommand(),
+            AT_ONCE,
+            (Reason(STATUS, "REFUSED", "its nonce is not the next of its session"),),
+            Reaction.GOES_ON,
+            lasts_s=0.5,
+            prompt=True,
+        ),
+        Drill(
+            "supervision-nan",
+            "signs of life with ages of NaN",
+            Moment.MOVING,
+            words.NanSupervision(20.0, (Supervision, SUPERVISION)),
+            AT_ONCE,
+            STALE_CAMERA,
+            reaction=Reaction.HALTS,  # the node's own signs of life come in between
+            lasts_s=1.0,
+        ),
+        Drill(
+            "clock-jumping",
+            "use_sim_time, and /clock jumps by hours",
+            Moment.MOVING,
+            words.JumpingClock(words.CLOCK_HZ, (Clock, "/clock"), switch(True), switch(False)),
+            AT_ONCE,
+            reaction=Reaction.GOES_ON,
+            lasts_s=3.0,
+            within_s=4.0,
+        ),
+        Drill(
+            "instruction-flood",
+            "1000 instructions a second for 3 s",
+            Moment.MOVING,
+            words.Flood(words.FLOOD_HZ, (String, "instruction")),
+            OPERATOR,
+            (Reason(COMMAND, "HOLD", "new instruction"),),
+            lasts_s=3.0,
+            prompt=True,
+        ),
+    ]
+
+
+def _orders() -> list[Drill]:
+    stopped = (Reason(STATUS, "STOPPED"),)
+    kinds: tuple[tuple[str, str, Callable[[Stack], float], Reaction, Recovery], ...] = (
+        ("cancel", "~/cancel", words.cancel, Reaction.STOPS, Recovery.NEXT_INSTRUCTION),
+        ("stop", 'the instruction "stop"', words.say_stop, Reaction.STOPS, Recovery.NEXT_INSTRUCTION),
+        (
+            "stop-topic",
+            "the topic stop of motion_node",
+            words.stop_topic,
+            Reaction.STOPS,
+            Recovery.NEXT_INSTRUCTION,
+        ),
+        (
+            "stop-service",
+            "the service ~/stop of motion_node",
+            words.stop_service,
+            Reaction.STOPS,
+            Recovery.NEXT_INSTRUCTION,
+        ),
+        ("preempt", "another instruction", words.preempt, Reaction.HALTS, Recovery.BY_ITSELF),
+    )
+    found = []
+    for name, what, give, reaction, recovery in kinds:
+        for moment in (Moment.PREFILL, Moment.MID_ROUND, Moment.MOVING, Moment.SETTLING):
+            by_hand = name.startswith("stop-")
+            found.append(
+                Drill(
+                    f"{name}-{moment.value}",
+                    what,
+                    moment,
+                    words.Order(give),
+                    OPERATOR,
+                    stopped,
+                    reaction,
+                    recovery,
+                    lasts_s=1.0,
+                    release_s=0.4 if moment.point else 0.0,
+                    prompt=True,
+                    tested=not by_hand or moment is Moment.MOVING,
+                )
+            )
+    return found
+
+
+def all_drills() -> list[Drill]:
+    """Every drill, in the order of the report."""
+    return [
+        *_orders(),
+        *_cuts(),
+        *_verifiers(),
+        *_sensors(),
+        *_processes(),
+        *_numbers_and_clocks(),
+        *lying_bases(),
+    ]
+
+
+def choose(names: Sequence[str]) -> list[Drill]:
+    """The drills of these names, or whose names begin so; all without names. Raises HarnessError."""
+    known = all_drills()
+    if not names:
+        return known
+    for name in names:
+        if not any(drill.name.startswith(name) for drill in known):
+            raise HarnessError(f"no fault is called {name!r}; `specnav drill --list` names them")
+    return [drill for drill in known if any(drill.name.startswith(name) for name in names)]

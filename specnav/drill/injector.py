@@ -1,0 +1,246 @@
+"""Carries out one drill on the running stack: brings the robot to the moment, strikes, listens, mends, and judges."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable
+
+import msgspec
+from spec_vlm_nav_interfaces.msg import MotionCommand
+
+from spec_vlm_nav.common.codes import ErrorCode, LinkState, MotionState
+from spec_vlm_nav.deciding.handlers.motions import GOING_ON
+from spec_vlm_nav.motion.command import CommandKind
+from specnav.drill.definitions import Bound, Drill, Moment, Reaction, Recovery, Said, Trace
+from specnav.drill.faults import LinkCut
+from specnav.drill.judging import judge
+from specnav.drill.results import DrillRun
+from specnav.errors import HarnessError
+from specnav.supervise.probe import Heard
+from specnav.supervise.robot_stack import (
+    CMD_VEL,
+    COMMAND,
+    IMAGE,
+    METRICS,
+    ODOM,
+    STATUS,
+    SUPERVISION,
+    Stack,
+    speed,
+)
+
+MOMENT_S = 25.0
+FRESH_S = 0.25  # a motion that began so recently may be chosen to strike in
+AFTER_BOUND_S = 0.4
+FOLLOWS_S = 0.3  # until odometry shows what cmd_vel asks for
+ENOUGH_S = 0.25  # a motion is to last so much longer than the bound
+UP_TO_SPEED_S = 0.3
+ALIVE_S = 3.0
+STILL_GOING = tuple(state.name for state in GOING_ON)
+OWN_END = ("REACHED", "BLOCKED", "EXPIRED")
+POLL_S = 0.002
+FILE_POLICY = "auto"  # what config/robot.yaml says
+
+
+class Inconclusive(Exception):
+    """The robot was not where the fault should have met it; try again."""
+
+
+class FaultInjector:
+    """Drills on one stack, one after the other; each finds the robot in a new room."""
+
+    def __init__(self, stack: Stack) -> None:
+        self._stack = stack
+        self._terms: dict[tuple[str, str], float] = {}
+        self._policy = FILE_POLICY
+        self._broken = False
+        self.began = time.monotonic()
+
+    def bound_s(self, bound: Bound) -> float:
+        """A bound in seconds, by the parameters that the nodes have now. Raises HarnessError."""
+        total = bound.seconds
+        for term in bound.terms:
+            key = (term.node, term.parameter)
+            if key not in self._terms:
+                value = self._stack.probe.get_parameter(*key)
+                if not isinstance(value, float):
+                    raise HarnessError(f"{term.node} has no parameter {term.parameter}: the bound is unknown")
+                self._terms[key] = value
+            total += self._terms[key]
+        return total
+
+    def run(self, drill: Drill, number: int, attempts: int = 3) -> DrillRun:
+        """One run; a robot that was not at the moment is brought there again. Raises HarnessError."""
+        for attempt in itertools.count(1):
+            began = time.monotonic()
+            try:
+                result = self._once(drill, number)
+            except Inconclusive as error:
+                if attempt >= attempts:
+                    raise HarnessError(f"{drill.name}: {error} ({attempts} attempts)") from error
+                continue
+            finally:
+                wall_s = time.monotonic() - began
+            return msgspec.structs.replace(result, at_s=began - self.began, wall_s=wall_s)
+        raise AssertionError
+
+    def _once(self, drill: Drill, number: int) -> DrillRun:
+        stack, bound_s = self._stack, self.bound_s(drill.bound)
+        stack.link.open()
+        stack.start_what_is_down()
+        stack.cancel()
+        self._use_policy(drill.policy)
+        stack.reset(absent=not drill.present)
+        problems: list[str] = []
+        instructed: float | None = None
+        lasts_s = bound_s + AFTER_BOUND_S if drill.lasts_s is None else drill.lasts_s
+        self._bring_to(drill, bound_s)
+        struck = drill.fault.strike(stack)
+        try:
+            self._let_pass(drill, struck, lasts_s)
+        finally:
+            ended = time.monotonic()
+            drill.fault.end(stack)
+            stack.link.open()
+        if drill.recovery is Recovery.NEXT_INSTRUCTION:
+            instructed = stack.instruct(stack.instruction)
+        since = instructed if instructed is not None else ended
+        self._wait_for_motion(since, drill.within_s)
+        if drill.by_odometry:
+            time.sleep(FOLLOWS_S)
+        problems += self._dead_or_hung()
+        trace = self._trace(drill, struck, ended, instructed)
+        self._check_moment(drill, trace, bound_s)
+        return judge(drill, number, trace, bound_s, problems)
+
+    def _use_policy(self, policy: str) -> None:
+        """Have vlm_nav_node explore so; "": as its parameter file says."""
+        wanted = policy or FILE_POLICY
+        if wanted != self._policy:
+            self._stack.probe.set_parameters("vlm_nav_node", exploration=wanted)
+            self._policy = wanted
+
+    # -- the moment
+
+    def _bring_to(self, drill: Drill, bound_s: float) -> None:
+        stack = self._stack
+        if drill.moment.point is not None:
+            reached = stack.link.shut_at(drill.moment.point)
+            stack.instruct(stack.instruction)
+            if not reached.wait(MOMENT_S):
+                raise Inconclusive(f"no decision got to {drill.moment.value}")
+            return
+        began = stack.instruct(stack.instruction)
+        if drill.moment is Moment.SETTLING:
+            self._poll(lambda: self._settles(began), "a motion that settles")
+            return
+        lasting = bound_s + ENOUGH_S if drill.reaction is Reaction.STOPS and not drill.by_odometry else 0.5
+        self._poll(
+            lambda: self._moves(began, lasting, drill.needs), f"a {drill.needs or 'motion'} that lasts"
+        )
+        if drill.by_odometry:
+            time.sleep(UP_TO_SPEED_S)
+
+    def _poll(self, done: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + MOMENT_S
+        while not done():
+            if time.monotonic() > deadline:
+                raise Inconclusive(f"{what} did not come within {MOMENT_S:g} s")
+            time.sleep(POLL_S)
+
+    def _settles(self, since: float) -> bool:
+        last = self._stack.probe.last(STATUS)
+        return last is not None and last.at >= since and last.message.state == MotionState.SETTLING.value
+
+    def _moves(self, since: float, lasting_s: float, kind: str) -> bool:
+        """Whether a motion of a kind, that takes so long, has just begun."""
+        probe = self._stack.probe
+        command, velocity = probe.last(COMMAND), probe.last(CMD_VEL)
+        if command is None or velocity is None or command.at < since:
+            return False
+        if command.message.kind != MotionCommand.MOVE or self._lasts(command) < lasting_s:
+            return False
+        if kind and kind != ("turn" if command.message.angle_rad else "forward"):
+            return False
+        return speed(velocity) > 0 and velocity.at > command.at > time.monotonic() - FRESH_S
+
+    def _lasts(self, command: Heard) -> float:
+        motion = command.message
+        return (
+            abs(motion.distance_m) / self._stack.max_linear + abs(motion.angle_rad) / self._stack.max_angular
+        )
+
+    # -- the fault
+
+    def _let_pass(self, drill: Drill, struck: float, lasts_s: float) -> None:
+        if drill.moment.point is not None and not isinstance(drill.fault, LinkCut):
+            time.sleep(drill.release_s)
+            self._stack.link.open()
+        time.sleep(max(0.0, struck + lasts_s - time.monotonic()))
+
+    def _wait_for_motion(self, since: float, within_s: float) -> None:
+        probe = self._stack.probe
+        deadline = since + within_s
+        while time.monotonic() < deadline and not any(speed(h) > 0 for h in probe.heard(CMD_VEL, since)):
+            time.sleep(0.02)
+
+    def _dead_or_hung(self) -> list[str]:
+        """What has ended by itself or does not answer any more."""
+        found = [f"{process.name} has ended" for process in self._stack.robot if not process.is_up]
+        for node in ("vlm_nav_node", "motion_node", "navsim"):
+            try:
+                self._stack.probe.get_parameter(node, "use_sim_time", ALIVE_S)
+            except HarnessError:
+                found.append(f"{node} does not answer")
+        return found
+
+    # -- what was heard
+
+    def _trace(self, drill: Drill, struck: float, ended: float, instructed: float | None) -> Trace:
+        probe, since = self._stack.probe, struck - 1.0
+        if drill.by_odometry:
+            speeds = [
+                (h.at, max(abs(h.message.twist.twist.linear.x), abs(h.message.twist.twist.angular.z)))
+                for h in probe.heard(ODOM, since)
+            ]
+        else:
+            speeds = [(h.at, speed(h)) for h in probe.heard(CMD_VEL, since)]
+        frames = [h.at for h in probe.heard(IMAGE, since - 1.0)]
+        back = min((h.message.linear.x for h in probe.heard(CMD_VEL, since)), default=0.0)
+        return Trace(struck, ended, speeds, self._said(since), frames, instructed, max(0.0, -back))
+
+    def _said(self, since: float) -> list[Said]:
+        probe = self._stack.probe
+        said = [
+            Said(h.at, STATUS, MotionState(h.message.state).name, h.message.reason)
+            for h in probe.heard(STATUS, since)
+        ]
+        said += [
+            Said(h.at, METRICS, ErrorCode(h.message.error_code).name, h.message.error)
+            for h in probe.heard(METRICS, since)
+        ]
+        said += [
+            Said(h.at, COMMAND, CommandKind(h.message.kind).name, h.message.text)
+            for h in probe.heard(COMMAND, since)
+        ]
+        said += [
+            Said(h.at, SUPERVISION, LinkState(h.message.link).name) for h in probe.heard(SUPERVISION, since)
+        ]
+        return sorted(said, key=lambda s: s.at)
+
+    def _check_moment(self, drill: Drill, trace: Trace, bound_s: float) -> None:
+        """The motion must not have come to its own end before the fault could show."""
+        if drill.moment is not Moment.MOVING or drill.reaction is not Reaction.STOPS:
+            return
+        first = next(
+            (
+                s
+                for s in trace.said
+                if s.at >= trace.struck and s.topic == STATUS and s.name not in STILL_GOING
+            ),
+            None,
+        )
+        until = min(trace.ended, trace.struck + bound_s)
+        if first is not None and drill.bound.terms and first.name in OWN_END and first.at < until:
+            raise Inconclusive(f"the motion ended by itself ({first.name})")

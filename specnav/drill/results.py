@@ -1,0 +1,143 @@
+"""The results schema of `specnav drill` and of soaks (`results.json`, schema 1).
+
+Times are milliseconds unless a name says otherwise. A figure that was not measured is null, never zero.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from specnav.results.demo import RESULTS_FILE, Setting, Versioned
+from specnav.results.files import read_json, write_json
+
+
+class DrillRun(msgspec.Struct, frozen=True, kw_only=True):
+    """One fault, struck once.
+
+    moving: whether the robot moved when it struck. stop_ms: from the fault to the first zero of cmd_vel (0: it stood).
+    moved_again_ms: from the stop to a motion while the fault lasted (null: it stood until the end). reason_ms: from
+    the fault to the reason, said on a topic. recovered_ms: from the fault's end (or the next instruction) to motion.
+    """
+
+    fault: str
+    run: int
+    moving: bool
+    stop_ms: float | None = None
+    moved_again_ms: float | None = None
+    reason: str = ""
+    reason_ms: float | None = None
+    recovered_ms: float | None = None
+    problems: list[str] = []
+    at_s: float = 0.0
+    wall_s: float = 0.0
+
+    @property
+    def passed(self) -> bool:
+        """Whether everything was as it must be."""
+        return not self.problems
+
+
+class FaultRow(msgspec.Struct, frozen=True, kw_only=True):
+    """All runs of one fault. bound: in words, what the bound is made of; moving: runs in which the robot moved."""
+
+    fault: str
+    what: str
+    phase: str
+    reaction: str
+    bound: str
+    bound_ms: float | None
+    runs: int
+    passed: int
+    moving: int
+    stop_ms: list[float] = []
+    stop_ms_p50: float | None = None
+    stop_ms_p99: float | None = None
+    stop_ms_max: float | None = None
+    reasons: dict[str, int] = {}
+    reason_ms_p50: float | None = None
+    reason_ms_max: float | None = None
+    recovered_ms_p50: float | None = None
+    recovered_ms_max: float | None = None
+    problems: dict[str, int] = {}
+
+
+class Sample(msgspec.Struct, frozen=True):
+    """One process at one moment: seconds since the beginning, resident memory, descriptors, threads."""
+
+    t_s: float
+    rss_mb: float
+    fds: int
+    threads: int
+
+
+class GrowthRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One quantity of one process over time; slope: median of the slopes of all pairs (Theil and Sen).
+
+    grew: the slope times the time (or the turns) watched. allowed: what it may be at most. unit: of first, last, grew.
+    """
+
+    process: str
+    quantity: str
+    unit: str
+    first: float
+    last: float
+    grew: float
+    allowed: float
+    flat: bool
+
+
+class LeakCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """Something done again and again while the processes were watched."""
+
+    what: str
+    turns: int
+    rows: list[GrowthRow] = []
+    samples: dict[str, list[Sample]] = {}
+    wall_s: float = 0.0
+
+
+class SoakFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """What the robot did in a soak. latency: seconds since the beginning and decision time, ms."""
+
+    minutes: float
+    instructions: int
+    decisions: int
+    decision_ms_p50: float | None = None
+    decision_ms_p95: float | None = None
+    shared_memory: list[tuple[float, int]] = []
+    latency: list[tuple[float, float]] = []
+    errors: dict[str, int] = {}
+
+
+class DrillResults(Versioned, frozen=True, kw_only=True):
+    """results.json of a drill or a soak."""
+
+    config: dict[str, Setting]
+    machine: dict[str, Setting]
+    faults: list[FaultRow] = msgspec.field(default_factory=list)
+    runs: list[DrillRun] = msgspec.field(default_factory=list)
+    leaks: list[LeakCheck] = msgspec.field(default_factory=list)
+    soak: SoakFigures | None = None
+    interrupted: bool = False
+    error: str = ""
+    started_at: str = ""
+    wall_s: float = 0.0
+
+    @property
+    def passed(self) -> bool:
+        """Whether every run was as it must be and nothing grew."""
+        return all(run.passed for run in self.runs) and all(
+            row.flat for leak in self.leaks for row in leak.rows
+        )
+
+
+def save_drill(run: Path, results: DrillResults) -> None:
+    """Write results.json."""
+    write_json(run / RESULTS_FILE, results)
+
+
+def load_drill(run: Path) -> DrillResults:
+    """Read results.json. Raises EvaluationError."""
+    return read_json(run / RESULTS_FILE, DrillResults)

@@ -1,0 +1,94 @@
+"""`specnav drill`: the whole run, from the processes' start to the report.
+
+Whatever happens (a process dies, Ctrl-C), what was measured stays on disk, the report is drawn and no process is left.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from specnav.drill.config import SPEEDS, DrillConfig
+from specnav.drill.journal import Journal
+from specnav.drill.view import DrillView
+from specnav.errors import HarnessError
+from specnav.results.errors import one_line
+from specnav.run_folder import new_run_folder
+from specnav.settings import shown_settings
+from specnav.signals import ends_on_signals
+
+if TYPE_CHECKING:
+    from specnav.supervise.robot_stack import Stack
+
+
+def run_drill(config: DrillConfig, view: DrillView | None = None) -> int:
+    """Run the drills; returns 0, 1 when a fault was not handled, 130 after Ctrl-C. Raises UsageError."""
+    from specnav.drill.catalogue import choose
+
+    view = view or DrillView()
+    checks = bool(config.cancels or config.cycles)
+    # Somebody who asks for leak checks alone does not want all faults.
+    drills = choose(config.faults) if config.faults or not checks else []
+    folder = new_run_folder(config.out, "drill", datetime.now())
+    settings = shown_settings(config, leave_out=("out", "faults"), paths=())
+    journal = Journal(folder, {**settings, "faults": ", ".join(config.faults) or "all", **SPEEDS})
+
+    def work(stack: Stack) -> None:
+        from specnav.drill.injector import FaultInjector
+        from specnav.drill.leaks import check_cancels, check_cycles
+
+        injector = FaultInjector(stack)
+        with view.drilling(len(drills) * config.runs) as advance:
+            # Round after round, so that no fault has the machine's quiet minutes for itself.
+            for number in range(config.runs):
+                for drill in drills:
+                    run = injector.run(drill, number)
+                    journal.add(drill, injector.bound_s(drill.bound), run)
+                    advance(run)
+        for check, turns in ((check_cancels, config.cancels), (check_cycles, config.cycles)):
+            if turns:
+                view.say(f"{turns} turns of {check.__name__.removeprefix('check_')}")
+                journal.leaks.append(check(stack, turns))
+                journal.save()
+
+    return _run(journal, view, config.seed, SPEEDS, work)
+
+
+def _run(
+    journal: Journal,
+    view: DrillView,
+    seed: int,
+    motion: dict[str, str | int | float | bool],
+    work: Callable[[Stack], None],
+) -> int:
+    # Imported here: rclpy must see the environment that the graph prepares.
+    from specnav.supervise.robot_stack import Stack
+
+    try:
+        with ends_on_signals():
+            view.say("starting the verifier, the simulator and the robot's nodes")
+            with Stack(_logs(journal.folder), motion=motion) as stack:
+                stack.seed = 1000 * (seed + 1)
+                stack.start_what_is_down()
+                work(stack)
+    except KeyboardInterrupt:
+        journal.interrupted = True
+    except HarnessError as error:
+        journal.error = one_line(error)
+    report = journal.report()
+    results = journal.results()
+    view.finished(results, report)
+    if journal.error:
+        print(f"specnav: error: {journal.error}", file=sys.stderr)
+    if journal.interrupted:
+        return 130
+    return 0 if results.passed and not journal.error else 1
+
+
+def _logs(folder: Path) -> Path:
+    logs = folder / "logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    return logs

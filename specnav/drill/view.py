@@ -1,0 +1,114 @@
+"""What the user sees of a drill: a progress bar on a terminal, plain lines elsewhere, and the table at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from specnav.drill.definitions import Drill
+from specnav.drill.results import DrillResults, DrillRun, FaultRow, LeakCheck
+from specnav.report.page import shown
+from specnav.terminal import View, plain_table, progress_bar
+
+Advance = Callable[[DrillRun], None]
+COLUMNS = ("fault", "passed", "stop ms p50", "p99", "bound", "reason ms", "back s", "reason")
+
+
+class DrillView(View):
+    """What the user sees of one run."""
+
+    @contextmanager
+    def drilling(self, count: int) -> Iterator[Advance]:
+        """So many runs follow."""
+        if not self.console.is_terminal:
+            done = 0
+
+            def line(run: DrillRun) -> None:
+                nonlocal done
+                done += 1
+                self.say(f"{done} of {count}: {in_words(run)}")
+
+            yield line
+            return
+        with progress_bar(self.console) as bar:
+            task = bar.add_task("drilling", total=count)
+
+            def advance(run: DrillRun) -> None:
+                bar.update(task, advance=1, description=run.fault)
+                if not run.passed:
+                    self.say(in_words(run))
+
+            yield advance
+
+    def finished(self, results: DrillResults, report: Path) -> None:
+        """What was measured, and where the report is."""
+        out = Console()
+        if results.faults:
+            out.print(fault_table(results.faults))
+        for leak in results.leaks:
+            out.print(leak_table(leak))
+        if (soak := results.soak) is not None:
+            self.say(
+                f"{soak.minutes:.1f} min: {soak.instructions} instructions, {soak.decisions} decisions, "
+                f"decision p50 {shown(soak.decision_ms_p50)} ms, p95 {shown(soak.decision_ms_p95)} ms"
+            )
+        self.say(f"report: {report}")
+
+
+def in_words(run: DrillRun) -> str:
+    """One run in one line."""
+    stop = "" if run.stop_ms is None or not run.moving else f", stopped after {run.stop_ms:.0f} ms"
+    why = f", {run.reason} after {run.reason_ms:.0f} ms" if run.reason_ms is not None else ""
+    verdict = "passed" if run.passed else f"FAILED ({'; '.join(run.problems)})"
+    return f"{run.fault}: {verdict}{stop}{why}"
+
+
+def fault_table(rows: list[FaultRow]) -> Table:
+    """The rows as a terminal's table."""
+    found = plain_table(COLUMNS, words=("fault", "reason"))
+    for row in rows:
+        colour = "" if row.passed == row.runs else "[red]"
+        back = None if row.recovered_ms_p50 is None else row.recovered_ms_p50 / 1e3
+        found.add_row(
+            f"{colour}{row.fault}",
+            f"{colour}{row.passed}/{row.runs}",
+            shown(row.stop_ms_p50),
+            shown(row.stop_ms_p99),
+            shown(row.bound_ms),
+            shown(row.reason_ms_p50),
+            shown(back, 1),
+            ", ".join(row.problems or row.reasons),
+        )
+    return found
+
+
+def leak_table(leak: LeakCheck) -> Table:
+    """What grew while something was done again and again."""
+    titles = ("process", "quantity", "first", "last", "grew", "allowed", "")
+    found = plain_table(titles, ("process", "quantity", ""), f"{leak.turns} {leak.what}")
+    for row in leak.rows:
+        digits = 1 if row.unit == "MB" else 0
+        found.add_row(
+            row.process,
+            f"{row.quantity} {row.unit}".strip(),
+            shown(row.first, digits),
+            shown(row.last, digits),
+            shown(row.grew, 2),
+            shown(row.allowed, digits),
+            "" if row.flat else "[red]GREW",
+        )
+    return found
+
+
+def list_table(drills: list[Drill]) -> Table:
+    """Every fault there is."""
+    found = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for title in ("fault", "what happens", "when", "the robot", "bound"):
+        found.add_column(title)
+    for drill in drills:
+        found.add_row(drill.name, drill.what, drill.moment.value, drill.reaction.value, drill.bound.words)
+    return found

@@ -1,0 +1,158 @@
+"""An ear and a mouth on the graph: keeps every message with its receive time on the steady clock, and publishes."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import rclpy
+from rclpy.context import Context
+from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
+from rclpy.parameter import Parameter
+from rclpy.qos import QoSProfile, ReliabilityPolicy
+from spec_vlm_nav_interfaces.msg import MotionCommand, Supervision
+
+from spec_vlm_nav.common.nonces import NonceChain
+from spec_vlm_nav.ros.run import destroy
+from specnav.errors import HarnessError
+from specnav.supervise.waiting import wait_until
+
+KEPT = 20_000  # messages of a topic; the oldest are forgotten
+SETTLE_S = 0.2
+SERVICE_S = 10.0
+
+
+@dataclass(frozen=True)
+class Heard:
+    """A message and when it was received (time.monotonic)."""
+
+    at: float
+    message: Any
+
+
+class Probe:
+    """A node in this process, spinning in a thread; close it."""
+
+    def __init__(self, domain: int) -> None:
+        self._context = Context()
+        rclpy.init(context=self._context, domain_id=domain)
+        self.node = rclpy.create_node("probe", context=self._context)
+        self._lock = threading.Lock()
+        self._heard: dict[str, list[Heard]] = {}
+        self._publishers: dict[str, Any] = {}
+        self._clients: dict[str, Any] = {}
+        self._chains: dict[int, NonceChain] = {}
+        self._executor = SingleThreadedExecutor(context=self._context)
+        self._executor.add_node(self.node)
+        self._thread = threading.Thread(target=self._spin, name="probe", daemon=True)
+        self._thread.start()
+
+    def _spin(self) -> None:
+        with contextlib.suppress(ExternalShutdownException):
+            self._executor.spin()
+
+    def close(self) -> None:
+        """End the thread before the context."""
+        self._executor.shutdown()
+        self._thread.join(5)
+        destroy(self.node)
+        rclpy.try_shutdown(context=self._context)
+
+    def listen(self, kind: type, topic: str, reliable: bool = True) -> None:
+        """Keep every message of a topic from now on."""
+        kept = self._heard.setdefault(topic, [])
+        reliability = ReliabilityPolicy.RELIABLE if reliable else ReliabilityPolicy.BEST_EFFORT
+        qos = QoSProfile(depth=200, reliability=reliability)
+
+        def keep(message: Any) -> None:
+            heard = Heard(time.monotonic(), message)
+            with self._lock:
+                kept.append(heard)
+                if len(kept) > KEPT:
+                    del kept[: KEPT // 2]
+
+        self.node.create_subscription(kind, topic, keep, qos)
+
+    def heard(self, topic: str, since: float = 0.0) -> list[Heard]:
+        """Messages of a topic received at or after a time, oldest first."""
+        with self._lock:
+            kept = self._heard[topic]
+            first = len(kept)
+            while first > 0 and kept[first - 1].at >= since:
+                first -= 1
+            return kept[first:]
+
+    def last(self, topic: str) -> Heard | None:
+        """The newest message of a topic."""
+        with self._lock:
+            kept = self._heard[topic]
+            return kept[-1] if kept else None
+
+    def open(self, kind: type, topic: str, reliable: bool = True) -> Any:
+        """A publisher that somebody listens to; made once for each topic."""
+        if topic not in self._publishers:
+            reliability = ReliabilityPolicy.RELIABLE if reliable else ReliabilityPolicy.BEST_EFFORT
+            qos = QoSProfile(depth=20, reliability=reliability)
+            self._publishers[topic] = self.node.create_publisher(kind, topic, qos)
+            wait_until(lambda: self.node.count_subscribers(topic) > 0, 10, f"a subscriber of {topic}")
+            # Discovery is not symmetric: the other side may need a moment to match us.
+            time.sleep(SETTLE_S)
+        return self._publishers[topic]
+
+    def say(self, topic: str, message: Any, reliable: bool = True) -> float:
+        """Publish; returns when."""
+        publisher = self.open(type(message), topic, reliable)
+        at = time.monotonic()
+        publisher.publish(message)
+        return at
+
+    def introduce(self, life: Supervision) -> Supervision:
+        """A sign of life with what the commands of its session, from `order`, are known by."""
+        chain = self._chains.setdefault(life.session, NonceChain(length=1000))
+        life.commitment = list(chain.commitment)
+        return life
+
+    def order(self, topic: str, message: MotionCommand) -> float:
+        """Publish a motion command as the sender of its session would; returns when."""
+        if message.session not in self._chains:
+            life = Supervision(session=message.session, camera_age_s=-1.0, verifier_age_s=-1.0)
+            self.say(topic.replace("motion_command", "supervision"), self.introduce(life))
+            time.sleep(SETTLE_S)
+        message.nonce = list(self._chains[message.session].take())
+        return self.say(topic, message)
+
+    def call(self, kind: type, service: str, request: Any, timeout_s: float = SERVICE_S) -> Any:
+        """Call a service and wait for its answer. Raises HarnessError when none comes."""
+        if service not in self._clients:
+            self._clients[service] = self.node.create_client(kind, service)
+        client = self._clients[service]
+        wait_until(client.service_is_ready, timeout_s, f"service {service}")
+        answer = client.call_async(request)
+        wait_until(answer.done, timeout_s, f"an answer of service {service}")
+        return answer.result()
+
+    def set_parameters(self, node: str, **values: bool | int | float | str) -> None:
+        """Set parameters of a node. Raises HarnessError when one is refused."""
+        from rcl_interfaces.srv import SetParameters
+
+        request = SetParameters.Request()
+        request.parameters = [
+            Parameter(name, value=value).to_parameter_msg() for name, value in values.items()
+        ]
+        answer = self.call(SetParameters, f"{node}/set_parameters", request)
+        for result in answer.results:
+            if not result.successful:
+                raise HarnessError(f"{node} refused {values}: {result.reason}")
+
+    def get_parameter(self, node: str, name: str, timeout_s: float = SERVICE_S) -> Any:
+        """A parameter of a node; None where the node has none of that name."""
+        from rcl_interfaces.srv import GetParameters
+        from rclpy.parameter import parameter_value_to_python
+
+        answer = self.call(
+            GetParameters, f"{node}/get_parameters", GetParameters.Request(names=[name]), timeout_s
+        )
+        return parameter_value_to_python(answer.values[0]) if answer.values else None

@@ -1,0 +1,258 @@
+"""The whole graph as real processes: verifier, faulty link, simulator and the two robot nodes, and how to ask them."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from geometry_msgs.msg import Twist
+from nav_msgs.msg import Odometry
+from sensor_msgs.msg import CompressedImage
+from spec_vlm_nav_interfaces.msg import DecisionMetrics, MotionCommand, MotionStatus, Supervision
+from std_msgs.msg import Empty, String
+
+from cloud_verifier.config import ServerConfig
+from navsim.episodes import make_episode
+from specnav.errors import HarnessError
+from specnav.paths import CONFIG, DEFAULT_DRAFT, DEFAULT_TARGET
+from specnav.supervise.children import (
+    NOTHING,
+    Parameter,
+    decider_spec,
+    motion_spec,
+    simulator_spec,
+    verifier_spec,
+)
+from specnav.supervise.faulty_link import FaultyLink
+from specnav.supervise.probe import Heard, Probe
+from specnav.supervise.robot_graph import Graph, Process
+from specnav.supervise.waiting import wait_until
+
+IMAGE = "camera/image_raw/compressed"
+METRICS, STATE = "vlm_nav_node/metrics", "navsim/state"
+CMD_VEL = "cmd_vel"
+ODOM = "odom"
+STATUS = "motion_status"
+COMMAND = "motion_command"
+SUPERVISION = "supervision"
+INSTRUCTION = "instruction"
+CREEP = 0.0011  # m/s: motion_node's stop_epsilon_mps, and a rounding error
+START_S = 120.0
+RESET_S = 20.0
+AFTER_RESET_S = 0.3  # until a picture of the new room has come
+# The base is stepped no more often than anything looks at it: commands come at 20 Hz, odometry goes at 30.
+SIMULATOR: Mapping[str, Parameter] = {"state_rate": 20.0, "step_rate": 50.0}
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Target and draft; `trained`: good enough to find things."""
+
+    target: Path = DEFAULT_TARGET
+    draft: Path = DEFAULT_DRAFT
+    trained: bool = True
+
+
+def free_port() -> int:
+    """A TCP port that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def speed(heard: Heard) -> float:
+    """The larger of the two speeds of a Twist, m/s or rad/s; 0 for the creep that a stop may begin with."""
+    fastest = max(abs(heard.message.linear.x), abs(heard.message.angular.z))
+    return fastest if fastest > CREEP else 0.0
+
+
+class Stack(Graph):
+    """Verifier, simulator, motion_node and vlm_nav_node with config/robot.yaml, and a faulty link between them."""
+
+    probe: Probe
+
+    def __init__(
+        self,
+        folder: Path,
+        pair: Pair | None = None,
+        motion: Mapping[str, Parameter] = NOTHING,
+        deciding: Mapping[str, Parameter] = NOTHING,
+    ) -> None:
+        """motion, deciding: parameters on top of the file's."""
+        super().__init__(folder)
+        self.pair = pair or Pair()
+        self._motion = {"max_linear": 0.5, "max_angular": 0.8, **motion}
+        self._deciding = deciding
+        self.address = f"tcp://127.0.0.1:{free_port()}"
+        self.seed = 100
+        self.instruction = ""
+
+    def __enter__(self) -> Stack:
+        super().__enter__()
+        self.link = FaultyLink(self.address)
+        self.link.__enter__()
+        for kind, topic in (
+            (Twist, CMD_VEL),
+            (DecisionMetrics, METRICS),
+            (MotionStatus, STATUS),
+            (MotionCommand, COMMAND),
+            (Supervision, SUPERVISION),
+            (String, STATE),
+        ):
+            self.probe.listen(kind, topic)
+        self.probe.listen(Odometry, ODOM, reliable=False)
+        self.probe.listen(CompressedImage, IMAGE, reliable=False)
+        self.verifier = self.start_verifier()
+        self.simulator = self.start_child(
+            simulator_spec((CONFIG / "sim.yaml",), self.environment, SIMULATOR)
+        )
+        self.mover = self.start_mover()
+        self.decider = self.start_decider()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.link.__exit__()
+        super().__exit__(*error)
+
+    @property
+    def max_linear(self) -> float:
+        """Forward speed of the robot, m/s."""
+        return float(self._motion["max_linear"])
+
+    @property
+    def max_angular(self) -> float:
+        """Turning speed of the robot, rad/s."""
+        return float(self._motion["max_angular"])
+
+    @property
+    def robot(self) -> tuple[Process, ...]:
+        """All processes that should be up."""
+        return self.verifier, self.simulator, self.mover, self.decider
+
+    def start_verifier(self) -> Process:
+        """A verifier at the stack's address."""
+        server = ServerConfig(bind=self.address, model=str(self.pair.target))
+        return self.start_child(verifier_spec(server, self.environment))
+
+    def start_mover(self) -> Process:
+        """A motion_node."""
+        return self.start_child(motion_spec((CONFIG / "robot.yaml",), self.environment, self._motion))
+
+    def start_decider(self) -> Process:
+        """A vlm_nav_node."""
+        given: dict[str, Parameter] = {
+            "verifier": self.link.address,
+            "draft_model": str(self.pair.draft),
+            "resume_timeout_s": 2.0,  # the bounds of drills end soon: a lost answer is given up before they do
+        }
+        return self.start_child(
+            decider_spec(
+                "vlm_nav_node", (CONFIG / "robot.yaml",), self.environment, {**given, **self._deciding}
+            )
+        )
+
+    def start_what_is_down(self) -> None:
+        """Start again what has ended, and wait until everything is up and connected."""
+        expected: list[tuple[str, set[bytes]]] = []
+        if not self.verifier.is_up:
+            self.verifier = self.start_verifier()
+        if not self.mover.is_up:
+            expected.append((COMMAND, self._listeners(COMMAND)))
+            self.mover = self.start_mover()
+        if not self.decider.is_up:
+            expected += [(topic, self._listeners(topic)) for topic in (INSTRUCTION, IMAGE)]
+            self.decider = self.start_decider()
+        for process in self.robot:
+            process.wait_for("ready", START_S)
+        for topic, known in expected:
+            # A node that was killed is still counted: what is waited for is one that was not there before.
+            wait_until(partial(self._newcomer, topic, known), START_S, f"a new subscription of {topic}")
+        self.note_segments()
+        count = self.probe.node.count_subscribers
+        # A motion_node at rest is silent: what it said at its start may have been before we could hear it.
+        wait_until(lambda: self.probe.node.count_publishers(CMD_VEL) > 0, START_S, "motion_node's cmd_vel")
+        # One of the two is the probe's.
+        wait_until(lambda: count(IMAGE) > 1, START_S, "the decider's subscription")
+        wait_until(lambda: count(COMMAND) > 1, START_S, "motion_node")
+
+    def _listeners(self, topic: str) -> set[bytes]:
+        """The subscriptions of a topic that discovery knows, those of killed processes included."""
+        node = self.probe.node
+        name = node.resolve_topic_name(topic)
+        return {bytes(one.endpoint_gid) for one in node.get_subscriptions_info_by_topic(name)}
+
+    def _newcomer(self, topic: str, known: set[bytes]) -> bool:
+        return bool(self._listeners(topic) - known)
+
+    def make_ready(self) -> None:
+        """Everything up, the robot standing in a new room without an instruction."""
+        self.start_what_is_down()
+        self.cancel()
+        self.reset()
+
+    def cancel(self) -> float:
+        """Drop the instruction; returns when."""
+        return self.probe.say("vlm_nav_node/cancel", Empty())
+
+    def reset(self, split: str = "train", absent: bool = False) -> int:
+        """A new room; returns its seed."""
+        self.seed += 1
+        request = {"seed": self.seed, "split": split, "absent": absent}
+        said = self.probe.say("navsim/reset", String(data=json.dumps(request)))
+        wait_until(lambda: self._shows(said, absent), RESET_S, "the reset", lambda: self.simulator.text)
+        self.instruction = make_episode(self.seed, split, absent).instruction
+        time.sleep(AFTER_RESET_S)
+        return self.seed
+
+    def _shows(self, since: float, absent: bool) -> bool:
+        states = (json.loads(h.message.data) for h in self.probe.heard(STATE, since))
+        return any(
+            s["episode_seed"] == self.seed and s["absent"] == absent and bool(s["ready"]) for s in states
+        )
+
+    def instruct(self, text: str) -> float:
+        """Publish an instruction; returns when."""
+        return self.probe.say(INSTRUCTION, String(data=text))
+
+    def set_simulator(self, **values: bool | float | str) -> None:
+        """Set live parameters of the simulator."""
+        self.probe.set_parameters("navsim", **values)
+
+    def wait_until_moving(self, since: float, timeout_s: float = 15.0) -> float:
+        """Wait until a forward or turning speed is on cmd_vel; returns when it was heard."""
+        wait_until(
+            lambda: any(speed(h) > 0 for h in self.probe.heard(CMD_VEL, since)),
+            timeout_s,
+            "motion",
+            lambda: self.decider.text,
+        )
+        return next(h.at for h in self.probe.heard(CMD_VEL, since) if speed(h) > 0)
+
+    def decisions(self, since: float) -> list[DecisionMetrics]:
+        """Measured decisions that led to an action."""
+        return [h.message for h in self.probe.heard(METRICS, since) if h.message.sequence]
+
+    def commands(self, since: float, kind: int) -> list[Heard]:
+        """Motion commands of a kind."""
+        return [h for h in self.probe.heard(COMMAND, since) if h.message.kind == kind]
+
+    def last_motion(self, since: float) -> float:
+        """Seconds from `since` to the last velocity that was not zero (0: there was none)."""
+        moving = [h.at for h in self.probe.heard(CMD_VEL, since) if speed(h) > 0]
+        return max(moving) - since if moving else 0.0
+
+    def freeze(self, process: Process) -> None:
+        """SIGSTOP: there, but silent."""
+        process.kill(signal.SIGSTOP)
+
+    def check_all_up(self) -> None:
+        """Raise HarnessError when a process that should be up has ended."""
+        for process in self.robot:
+            if not process.is_up:
+                raise HarnessError(f"{process.name} ended by itself; its log is {process.log}")

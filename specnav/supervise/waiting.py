@@ -1,0 +1,23 @@
+"""Waiting for a condition, with an end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from specnav.errors import HarnessError
+
+POLL_S = 0.01
+TAIL_CHARS = 3000
+
+
+def wait_until(
+    done: Callable[[], bool], timeout_s: float, what: str, explain: Callable[[], str] = lambda: ""
+) -> float:
+    """Wait for a condition; returns when it held (time.monotonic). Raises HarnessError after the time-out."""
+    deadline = time.monotonic() + timeout_s
+    while not done():
+        if time.monotonic() > deadline:
+            raise HarnessError(f"{what}: not within {timeout_s:g} s\n{explain()[-TAIL_CHARS:]}".strip())
+        time.sleep(POLL_S)
+    return time.monotonic()

@@ -1,0 +1,92 @@
+"""A soak: one instruction after the other in new rooms, while everything that could grow is watched."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+
+from spec_vlm_nav_interfaces.msg import MotionCommand
+
+from spec_vlm_nav.common.codes import ErrorCode
+from specnav.drill.growth import growth
+from specnav.drill.journal import Journal
+from specnav.drill.leaks import ALLOWED, Watch
+from specnav.drill.results import LeakCheck, SoakFigures
+from specnav.results.demo import percentile
+from specnav.supervise.robot_stack import METRICS, Stack
+from specnav.supervise.surroundings import segments_of
+
+SAMPLE_S = 5.0
+MOST_SAMPLES = 200
+INSTRUCTION_S = 60.0
+SAVE_S = 60.0
+
+
+def soak(stack: Stack, seconds: float, journal: Journal, say: Callable[[str], None]) -> None:
+    """Carry out instructions for so long; the journal is kept up to date. Raises HarnessError."""
+    watch, began = Watch(stack), time.monotonic()
+    looks = max(1.0, min(SAMPLE_S, seconds / 20))
+    next_look = next_save = began
+    latency: list[tuple[float, float]] = []
+    errors: Counter[str] = Counter()
+    shared: list[tuple[float, int]] = []
+    instructions, heard_until = 0, began
+    try:
+        while (now := time.monotonic()) - began < seconds:
+            stack.cancel()
+            stack.reset("heldout")
+            started = stack.instruct(stack.instruction)
+            instructions += 1
+            while (now := time.monotonic()) - began < seconds and now - started < INSTRUCTION_S:
+                time.sleep(0.2)
+                if now >= next_look:
+                    next_look = now + looks
+                    stack.check_all_up()
+                    watch.look()
+                    shared.append((now - began, len(segments_of([p.popen.pid for p in stack.robot]))))
+                if stack.commands(started, MotionCommand.STOP):
+                    break
+            fresh = [h for h in stack.probe.heard(METRICS, heard_until) if h.at >= heard_until]
+            heard_until = time.monotonic()
+            latency += [(h.at - began, h.message.decision_ms) for h in fresh if h.message.sequence]
+            errors.update(
+                str(h.message.error_code) for h in fresh if h.message.error_code != ErrorCode.NONE.value
+            )
+            if now >= next_save:
+                next_save = now + SAVE_S
+                say(
+                    f"{(now - began) / 60:.1f} of {seconds / 60:.1f} min, {instructions} instructions, "
+                    f"{len(latency)} decisions"
+                )
+                _note(journal, watch, now - began, instructions, latency, errors, shared)
+                journal.save()
+    finally:
+        _note(journal, watch, time.monotonic() - began, instructions, latency, errors, shared)
+
+
+def _note(
+    journal: Journal,
+    watch: Watch,
+    seconds: float,
+    instructions: int,
+    latency: list[tuple[float, float]],
+    errors: Counter[str],
+    shared: list[tuple[float, int]],
+) -> None:
+    rows = [row for name, samples in watch.samples.items() for row in growth(name, samples, ALLOWED[name])]
+    every = max(1, len(latency) // MOST_SAMPLES)
+    times = [ms for _, ms in latency]
+    journal.soak = SoakFigures(
+        minutes=seconds / 60,
+        instructions=instructions,
+        decisions=len(latency),
+        decision_ms_p50=percentile(times, 50),
+        decision_ms_p95=percentile(times, 95),
+        shared_memory=shared,
+        latency=latency[::every],
+        errors=dict(errors),
+    )
+    journal.leaks = [
+        LeakCheck(what="instructions", turns=instructions, rows=rows, samples=watch.samples, wall_s=seconds)
+    ]

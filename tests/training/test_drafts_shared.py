@@ -1,0 +1,155 @@
+"""Training drafts that share their target's ends, and the data of an assistant."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import safe_open
+
+from specdec.models import load_model
+from specdec.models.shared import shared_of
+from specnav.recipes.drafts.data.assistant import (
+    KINDS,
+    SHARES,
+    assistant_request,
+    fill,
+    report_request,
+    request_of,
+)
+from specnav.recipes.drafts.data.sources import Sources
+from specnav.recipes.drafts.network import Network
+from specnav.recipes.drafts.task import some_tokens
+from specnav.recipes.drafts.teacher import Teacher
+from specnav.recipes.drafts.train import train_draft
+from specnav.recipes.errors import TrainingError
+from specnav.recipes.exits.samples import cut
+from tests.training.test_drafts import little
+from tests.training.words import said_by
+
+ENDS = {"model.embed_tokens.weight", "lm_head.weight"}
+
+
+def test_only_the_layers_are_trained_and_stored(model_root: Path, tmp_path: Path) -> None:
+    result = train_draft(little(model_root, tmp_path, share=True, tokens=200, on_policy=0.0))
+    with safe_open(result.folder / "model.safetensors", framework="pt") as file:
+        assert not ENDS & set(file.keys())
+        assert {file.get_slice(name).get_dtype() for name in file.keys()} == {"BF16"}  # noqa: SIM118
+    assert not (result.folder / "tokenizer.json").exists()
+    draft, target = load_model(result.folder), load_model(model_root / "text-target")
+    for name in ENDS:
+        assert torch.equal(draft.network.state_dict()[name], target.network.state_dict()[name])
+    start, trained = (
+        load_model(path).network.state_dict() for path in (tmp_path / "run" / "start", result.folder)
+    )
+    assert any(not torch.equal(trained[name], start[name]) for name in start)
+    again = train_draft(little(model_root, tmp_path, share=True, tokens=200, on_policy=0.0))
+    assert again.after == result.after
+
+
+def test_first_layers_may_stay_the_targets(model_root: Path, tmp_path: Path) -> None:
+    config = little(model_root, tmp_path, draft="layers:0,2", share=True, share_first=1, on_policy=0.0)
+    folder = train_draft(config).folder
+    with safe_open(folder / "model.safetensors", framework="pt") as file:
+        stored = set(file.keys())
+    assert stored and not any(name.startswith("model.layers.0.") for name in stored)
+    draft, target = (load_model(path).network.state_dict() for path in (folder, model_root / "text-target"))
+    shared = {name for name in draft if name not in stored}
+    assert shared > ENDS and all(torch.equal(draft[name], target[name]) for name in shared)
+    name = "model.layers.1.mlp.down_proj.weight"
+    assert not torch.equal(draft[name], target["model.layers.2.mlp.down_proj.weight"])
+
+
+def test_a_draft_that_shares_can_be_trained_further(model_root: Path, tmp_path: Path) -> None:
+    first = train_draft(little(model_root, tmp_path, share=True)).folder
+    config = little(
+        model_root, tmp_path, draft=str(first), out=tmp_path / "second", run=tmp_path / "more", share=True
+    )
+    second = train_draft(config).folder
+    assert shared_of(second) is not None and not (second / "tokenizer.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"draft": "text-draft"}, "stores its own embeddings"),
+        ({"target": "", "draft": "text-draft", "connect": "tcp://127.0.0.1:1"}, "give --target"),
+        ({"tokens": -1}, "cannot be below 0"),
+        ({"tokens": 2}, "larger --tokens"),
+        ({"share_first": 1}, "has others"),
+        ({"share_first": 1, "draft": "layers:1,2"}, "begins with them"),
+        ({"share_first": -1}, "cannot be below 0"),
+    ],
+)
+def test_sharing_that_cannot_work_is_told_in_one_line(
+    model_root: Path, tmp_path: Path, changed: dict, said: str
+) -> None:
+    if changed.get("draft") == "text-draft":
+        changed = changed | {"draft": str(model_root / changed["draft"])}
+    with pytest.raises(TrainingError, match=said) as caught:
+        train_draft(little(model_root, tmp_path, share=True, **changed))
+    assert "\n" not in str(caught.value)
+
+
+def test_the_loss_over_part_of_the_vocabulary_holds_all_that_is_likely() -> None:
+    generator = torch.Generator().manual_seed(0)
+    likely = torch.stack([torch.randperm(1000, generator=generator)[:24] for _ in range(50)])
+    chances = torch.randn(50, 24, generator=generator)
+    among, counted, kept = some_tokens(likely, chances, 900, 1000, generator)
+    assert len(among) == len(set(among.tolist())) == 900 and torch.equal(among, among.sort().values)
+    assert torch.equal(among[counted], likely) and torch.equal(kept, chances)
+    among, counted, kept = some_tokens(likely, chances, 300, 1000, generator)  # not all 24 columns fit
+    columns = counted.shape[1]
+    assert 0 < columns < 24 and len(among) == 300
+    assert torch.equal(among[counted], likely[:, :columns]) and torch.equal(kept, chances[:, :columns])
+
+
+def test_logits_of_some_tokens_are_those_of_all(model_root: Path) -> None:
+    network = Network(str(model_root / "text-target"))
+    ids, among = torch.tensor([[5, 6, 7]]), torch.tensor([3, 90, 200])
+    everything = network.logits(ids, torch.arange(3)[None])
+    some = network.logits(ids, torch.arange(3)[None], among=among)
+    assert torch.allclose(some, everything[..., among], atol=1e-5)
+
+
+def test_what_the_target_says_is_kept_for_the_next_sitting(model_root: Path, tmp_path: Path) -> None:
+    target = Network(str(model_root / "text-target"))
+    texts = [found for text in said_by(target) if (found := cut(text, 48)) is not None]
+    asked = Teacher(target, target, 48)
+    asked.write_lessons(texts, tmp_path / "lessons.pt")
+    knows = Teacher(target, target, 48)
+    knows.learn_from(tmp_path / "lessons.pt")
+    knows._taught = None  # type: ignore[assignment,method-assign]  # it must not ask again
+    for one, other in zip(asked.lessons(texts), knows.lessons(texts), strict=True):
+        assert torch.equal(one.likely, other.likely) and torch.equal(one.chances, other.chances)
+
+
+def test_a_run_from_an_assistants_requests(model_root: Path, tmp_path: Path) -> None:
+    sources = Sources(assistant=True)
+    changed = {"length": 400, "new_tokens": 8, "prompts": 24, "steps": 1, "batch": 1}
+    result = train_draft(little(model_root, tmp_path, sources=sources, **changed))
+    assert "nothing of any benchmark" in (result.folder / "README.md").read_text(encoding="utf-8")
+
+
+class TestRequests:
+    def test_every_form_can_be_filled(self) -> None:
+        rng = random.Random(0)
+        for forms in KINDS.values():
+            for form in forms:
+                assert "{" not in fill(form, rng)
+        assert all("{" not in report_request(rng) for _ in range(50))
+
+    def test_every_kind_is_asked_and_a_seed_gives_the_same(self) -> None:
+        asked = [assistant_request(random.Random(seed), ("An article.",)) for seed in range(300)]
+        assert {kind for kind, _ in asked} == {kind for kind, _ in SHARES}
+        assert asked == [assistant_request(random.Random(seed), ("An article.",)) for seed in range(300)]
+        assert {text for kind, text in asked if kind == "articles"} == {"Summarize: An article."}
+
+    def test_code_to_be_completed_is_python(self) -> None:
+        import ast
+
+        for seed in range(100):
+            asked = request_of("code", random.Random(seed))
+            ast.parse(asked.removeprefix("Complete the code I provided.\n"))

@@ -1,1 +1,0 @@
-"""Trials of the whole system: faults, long runs, pauses between motions, and a randomised monkey."""

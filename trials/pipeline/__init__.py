@@ -1,1 +1,0 @@
-"""`specnav pipeline`: how long the robot stands between two motions."""

@@ -1,1 +1,0 @@
-"""`specnav soak`: the same for hours, while everything that could grow is watched."""
