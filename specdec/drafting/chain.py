@@ -89,7 +89,8 @@ class ChainDrafter:
     @planned
     def step(self, answer: Sequence[int], size: int) -> Plan[bool]:
         """Predict one more token, and what a grammar makes of it; False where the draft ends: at its size, an EOS, or
-        with the context."""
+        with the context.
+        """
         base = len(answer)
         if not self._goes_on(answer):
             self._predicted, self._chances = list(answer), [1.0] * base

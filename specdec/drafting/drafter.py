@@ -16,8 +16,8 @@ from torch import Tensor
 from specdec.draft import Draft
 from specdec.drafting.memory import PromptMemory
 from specdec.models import LoadedModel, Prompt
-from specdec.models.cursor import SessionCursor
 from specdec.models.plans import Plan, Preparation, Prepared, planned
+from specdec.models.session import SessionCursor
 from specdec.options import GenerationOptions
 from specdec.sampling import Chooser
 

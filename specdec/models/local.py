@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from specdec.models.cursor import SessionCursor
 from specdec.models.loaded import LoadedModel
 from specdec.models.plans import Prepared
 from specdec.models.prompt import Prompt
+from specdec.models.session import SessionCursor
 from specdec.options import GenerationOptions
 from specdec.sampling import Chooser
 from specdec.text.stop import StopText

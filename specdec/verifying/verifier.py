@@ -12,10 +12,10 @@ from torch import Tensor
 from specdec.drafting import Draft, check_draft, select_nodes, usable_nodes
 from specdec.errors import ProtocolError
 from specdec.models import LoadedModel, ModelSession, Prompt
-from specdec.models.cursor import SessionCursor
 from specdec.models.local import answer_limit
 from specdec.models.plans import Plan, Preparation, Prepared, planned
 from specdec.models.runner import LayerObserver
+from specdec.models.session import SessionCursor
 from specdec.options import GenerationOptions
 from specdec.sampling import Chooser
 from specdec.sampling.choices import MOST_NODES

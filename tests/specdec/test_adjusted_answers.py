@@ -13,9 +13,9 @@ from specdec.edge.decoder import EdgeDecoder
 from specdec.link import Link
 from specdec.methods import METHODS, get_method
 from specdec.models import LoadedModel, Prompt, chat_prompt
-from specdec.models.cursor import SessionCursor
 from specdec.models.local import generate_local, stream_local
 from specdec.models.plans import Prepared
+from specdec.models.session import SessionCursor
 from specdec.options import GenerationOptions
 from specdec.sampling.choice import Adjuster
 from tests.helpers.servers import Pair, patiently_connected

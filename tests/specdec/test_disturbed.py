@@ -13,7 +13,7 @@ import torch
 from cloud_verifier.config import ServerConfig
 from cloud_verifier.errors import VerifierError
 from specdec.errors import OptionsError
-from specdec.models.cursor import SessionCursor
+from specdec.models.session import SessionCursor
 from specdec.options import GenerationOptions
 from specdec.sampling import disturbed
 from specdec.sampling.disturbed import Disturbance

@@ -15,9 +15,9 @@ from specdec.edge.decoder import EdgeDecoder
 from specdec.errors import ModelError, OptionsError, ProtocolError, SpecdecError
 from specdec.methods import METHODS, get_method
 from specdec.models import LoadedModel, Prompt, chat_prompt
-from specdec.models.cursor import SessionCursor
 from specdec.models.local import generate_local
 from specdec.models.plans import Prepared
+from specdec.models.session import SessionCursor
 from specdec.options import MAX_GRAMMAR_BYTES, GenerationOptions
 from specdec.sampling.grammar import FollowedGrammar, Grammar, Grammars
 from tests.helpers.servers import Pair, patiently_connected

@@ -20,7 +20,7 @@ from specdec.edge import flight
 from specdec.edge import session as edge_session
 from specdec.errors import SpecdecError
 from specdec.link.wire import HintDown, VerdictDown
-from specdec.models import cursor, session
+from specdec.models import session
 from specdec.models.plans import planned
 from specdec.sampling import choice, noise, processors, recovery, rejection
 from specdec.sampling.recovery import TargetRow
@@ -222,7 +222,7 @@ def cache_off_by_one(patch: Patch) -> None:
 def token_fed_twice(patch: Patch) -> None:
     wrap(
         patch,
-        cursor.SessionCursor,
+        session.SessionCursor,
         "_sync",
         lambda original, self, *given: max(0, original(self, *given) - 1),
     )

@@ -8,9 +8,8 @@ import pytest
 import torch
 
 from specdec.models import Extension, LoadedModel, ModelError, Prompt, chat_prompt, extend_many
-from specdec.models.cursor import SessionCursor
 from specdec.models.plans import Prepared
-from specdec.models.session import grow_sight
+from specdec.models.session import SessionCursor, grow_sight
 from tests.helpers import tiny_models as tiny
 from tests.helpers.servers import Pair
 from tests.specdec.library import assert_close, library_logits

@@ -12,9 +12,9 @@ from specdec.edge.decoder import EdgeDecoder
 from specdec.errors import OptionsError
 from specdec.methods import get_method
 from specdec.models import LoadedModel, Prompt, chat_prompt
-from specdec.models.cursor import SessionCursor
 from specdec.models.local import generate_local
 from specdec.models.plans import Prepared
+from specdec.models.session import SessionCursor
 from specdec.options import GenerationOptions
 from specdec.verifying import Verifier
 from tests.helpers import tiny_models as tiny

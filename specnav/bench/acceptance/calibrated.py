@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from specdec.models import LoadedModel, Prompt
-from specdec.models.cursor import SessionCursor
 from specdec.models.local import answer_limit
 from specdec.models.plans import Prepared
+from specdec.models.session import SessionCursor
 from specdec.options import GenerationOptions
 from specdec.sampling import Chooser, process_logits
 from specdec.sampling.choice import Adjuster

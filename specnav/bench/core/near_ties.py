@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from specdec.models import LoadedModel, Prompt
-from specdec.models.cursor import SessionCursor
+from specdec.models.session import SessionCursor
 from specdec.options import GenerationOptions
 from specnav.bench.core.loop import prompt_of
 from specnav.bench.core.records import AnswerRecord, Flip

@@ -10,10 +10,10 @@ from specdec.edge.controller import Controller
 from specdec.errors import ModelError
 from specdec.estimates.measured import Measured
 from specdec.models import LoadedModel, Prompt
-from specdec.models.cursor import SessionCursor
 from specdec.models.loaded import first_difference
 from specdec.models.local import generate_local
 from specdec.models.plans import Prepared
+from specdec.models.session import SessionCursor
 from specdec.options import GenerationOptions
 from specnav.doctor.gpu.records import AutoChoice, ModelFindings
 
