@@ -1,5 +1,5 @@
-"""A model session: the KV cache of one sequence on a loaded model, its positions, and how it moves back and forth; and a
-cursor that keeps a session in step with an answer.
+"""A model session: the KV cache of one sequence on a loaded model, its positions, and how it moves back and forth. A
+cursor keeps a session in step with an answer.
 
 Several sessions live on one loaded model without touching each other: every position a pass needs is computed from the
 session's own numbers. A session holds a committed chain of tokens and, for a while, a tree of speculative ones.
