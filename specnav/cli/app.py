@@ -7,11 +7,13 @@ Rooms are imported inside the commands, so that `specnav --help` answers at once
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from cloud_verifier.config import ServerConfig
 from specdec.options import RESUME_TIMEOUT_S
 from specnav.cli.bags import add_bag_commands
 from specnav.cli.bench import add_bench_commands
@@ -19,14 +21,14 @@ from specnav.cli.blackbox import add_blackbox_command
 from specnav.cli.doctor import add_doctor_command
 from specnav.cli.drill import add_drill_commands
 from specnav.cli.fleet import fleet_app
+from specnav.cli.from_settings import takes
 from specnav.cli.keys import keys_app
 from specnav.cli.models import convert_app, plan_app
 from specnav.cli.options import (
-    METRICS,
+    SHIPPED_TARGET,
     Bandwidth,
     Compile,
     CompileDraft,
-    Deterministic,
     Device,
     Draft,
     ExitLayers,
@@ -44,7 +46,6 @@ from specnav.cli.options import (
     Seed,
     Target,
     Temperature,
-    TensorParallel,
     TopK,
     TopP,
     VerdictLogContents,
@@ -176,79 +177,17 @@ add_serving_commands(app)
     epilog="Examples:  specnav serve --bind tcp://0.0.0.0:5555 --keys keys --model Qwen/Qwen2-VL-7B-Instruct "
     "--quantize 4bit   |   specnav serve --bind tcp://0.0.0.0:5555 --insecure"
 )
+@takes("given", ServerConfig, changes=SHIPPED_TARGET)
 def serve(
+    given: Mapping[str, Any],
     config: Annotated[
         Path | None, typer.Option(help="YAML file (default: config/cloud.yaml). Flags override it.")
     ] = None,
-    bind: Annotated[str | None, typer.Option(help="tcp://HOST:PORT; port 0 takes a free one.")] = None,
-    model: Annotated[str | None, typer.Option(help="Hugging Face folder or hub id of the target.")] = None,
-    engine: Annotated[
-        str | None, typer.Option(help="What runs the target: own, or vllm (make setup-vllm; chains only).")
-    ] = None,
-    tensor_parallel: TensorParallel = None,
-    quantize: Annotated[str | None, typer.Option(help="none, 8bit or 4bit (bitsandbytes).")] = None,
-    pixels: Annotated[
-        int | None, typer.Option(help="Of a picture; larger ones are scaled down (0: about a megapixel).")
-    ] = None,
-    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda, cuda:0 …")] = None,
-    dtype: Annotated[str | None, typer.Option(help="auto, float32, float16 or bfloat16.")] = None,
-    deterministic: Deterministic = False,
-    compile: Compile = False,
-    draft_model: Annotated[
-        str | None,
-        typer.Option(
-            help="Draft for methods that draft in the cloud: a folder, hub id, GGUF file, or ngram: no model (none)."
-        ),
-    ] = None,
-    gguf: Gguf = None,
-    exits: Exits = None,
-    exit_layers: ExitLayers = None,
-    keys: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="Keys of those who may come in, encrypted (specnav keys). Without, only loopback is served.",
-        ),
-    ] = None,
-    insecure: Annotated[
-        bool, typer.Option("--insecure", help="No keys, though other machines reach the address.")
-    ] = False,
-    metrics: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST:PORT",
-            help=f"Serve /metrics, /healthz and /readyz there; specnav top reads {METRICS}.",
-        ),
-    ] = None,
-    verdict_log: VerdictLogFolder = None,
-    verdict_log_contents: VerdictLogContents = None,
-    verdict_log_mb: Annotated[
-        float | None, typer.Option(help="The oldest part of the verdict log goes when there is more (64).")
-    ] = None,
-    log_contents: Annotated[
-        bool, typer.Option("--log-contents", help="Let the log quote prompts and answers, to find an error.")
-    ] = False,
 ) -> None:
     """Run the cloud verifier: it holds the target model and answers drafts with verdicts until SIGINT or SIGTERM."""
     from specnav.serve import run_serve
 
-    flags: dict[str, object] = {
-        "bind": bind,
-        "model": model,
-        "engine": engine,
-        "tensor_parallel": tensor_parallel,
-        "quantize": quantize,
-        "pixels": pixels,
-        "device": device,
-        "dtype": dtype,
-    }
-    flags |= {"exits": exits, "exit_layers": exit_layers, "keys": keys, "metrics": metrics}
-    flags |= {"draft_model": draft_model, "gguf": gguf}
-    flags |= {"verdict_log": verdict_log, "verdict_log_contents": verdict_log_contents}
-    flags |= {"verdict_log_mb": verdict_log_mb}
-    flags |= {"insecure": insecure or None, "log_contents": log_contents or None}
-    flags |= {"deterministic": deterministic or None, "compile": compile or None}
-    raise typer.Exit(run_serve(config, {name: value for name, value in flags.items() if value is not None}))
+    raise typer.Exit(run_serve(config, given))
 
 
 @app.command(

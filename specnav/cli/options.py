@@ -10,6 +10,9 @@ import typer
 METRICS = "127.0.0.1:9464"
 """Where commands and documents expect a verifier's --metrics; 9090 is where Prometheus itself listens."""
 
+SHIPPED_TARGET = {"model": {"default": None, "shown": "the shipped one"}}
+"""Of a verifier's settings in commands that have a target of their own."""
+
 Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of everything random.")]
 Target = Annotated[
     str | None,

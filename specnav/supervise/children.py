@@ -10,12 +10,13 @@ import json
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol
 
 from cloud_verifier.config import ServerConfig
+from specdec.settings import as_arguments
 from specnav.paths import ROOT
 from specnav.supervise.processes import ChildSpec
 
@@ -43,12 +44,7 @@ class LinkSettings(Protocol):
 
 def verifier_spec(server: ServerConfig, environment: Mapping[str, str]) -> ChildSpec:
     """The cloud verifier; on its command line is what differs from the defaults."""
-    argv = [sys.executable, "-m", "cloud_verifier"]
-    for field in fields(server):
-        value = getattr(server, field.name)
-        if value != field.default:
-            argv.append("--" + field.name.replace("_", "-"))
-            argv += [] if value is True else [f"{value:.10g}" if isinstance(value, float) else str(value)]
+    argv = [sys.executable, "-m", "cloud_verifier", *as_arguments(server)]
     return ChildSpec("cloud_verifier", argv, environment, READY, ROOT)
 
 
