@@ -84,18 +84,8 @@ class ServerConfig:
     draft_ms: float = setting(
         0.0, "The same of a forward of --draft-model.", 0, MAX_MS, unit="ms", metavar=PACING, read=read_ms
     )
-    exits: str = setting(
-        "",
-        "Folder of the target's early exits, for hints; none: no hints.",
-        metavar="FOLDER",
-        shown="NAME-exits beside a target NAME-target",
-    )
-    exit_layers: str = setting(
-        "auto",
-        "Exits to use: auto (the few that pay off, at most 4, one if a layer takes no longer than an exit), all, "
-        "every:K, or layers like 1,3,5.",
-        metavar="WHICH",
-    )
+    exits: str = same_as(ModelOptions, "exits")
+    exit_layers: str = same_as(ModelOptions, "exit_layers")
     max_client_sessions: int = same_as(Limits, "sessions")
     max_queued_mb: float = setting(
         Limits.queued_bytes / MEBIBYTE,

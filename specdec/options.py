@@ -42,6 +42,18 @@ class ModelOptions:
         "Of a GGUF draft: threads, gpu_layers (-1: all), context (tokens), kv (f32, f16 or q8_0), mmproj (file).",
         metavar="NAME=VALUE,...",
     )
+    exits: str = setting(
+        "",
+        "Folder of the target's early exits, for hints; none: no hints.",
+        metavar="FOLDER",
+        shown="NAME-exits beside a target NAME-target",
+    )
+    exit_layers: str = setting(
+        "auto",
+        "Exits to use: auto (the few that pay off, at most 4, one if a layer takes no longer than an exit), all, "
+        "every:K, or layers like 1,3,5.",
+        metavar="WHICH",
+    )
     deterministic: bool = setting(
         False,
         "Slower: no forward of the target depends on which rows share it, so answers are those of ar in half "

@@ -44,8 +44,8 @@ class Setting:
 
     low, high: its range, None for no bound; choices: all values it may have. unit: of the number. metavar: what stands
     for the value in help. flags: how it is spelled on a command line, where that is not its name. shown: the default in
-    words. read: makes the value of text. positional: an argument of a command, not an option. name, kind, optional,
-    default: of the field, filled in by `settings_of`.
+    words. read: makes the value of text. positional: an argument of a command, not an option. name, kind, item
+    (of a list), optional, default: of the field, filled in by `settings_of`.
     """
 
     help: str
@@ -60,6 +60,7 @@ class Setting:
     positional: bool = False
     name: str = ""
     kind: type = str
+    item: type = str
     optional: bool = False
     default: Any = REQUIRED
 
@@ -112,8 +113,8 @@ class Setting:
             return self.check(self.read(value), error) if self.kind is not str else value
         if self.kind is Path and isinstance(value, str) and value:
             value = Path(value)
-        if self.kind is tuple and isinstance(value, list):
-            value = tuple(value)
+        if self.kind is tuple and isinstance(value, (list, tuple)):
+            value = tuple(map(self.item, value))
         if not self._is_of_kind(value):
             quoted = ": put it in quotes" if self.kind is str else ""
             raise error(f"{self.name} must be {self._allowed()}, got {value!r}{quoted}")
@@ -145,14 +146,18 @@ def setting(default: Any, help: str, low: float | None = None, high: float | Non
 
 def same_as(kind: type, name: str, **changes: Any) -> Any:
     """A field that another class declares. changes: what differs here, `default` among it."""
-    told = settings_of(kind)[name]
-    told = replace(told, **({"shown": ""} if "default" in changes else {}), **changes)
-    return _field(told)
+    shown = {"shown": ""} if "default" in changes else {}
+    return _field(replace(settings_of(kind)[name], **{**shown, **changes}))
 
 
 def _field(told: Setting) -> Any:
     given = {} if told.default is REQUIRED else {"default": told.default}
     return field(metadata={_KEY: told}, **given)
+
+
+def words(text: str) -> tuple[str, ...]:
+    """Of a list with commas: "a,b" gives ("a", "b")."""
+    return tuple(filter(None, (part.strip() for part in text.split(","))))
 
 
 def number(value: float) -> str:
@@ -174,7 +179,10 @@ def settings_of(kind: type) -> Mapping[str, Setting]:
         if get_origin(of) in (Union, types.UnionType):
             of = next(one for one in get_args(of) if one is not type(None))
             optional = True
-        found[entry.name] = replace(told, name=entry.name, kind=get_origin(of) or of, optional=optional)
+        item = get_args(of)[0] if get_origin(of) is tuple else str
+        found[entry.name] = replace(
+            told, name=entry.name, kind=get_origin(of) or of, item=item, optional=optional
+        )
     return found
 
 
@@ -222,7 +230,7 @@ def add_arguments(parser: argparse.ArgumentParser, kind: type) -> None:
 
 def _reader(told: Setting) -> Callable[[str], Any]:
     if told.read is None:
-        return str if told.kind is tuple else told.kind
+        return told.item if told.kind is tuple else told.kind
     read = told.read
 
     def reader(text: str) -> Any:

@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Protocol
 
 from cloud_verifier.config import ServerConfig
+from specdec.link.shaping import LinkProfile
 from specdec.settings import as_arguments
 from specnav.paths import ROOT
 from specnav.supervise.processes import ChildSpec
@@ -57,24 +58,9 @@ def emulator_spec(
     outages: Sequence[str] = (),
 ) -> ChildSpec:
     """The link emulator between edge and cloud, on a free loopback port. outages: START:DURATION, seconds."""
-    argv = [
-        sys.executable,
-        "-m",
-        "specdec.link.emulator",
-        "--listen",
-        f"{LOOPBACK}:0",
-        "--connect",
-        verifier,
-    ]
-    argv += [
-        "--rtt",
-        f"{rtt_ms:g}",
-        "--jitter",
-        f"{config.jitter_ms:g}",
-        "--bandwidth",
-        f"{config.bandwidth_mbps:g}",
-    ]
-    argv += ["--loss", f"{config.loss:g}", "--seed", str(config.seed)]
+    link = LinkProfile(rtt_ms, config.jitter_ms, config.bandwidth_mbps, config.loss)
+    argv = [sys.executable, "-m", "specdec.link.emulator", "--listen", f"{LOOPBACK}:0", "--connect", verifier]
+    argv += [*as_arguments(link), "--seed", str(config.seed)]
     argv += [word for outage in outages for word in ("--outage", outage)]
     return ChildSpec(name, argv, environment, READY, ROOT)
 

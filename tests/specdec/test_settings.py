@@ -34,6 +34,7 @@ class Oven:
     mode: str = setting("fan", "How.", choices=("fan", "grill"))
     recipe: Path | None = setting(None, "A file.")
     extras: tuple[str, ...] = setting((), "More.")
+    shelves: tuple[Path, ...] = setting((), "Where.")
     quiet: bool = setting(False, "No bell.")
     light: bool = setting(True, "The light.")
     internal: int = 7
@@ -78,15 +79,18 @@ def test_a_wrong_value_is_one_line_with_what_it_must_be(given: dict[str, Any], s
 
 def test_ends_of_a_range_are_in_it_and_what_a_file_holds_is_read() -> None:
     assert (Oven("a", trays=1).trays, Oven("a", trays=8, heat_c=30).heat_c) == (1, 30)
-    made = Oven("a", pace_ms="72:1,90:4", recipe="cake.txt", extras=["x"])  # type: ignore[arg-type]
+    made = Oven("a", pace_ms="72:1,90:4", recipe="cake.txt", extras=["x"], shelves=("y",))  # type: ignore[arg-type]
     assert (str(made.pace_ms), made.recipe, made.extras) == ("72:1,90:4", Path("cake.txt"), ("x",))
+    assert made.shelves == (Path("y"),)
 
 
 @pytest.mark.parametrize(
     "oven",
     [
         Oven("a"),
-        Oven("a b", 8, 31.5, read_ms("72:1,90:4"), "grill", Path("a/b"), ("x", "y"), True, False),
+        Oven(
+            "a b", 8, 31.5, read_ms("72:1,90:4"), "grill", Path("a/b"), ("x", "y"), (Path("p"),), True, False
+        ),
         Oven("b", heat_c=299.999),
     ],
 )
@@ -106,7 +110,7 @@ def test_another_program_refers_to_a_setting_and_says_what_differs() -> None:
 
 def test_the_table_has_a_row_for_every_setting_with_its_default_and_range() -> None:
     rows = settings_table(Oven).splitlines()[2:]
-    assert len(rows) == 9 and not any("internal" in row for row in rows)
+    assert len(rows) == 10 and not any("internal" in row for row in rows)
     assert "| `--heat` | 180 C | 30 to 300 | How hot. |" in rows
     assert "| `--mode` | fan | `fan`, `grill` | How. |" in rows
     assert settings_table(Oven, ("trays",)).count("\n") == 3
