@@ -13,6 +13,7 @@ from typing import Any
 from cloud_verifier.errors import VerifierError
 from specdec.link.pictures import pictures_of
 from specdec.link.wire import MAX_DRAFT, MAX_IMAGES, DraftUp, HiddenUp, Open, SampledUp, Up
+from specdec.settings import check_settings, setting
 
 MEBIBYTE = 2**20
 _BYTES_AN_ID = 40
@@ -29,29 +30,34 @@ class Limits:
     """Bounds on one client: all connections of a key together, without keys one connection. Only output_bytes is of
     a connection in any case.
 
-    sessions: open at a time. queued_bytes, queued_forwards: of what waits for the engine. draft_nodes: of one draft.
-    messages_per_s: on average; burst: so many at once (a message counts once, and once more for every 64 kB, every 1000
-    token ids and every picture).
-    images, image_pixels: of one prompt, the pixels of all its images together. picture_bytes: of the pictures that are
-    kept, to be named instead of sent again; 0: none. output_bytes: of replies that the
-    client has not taken; with more its sessions stand still.
+    messages_per_s: on average (a message counts once, and once more for every 64 kB, every 1000 token ids and every
+    picture). What waits for the engine: queued_bytes, queued_forwards.
     """
 
-    sessions: int = 8
-    queued_bytes: int = 64 * MEBIBYTE
-    queued_forwards: int = 64
-    draft_nodes: int = 512
-    messages_per_s: float = 2000.0
-    burst: int = 4000
-    images: int = MAX_IMAGES
-    image_pixels: int = 32_000_000
-    output_bytes: int = MEBIBYTE
-    picture_bytes: int = 16 * MEBIBYTE
+    sessions: int = setting(8, "Sessions that one client may have open.", 1, 100_000)
+    queued_bytes: int = setting(64 * MEBIBYTE, "Size of its messages that wait.", 1024, 1 << 40)
+    queued_forwards: int = setting(64, "Messages of one client that wait for the engine.", 1, 100_000)
+    draft_nodes: int = setting(512, "Tokens of one draft.", 1, MAX_DRAFT)
+    messages_per_s: float = setting(
+        2000.0,
+        "Messages a second of one client on average, twice as many at once; a message counts once more for every "
+        "64 kB, every 1000 token ids and every picture.",
+        1,
+        10_000_000,
+    )
+    burst: int = setting(4000, "Messages at once.", 1, 10_000_000)
+    images: int = setting(MAX_IMAGES, "Images of a prompt.", 0, MAX_IMAGES)
+    image_pixels: int = setting(32_000_000, "Pixels of all images of a prompt together.", 1, 1 << 31)
+    output_bytes: int = setting(
+        MEBIBYTE, "Replies that a connection has not read; with more its sessions stand still.", 1024, 1 << 40
+    )
+    picture_bytes: int = setting(
+        16 * MEBIBYTE, "Pictures that are kept, to be named instead of sent again; 0: none.", 0, 1 << 40
+    )
 
     def __post_init__(self) -> None:
         """Raises VerifierError for a bound out of its range."""
-        for name, (low, high) in _RANGES.items():
-            check_range(name, getattr(self, name), low, high)
+        check_settings(self, VerifierError)
 
     def with_quota(self, quota: Mapping[str, float]) -> Limits:
         """The same with some bounds replaced, by name; a rate without a burst brings twice as many at once.
@@ -66,26 +72,6 @@ class Limits:
         if isinstance(rate, (int, float)) and "burst" not in values:
             values["burst"] = max(1, int(2 * rate))
         return replace(self, **values)  # __post_init__ checks each
-
-
-_RANGES = {
-    "sessions": (1, 100_000),
-    "queued_bytes": (1024, 1 << 40),
-    "queued_forwards": (1, 100_000),
-    "draft_nodes": (1, MAX_DRAFT),
-    "messages_per_s": (1, 10_000_000),
-    "burst": (1, 10_000_000),
-    "images": (0, MAX_IMAGES),
-    "image_pixels": (1, 1 << 31),
-    "output_bytes": (1024, 1 << 40),
-    "picture_bytes": (0, 1 << 40),
-}
-
-
-def check_range(name: str, value: object, low: float, high: float) -> None:
-    """Raise VerifierError unless the value is a number in between."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
-        raise VerifierError(f"{name} = {value!r} is out of range: choose {low} to {high}")
 
 
 class TokenBucket:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from specdec.errors import OptionsError
+from specdec.settings import Setting, check_settings, setting
 
 MAX_NEW_TOKENS = 1 << 20
 MAX_SEED = (1 << 63) - 1
@@ -18,6 +19,69 @@ LEAST_TEMPERATURE = 1e-4
 """Logits over a smaller one leave the range of float32: a distribution of nothing."""
 RESUME_TIMEOUT_S = 5.0
 """How long an answer tries to go on after a lost link: the default of every program that gives answers."""
+QUANTIZATIONS = ("none", "8bit", "4bit")
+DTYPES = ("auto", "float32", "float16", "bfloat16")
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """How a model is loaded, wherever that is."""
+
+    device: str = setting("auto", "Where models compute: auto, cpu, cuda, cuda:1.")
+    dtype: str = setting("auto", "Number type of the models.", choices=DTYPES)
+    quantize: str = setting("none", "Quantise the weights with bitsandbytes.", choices=QUANTIZATIONS)
+    pixels: int = setting(
+        0,
+        "Pixels of a picture as the models see it; larger ones are scaled down. 0: about a megapixel.",
+        0,
+        64_000_000,
+        metavar="N",
+    )
+    gguf: str = setting(
+        "",
+        "Of a GGUF draft: threads, gpu_layers (-1: all), context (tokens), kv (f32, f16 or q8_0), mmproj (file).",
+        metavar="NAME=VALUE,...",
+    )
+    exits: str = setting(
+        "",
+        "Folder of the target's early exits, for hints; none: no hints.",
+        metavar="FOLDER",
+        shown="NAME-exits beside a target NAME-target",
+    )
+    exit_layers: str = setting(
+        "auto",
+        "Exits to use: auto (the few that pay off, at most 4, one if a layer takes no longer than an exit), all, "
+        "every:K, or layers like 1,3,5.",
+        metavar="WHICH",
+    )
+    deterministic: bool = setting(
+        False,
+        "Slower: no forward of the target depends on which rows share it, so answers are those of ar in half "
+        "precision, too.",
+    )
+    compile: bool = setting(
+        False, "torch compiles the target's layers: for GPUs; it takes seconds and needs a C++ compiler."
+    )
+
+
+@dataclass(frozen=True)
+class DecodingOptions:
+    """How an edge decodes: the method and what all methods share."""
+
+    method: str = setting(
+        "fsd",
+        "How answers are decoded: fsd, auto, sd, ar, ... (specnav bench lists the methods).",
+        metavar="NAME",
+    )
+    gamma: int = setting(4, "Draft tokens per round.", 1, 32, metavar="N")
+    patience_s: float = setting(
+        RESUME_TIMEOUT_S,
+        "How long an answer tries to go on after a lost link, or with a busy verifier.",
+        0,
+        3600,
+        unit="s",
+        flags=("--patience",),
+    )
 
 
 @dataclass(frozen=True)
@@ -35,32 +99,32 @@ class GenerationOptions:
     answer's.
     """
 
-    max_new_tokens: int = 64
-    temperature: float = 0.0
-    seed: int = 0
-    top_k: int = 0
-    top_p: float = 1.0
-    min_p: float = 0.0
-    repetition_penalty: float = 1.0
+    max_new_tokens: int = setting(64, "Longest answer.", 1, MAX_NEW_TOKENS, unit="tokens", metavar="N")
+    temperature: float = setting(
+        0.0, "0 is greedy; above 0, exact samples of the target's distribution by shared noise.", 0, 100
+    )
+    seed: int = setting(0, "Seed of everything random.", 0, MAX_SEED, metavar="N")
+    top_k: int = setting(0, "Sample from the K likeliest tokens only; 0: off.", 0, 1 << 30, metavar="K")
+    top_p: float = setting(
+        1.0, "Sample from the likeliest tokens that make up P; 1: off.", 1e-9, 1, metavar="P"
+    )
+    min_p: float = setting(
+        0.0, "Sample from tokens at least P times as likely as the best; 0: off.", 0, 1, metavar="P"
+    )
+    repetition_penalty: float = setting(
+        1.0, "Above 1, tokens that occurred before become less likely; 1: off.", 0.01, 100
+    )
     logit_bias: tuple[tuple[int, float], ...] = ()
-    min_new_tokens: int = 0
+    min_new_tokens: int = setting(0, "Shortest answer.", 0, MAX_NEW_TOKENS, unit="tokens", metavar="N")
     stop: tuple[str, ...] = ()
     grammar: str = ""
 
     def __post_init__(self) -> None:
-        _check("max_new_tokens", self.max_new_tokens, 1, MAX_NEW_TOKENS)
-        _check("temperature", self.temperature, 0.0, 100.0)
+        check_settings(self)
         if 0.0 < self.temperature < LEAST_TEMPERATURE:
             raise OptionsError(
-                f"temperature = {self.temperature!r} is out of range: choose 0 (greedy) or a number from "
-                f"{LEAST_TEMPERATURE} to 100"
+                f"temperature must be 0 (greedy) or a number from {LEAST_TEMPERATURE} to 100, got {self.temperature!r}"
             )
-        _check("seed", self.seed, 0, MAX_SEED)
-        _check("top_k", self.top_k, 0, 1 << 30)
-        _check("top_p", self.top_p, 1e-9, 1.0)
-        _check("min_p", self.min_p, 0.0, 1.0)
-        _check("repetition_penalty", self.repetition_penalty, 0.01, 100.0)
-        _check("min_new_tokens", self.min_new_tokens, 0, MAX_NEW_TOKENS)
         object.__setattr__(self, "logit_bias", _checked_biases(self.logit_bias))
         object.__setattr__(self, "stop", _checked_stops(self.stop))
         if (
@@ -70,11 +134,8 @@ class GenerationOptions:
             raise OptionsError(f"grammar must be text of at most {MAX_GRAMMAR_BYTES} bytes")
 
 
-def _check(name: str, value: float, low: float, high: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
-        raise OptionsError(f"{name} = {value!r} is out of range: choose a number from {low} to {high}")
-    if isinstance(low, int) and not isinstance(value, int):
-        raise OptionsError(f"{name} = {value!r} must be a whole number from {low} to {high}")
+_TOKEN_ID = Setting("", 0, MAX_TOKEN_ID, name="a token id of logit_bias", kind=int)
+_BIAS = Setting("", -MAX_LOGIT_BIAS, MAX_LOGIT_BIAS, name="a bias of logit_bias", kind=float)
 
 
 def _checked_biases(pairs: object) -> tuple[tuple[int, float], ...]:
@@ -85,8 +146,8 @@ def _checked_biases(pairs: object) -> tuple[tuple[int, float], ...]:
     for pair in pairs:
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
             raise OptionsError(f"logit_bias holds {pair!r}: give (token id, bias) pairs")
-        _check("a token id of logit_bias", pair[0], 0, MAX_TOKEN_ID)
-        _check("a bias of logit_bias", pair[1], -MAX_LOGIT_BIAS, MAX_LOGIT_BIAS)
+        _TOKEN_ID.check(pair[0])
+        _BIAS.check(pair[1])
     if len({token for token, _ in pairs}) < len(pairs):
         raise OptionsError("logit_bias names a token id twice: give each once")
     return tuple(sorted((token, float(bias)) for token, bias in pairs))

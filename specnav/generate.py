@@ -12,7 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from specdec.options import RESUME_TIMEOUT_S
+from cloud_verifier.config import ServerConfig
+from specdec.options import DecodingOptions, GenerationOptions, ModelOptions
+from specdec.settings import REQUIRED, check_settings, same_as, setting
+from specnav.edge_settings import EdgeSettings
 from specnav.errors import UsageError
 from specnav.paths import DEFAULT_DRAFT, DEFAULT_TARGET
 
@@ -21,45 +24,53 @@ MAX_IMAGE_BYTES = 32 * 1024 * 1024
 
 @dataclass(frozen=True)
 class GenerateConfig:
-    """What to answer, with which pair, how. `connect` None means: start a verifier here. key: of this edge, for
-    a verifier with keys.
+    """What to answer, with which pair, how. `connect` None means: start a verifier here."""
 
-    gguf: of a GGUF draft (specdec.models.GgufOptions). exits, exit_layers: of that verifier. logit_bias: ID=VALUE each.
-    grammar: a file, see specdec.text.grammars. patience_s: how long the answer tries to go on after a lost link. The
-    other settings of the answer are those of specdec.options.
-    """
+    text: str = setting(REQUIRED, "The prompt (or the instruction).", positional=True)
+    images: tuple[Path, ...] = setting(
+        (), "JPEG or PNG file; may be given several times.", metavar="FILE", flags=("--image",)
+    )
+    method: str = same_as(DecodingOptions, "method")
+    connect: str | None = same_as(EdgeSettings, "connect")
+    key: Path | None = same_as(EdgeSettings, "key")
+    target_model: str | None = same_as(EdgeSettings, "target_model")
+    draft_model: str | None = same_as(EdgeSettings, "draft_model")
+    gguf: str = same_as(ModelOptions, "gguf")
+    exits: str = same_as(ModelOptions, "exits")
+    exit_layers: str = same_as(ModelOptions, "exit_layers")
+    quantize: str = same_as(ModelOptions, "quantize")
+    pixels: int = same_as(ModelOptions, "pixels")
+    compile: bool = same_as(ModelOptions, "compile")
+    compile_draft: bool = same_as(EdgeSettings, "compile_draft")
+    verdict_log: str = same_as(ServerConfig, "verdict_log")
+    verdict_log_contents: str = same_as(ServerConfig, "verdict_log_contents")
+    device: str = same_as(ModelOptions, "device")
+    gamma: int = same_as(DecodingOptions, "gamma")
+    temperature: float = same_as(GenerationOptions, "temperature")
+    top_k: int = same_as(GenerationOptions, "top_k")
+    top_p: float = same_as(GenerationOptions, "top_p")
+    min_p: float = same_as(GenerationOptions, "min_p")
+    repetition_penalty: float = same_as(GenerationOptions, "repetition_penalty")
+    logit_bias: tuple[str, ...] = setting(
+        (), "Add VALUE to the logit of a token id; may be given several times.", metavar="ID=VALUE"
+    )
+    seed: int = same_as(GenerationOptions, "seed")
+    max_new_tokens: int = same_as(GenerationOptions, "max_new_tokens")
+    patience_s: float = same_as(DecodingOptions, "patience_s")
+    min_new_tokens: int = same_as(GenerationOptions, "min_new_tokens")
+    stop: tuple[str, ...] = setting(
+        (), "End the answer once it contains this text; may be given several times.", metavar="TEXT"
+    )
+    grammar: Path | None = setting(
+        None,
+        "The answer follows this grammar: a .lark, .gbnf, .regex or .json (schema) file.",
+        metavar="FILE",
+    )
+    stats: bool = setting(False, "Print on stderr how it was decoded.")
 
-    text: str
-    images: tuple[Path, ...] = ()
-    method: str = "fsd"
-    connect: str | None = None
-    key: Path | None = None
-    target_model: str | None = None
-    draft_model: str | None = None
-    gguf: str = ""
-    exits: str = ""
-    exit_layers: str = "auto"
-    quantize: str = "none"
-    pixels: int = 0
-    compile: bool = False
-    compile_draft: bool = False
-    verdict_log: str = ""
-    verdict_log_contents: str = "tokens"
-    device: str = "auto"
-    gamma: int = 4
-    temperature: float = 0.0
-    top_k: int = 0
-    top_p: float = 1.0
-    min_p: float = 0.0
-    repetition_penalty: float = 1.0
-    logit_bias: tuple[str, ...] = ()
-    seed: int = 0
-    max_new_tokens: int = 64
-    patience_s: float = RESUME_TIMEOUT_S
-    min_new_tokens: int = 0
-    stop: tuple[str, ...] = ()
-    grammar: Path | None = None
-    stats: bool = False
+    def __post_init__(self) -> None:
+        """Raises UsageError."""
+        check_settings(self, UsageError)
 
 
 def read_images(paths: tuple[Path, ...]) -> tuple[bytes, ...]:
@@ -107,7 +118,6 @@ def run_generate(config: GenerateConfig) -> int:
     biases = read_biases(config.logit_bias)
 
     from specdec.methods import get_method
-    from specdec.options import GenerationOptions
     from specdec.text.grammars import read_grammar
     from specnav.supervise.verifier_process import verifier_process
 

@@ -4,22 +4,33 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-ROWS = 256
-"""Of a forward, at most: beyond that a forward of a small model takes so much longer that nobody gains."""
-CHUNK = 64
-"""Rows of prompts in a forward while other sessions are there."""
+from specdec.settings import setting
 
 
 @dataclass(frozen=True)
 class Policy:
-    """rows: of a forward, at most; latency_ms: and no more than end within this, by how long forwards have taken so
-    far, 0: no bound. chunk: of prompts in a forward while other sessions are there.
-
-    groups: sessions are dealt into so many groups that take turns, so that one's drafts are on their way while
-    another's are verified (SpecEdge, section 4.2, has two); 1: all share every forward.
+    """Which sessions share a forward. groups: SpecEdge, section 4.2, has two, so that one's drafts are on their way
+    while another's are verified.
     """
 
-    rows: int = ROWS
-    chunk: int = CHUNK
-    groups: int = 1
-    latency_ms: float = 0.0
+    # Beyond 256 rows a forward of a small model takes so much longer that nobody gains.
+    rows: int = setting(256, "Rows of all sessions in one forward, at most.", 1, 1_000_000)
+    chunk: int = setting(
+        64,
+        "Rows of prompts in a forward while other sessions are open; a long prompt comes in chunks beside drafts.",
+        1,
+        1_000_000,
+    )
+    groups: int = setting(
+        1,
+        "Groups of sessions whose forwards take turns (SpecEdge's interleaving: 2); 1: all share every forward.",
+        1,
+        16,
+    )
+    latency_ms: float = setting(
+        0.0,
+        "A forward takes no more rows than end within this, by how long forwards have taken so far; 0: no bound.",
+        0,
+        60_000,
+        unit="ms",
+    )

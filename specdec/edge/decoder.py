@@ -10,6 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from specdec.drafting import ChainDrafter, Drafter, DraftModel, OutcomeDrafter, TreeDrafter
@@ -52,8 +53,9 @@ from specdec.models import LoadedModel, Prompt
 from specdec.models.loaded import first_difference
 from specdec.models.split import FrontPart
 from specdec.models.timing.row_times import paced_row_times
-from specdec.options import GenerationOptions
+from specdec.options import DecodingOptions, GenerationOptions
 from specdec.sampling.recoveries import Recovery
+from specdec.settings import settings_of
 from specdec.text.stop import StopText
 from specdec.tracing import AnswerTrace, Tracing, tracing_from_environment
 from specdec.verdict_log import Said, VerdictLog
@@ -76,7 +78,7 @@ class EdgeDecoder:
         link: Link,
         draft_model: LoadedModel | None = None,
         method: str = "sd",
-        gamma: int = 4,
+        gamma: int = DecodingOptions.gamma,
         resume_timeout_s: float = 0.0,
         clock: Callable[[], float] = time.perf_counter,
         front_model: LoadedModel | None = None,
@@ -95,12 +97,9 @@ class EdgeDecoder:
         is asked for and cannot be had.
         """
         self._method = get_method(method)
-        if not 1 <= gamma <= MAX_GAMMA:
-            raise OptionsError(f"gamma = {gamma!r} is out of range: choose 1 to {MAX_GAMMA}")
+        replace(settings_of(DecodingOptions)["gamma"], high=MAX_GAMMA).check(gamma)
         if not 0 <= resume_timeout_s <= 86400:
-            raise OptionsError(
-                f"resume_timeout_s = {resume_timeout_s!r} is out of range: choose 0 to 86400 seconds"
-            )
+            raise OptionsError(f"resume_timeout_s must be a number from 0 to 86400 s, got {resume_timeout_s!r}")
         if self._method.needs_draft_model and draft_model is None:
             raise OptionsError(
                 f"method {method!r} drafts on the edge: give it a draft model, or use method 'ngram' or 'ar'"

@@ -1,5 +1,19 @@
-"""The link between edge and cloud: wire contract, ZeroMQ channel, heartbeats, emulator of bad networks."""
+"""The link between edge and cloud: wire contract, ZeroMQ channel, heartbeats, emulator of bad networks.
 
-from specdec.link.channel import Link, connect
+`Link` and `connect` are imported when they are first asked for, and ZeroMQ with them: settings need only constants.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from specdec.link.channel import Link, connect
 
 __all__ = ["Link", "connect"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from specdec.link import channel
+
+    return getattr(channel, name)

@@ -25,6 +25,7 @@ from specdec.link.directory_wire import SCHEME
 from specdec.link.keys import EdgeKey, read_key, use_key
 from specdec.link.router import new_router
 from specdec.link.shaping import Direction, LinkProfile, parse_outages
+from specdec.settings import add_arguments, settings_of
 
 _MAX_CLIENTS = 1000
 
@@ -181,12 +182,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--insecure", action="store_true", help="listen where other machines come in with that key and need none"
     )
-    parser.add_argument("--rtt", type=float, default=0.0, metavar="MS")
-    parser.add_argument("--jitter", type=float, default=0.0, metavar="MS")
-    parser.add_argument("--bandwidth", type=float, default=0.0, metavar="MBPS", help="0 = unlimited")
-    parser.add_argument(
-        "--loss", type=float, default=0.0, metavar="P", help="chance that a packet is sent again"
-    )
+    add_arguments(parser, LinkProfile)
     parser.add_argument(
         "--outage", action="append", default=[], metavar="START:DURATION", help="seconds; repeatable"
     )
@@ -205,9 +201,8 @@ def main(arguments: list[str] | None = None) -> int:
                 f"--listen must be on loopback with --key, got {given.listen}: whoever reaches it would come in with "
                 "that key; give edges their own keys and leave --key out, or say --insecure"
             )
-        profile = LinkProfile(
-            given.rtt, given.jitter, given.bandwidth, given.loss, parse_outages(given.outage)
-        )
+        told = {name: value for name, value in vars(given).items() if name in settings_of(LinkProfile)}
+        profile = LinkProfile(**told, outages=parse_outages(given.outage))
         key = read_key(given.key) if given.key else None
         emulator = Emulator(given.listen, given.connect, profile, given.seed, key)
     except OptionsError as error:

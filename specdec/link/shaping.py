@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from specdec.errors import OptionsError
+from specdec.settings import Setting, check_settings, setting
 
 PACKET_BYTES = 1448
 """Payload of one Ethernet packet of TCP."""
@@ -20,30 +21,31 @@ PACKET_OVERHEAD_BYTES = 66
 MIN_RETRANSMISSION_S = 0.2
 """Linux' smallest retransmission time-out."""
 _MAX_RETRANSMISSIONS = 6
+_START = Setting("", 0, 1e9, unit="s", name="the start of an outage", kind=float)
+_DURATION = Setting("", 0, 1e6, unit="s", name="the duration of an outage", kind=float)
 
 
 @dataclass(frozen=True)
 class LinkProfile:
-    """A link. rtt_ms: mean round trip; jitter_ms: how far a round trip may be off, either way.
-
-    bandwidth_mbps: megabits a second in each direction, 0 = unlimited. loss: chance that a packet must be
-    sent again. outages: (start, duration) in seconds since the emulator started, during which nothing passes.
+    """A link. jitter_ms: how far a round trip may be off, either way. outages: (start, duration) in seconds since the
+    emulator started, during which nothing passes.
     """
 
-    rtt_ms: float = 0.0
-    jitter_ms: float = 0.0
-    bandwidth_mbps: float = 0.0
-    loss: float = 0.0
+    rtt_ms: float = setting(
+        0.0, "Emulated round-trip time of the link.", 0, 60_000, unit="ms", flags=("--rtt",)
+    )
+    jitter_ms: float = setting(0.0, "Emulated jitter.", 0, 60_000, unit="ms", flags=("--jitter",))
+    bandwidth_mbps: float = setting(
+        0.0, "Emulated bandwidth each way; 0: no limit.", 0, 1_000_000, unit="Mb/s", flags=("--bandwidth",)
+    )
+    loss: float = setting(0.0, "Emulated share of packets that TCP must resend.", 0, 0.9, metavar="SHARE")
     outages: tuple[tuple[float, float], ...] = ()
 
     def __post_init__(self) -> None:
-        _check("rtt", self.rtt_ms, 0, 60_000)
-        _check("jitter", self.jitter_ms, 0, 60_000)
-        _check("bandwidth", self.bandwidth_mbps, 0, 1_000_000)
-        _check("loss", self.loss, 0, 0.9)
+        check_settings(self)
         for start, duration in self.outages:
-            _check("outage start", start, 0, 1e9)
-            _check("outage duration", duration, 0, 1e6)
+            _START.check(start)
+            _DURATION.check(duration)
 
 
 class Direction:
@@ -101,8 +103,3 @@ def parse_outages(texts: Sequence[str]) -> tuple[tuple[float, float], ...]:
             raise OptionsError(f"outage {text!r} is not START:DURATION in seconds, like 3:1.5") from None
         outages.append((start, duration))
     return tuple(outages)
-
-
-def _check(name: str, value: float, low: float, high: float) -> None:
-    if not low <= value <= high:
-        raise OptionsError(f"{name} = {value!r} is out of range: choose {low:g} to {high:g}")

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specdec.link.binding import is_loopback
-from specdec.options import RESUME_TIMEOUT_S
+from specdec.options import DecodingOptions, ModelOptions
+from specdec.settings import REQUIRED, check_settings, same_as, setting
+from specnav.edge_settings import EdgeSettings
 from specnav.errors import UsageError
 
 MEBIBYTE = 2**20
@@ -14,44 +16,45 @@ MEBIBYTE = 2**20
 
 @dataclass(frozen=True)
 class ApiConfig:
-    """Settings of one server.
-
-    connect: the verifier, tcp://HOST:PORT; key: of this edge, for a verifier with keys. bind: HOST:PORT, port 0 takes a
-    free one. api_keys: file of those who may ask; None: everybody on this machine. name: what the model is called here;
-    "": as the verifier calls it.
-    answers: made at a time; queue: requests that may wait for one of those. max_tokens: of an answer whose request does
-    not say. patience_s: how long an answer tries to go on after a lost link, or where the verifier is busy. drain_s:
-    after SIGTERM, answers in flight may take so long to end. max_body_mb: of a request.
-    metrics: serve /metrics. log_contents: let the log quote prompts and answers.
-    draft_ms: let every draft forward take at least so long, to stand in for a slower device; 0: as it comes. together:
-    answers that share a draft forward.
+    """Settings of one server. draft_ms: every draft forward takes at least this long, to stand in for a slower device.
+    together: answers that share a draft forward.
     """
 
-    connect: str
-    key: Path | None = None
-    draft_model: str | None = None
-    gguf: str = ""
-    quantize: str = "none"
-    pixels: int = 0
-    device: str = "auto"
-    method: str = "auto"
-    gamma: int = 4
-    bind: str = "127.0.0.1:8000"
-    api_keys: Path | None = None
-    name: str = ""
-    answers: int = 16
-    queue: int = 64
-    max_tokens: int = 1024
-    patience_s: float = RESUME_TIMEOUT_S
-    drain_s: float = 10.0
-    max_body_mb: float = 32.0
-    metrics: bool = False
-    log_contents: bool = False
+    connect: str = same_as(
+        EdgeSettings,
+        "connect",
+        default=REQUIRED,
+        help="A verifier, tcp://HOST:PORT, or fleet://HOST:PORT; it holds the model that answers.",
+    )
+    key: Path | None = same_as(EdgeSettings, "key")
+    draft_model: str | None = same_as(EdgeSettings, "draft_model")
+    gguf: str = same_as(ModelOptions, "gguf")
+    quantize: str = same_as(ModelOptions, "quantize")
+    pixels: int = same_as(ModelOptions, "pixels")
+    device: str = same_as(ModelOptions, "device")
+    method: str = same_as(DecodingOptions, "method", default="auto")
+    gamma: int = same_as(DecodingOptions, "gamma")
+    bind: str = setting("127.0.0.1:8000", "Where to listen; port 0 takes a free one.", metavar="HOST:PORT")
+    api_keys: Path | None = setting(
+        None, "Names and hashes of API keys. Without, only this machine is served.", metavar="FILE"
+    )
+    name: str = setting("", "What the model is called here.", shown="as the verifier calls it")
+    answers: int = setting(16, "Answers at a time.", 1, 512)
+    queue: int = setting(64, "Requests that may wait; more get 429.", 0, 100_000)
+    max_tokens: int = setting(1024, "Of a chat answer whose request does not say.", 1, 1_000_000)
+    patience_s: float = same_as(DecodingOptions, "patience_s")
+    drain_s: float = setting(
+        10.0, "After SIGTERM, answers in flight may take this long.", 1, 3600, unit="s", flags=("--drain",)
+    )
+    max_body_mb: float = setting(32.0, "Longest request.", 0.001, 1024, unit="MB")
+    metrics: bool = setting(False, "Serve /metrics, for Prometheus.")
+    log_contents: bool = setting(False, "Let the log quote prompts and answers, to find an error.")
     draft_ms: float = 0.0
     together: int = 64
 
     def __post_init__(self) -> None:
         """Raises UsageError."""
+        check_settings(self, UsageError)
         host_and_port(self.bind)
         if self.api_keys is None and not is_loopback(self.bind):
             raise UsageError(

@@ -7,53 +7,32 @@ Rooms are imported inside the commands, so that `specnav --help` answers at once
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from specdec.options import RESUME_TIMEOUT_S
 from specnav.cli.bags import add_bag_commands
 from specnav.cli.bench import add_bench_commands
 from specnav.cli.blackbox import add_blackbox_command
 from specnav.cli.doctor import add_doctor_command
 from specnav.cli.drill import add_drill_commands
 from specnav.cli.fleet import fleet_app
+from specnav.cli.from_settings import only_commands_among, takes
 from specnav.cli.keys import keys_app
 from specnav.cli.models import convert_app, plan_app
-from specnav.cli.options import (
-    METRICS,
-    Bandwidth,
-    Compile,
-    CompileDraft,
-    Deterministic,
-    Device,
-    Draft,
-    ExitLayers,
-    Exits,
-    Gamma,
-    Gguf,
-    Jitter,
-    Key,
-    Loss,
-    MinP,
-    Patience,
-    Quantize,
-    RepetitionPenalty,
-    Rtt,
-    Seed,
-    Target,
-    Temperature,
-    TensorParallel,
-    TopK,
-    TopP,
-    VerdictLogContents,
-    VerdictLogFolder,
-)
+from specnav.cli.options import SHIPPED_TARGET, Gamma
 from specnav.cli.robot import add_robot_commands
 from specnav.cli.serving import add_serving_commands
 from specnav.cli.train import train_app
 from specnav.errors import UsageError, user_errors
+
+NOT_OF_DEMO = (
+    "split", "episode_timeout_s", "max_new_tokens", "verify_ms", "study_decisions", "compare_decisions",
+    "robot_config", "sim_config", "cloud_config", "start_timeout_s",
+)  # fmt: skip
+"""Settings of a demo that only programs set."""
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -73,43 +52,9 @@ app.add_typer(convert_app, name="convert")
     epilog="Examples:  specnav demo   |   specnav demo --console   |   "
     "specnav demo --episodes 10 --rtt 40 --headless   |   specnav demo --method ar"
 )
+@takes("given", "specnav.demo.config:DemoConfig", leave_out=NOT_OF_DEMO)
 def demo(
-    episodes: Annotated[int, typer.Option(min=1, max=10_000, help="Instructions to carry out.")] = 3,
-    seed: Seed = 0,
-    method: Annotated[
-        str, typer.Option(help="How answers are decoded: fsd, auto, sd, specedge, picospec or ar.")
-    ] = "fsd",
-    out: Annotated[
-        Path | None, typer.Option(help="Folder of the report (default: runs/demo-<time>).")
-    ] = None,
-    gamma: Gamma = 4,
-    temperature: Temperature = 0.0,
-    rtt: Rtt = 0.0,
-    jitter: Jitter = 0.0,
-    bandwidth: Bandwidth = 0.0,
-    loss: Loss = 0.0,
-    exploration: Annotated[
-        str,
-        typer.Option(
-            help="frontier_search, damped_search, none (the model alone decides), or auto: what the model was made for."
-        ),
-    ] = "auto",
-    absent_share: Annotated[
-        float, typer.Option(min=0, max=1, help="Share of episodes whose target is not in the room.")
-    ] = 0.0,
-    target_model: Target = None,
-    draft_model: Draft = None,
-    gguf: Gguf = None,
-    max_decisions: Annotated[
-        int, typer.Option(min=1, max=1000, help="Give up an episode after this many decisions.")
-    ] = 50,
-    headless: Annotated[bool, typer.Option("--headless", help="No live view: plain log lines (CI).")] = False,
-    latency_study: Annotated[
-        bool,
-        typer.Option(
-            "--latency-study", help="Also compare ar, sd and fsd at round trips of 0, 40 and 120 ms."
-        ),
-    ] = False,
+    given: dict[str, Any],
     console: Annotated[
         bool,
         typer.Option(
@@ -133,26 +78,7 @@ def demo(
     """Let a simulated robot obey instructions: verifier, simulator and ROS nodes as processes on this machine."""
     from specnav.demo.run import DemoConfig, run_demo
 
-    config = DemoConfig(
-        episodes=episodes,
-        seed=seed,
-        method=method,
-        out=out,
-        gamma=gamma,
-        temperature=temperature,
-        rtt_ms=rtt,
-        jitter_ms=jitter,
-        bandwidth_mbps=bandwidth,
-        loss=loss,
-        exploration=exploration,
-        absent_share=absent_share,
-        max_decisions=max_decisions,
-        headless=headless or not sys.stdout.isatty(),
-        latency_study=latency_study,
-        target_model=target_model or DemoConfig.target_model,
-        draft_model=draft_model or DemoConfig.draft_model,
-        gguf=gguf or "",
-    )
+    config = DemoConfig(**{**given, "headless": "headless" in given or not sys.stdout.isatty()})
     if console:
         from specnav.demo.console import run_console
 
@@ -174,183 +100,29 @@ add_serving_commands(app)
     epilog="Examples:  specnav serve --bind tcp://0.0.0.0:5555 --keys keys --model Qwen/Qwen2-VL-7B-Instruct "
     "--quantize 4bit   |   specnav serve --bind tcp://0.0.0.0:5555 --insecure"
 )
+@takes("given", "cloud_verifier.config:ServerConfig", changes=SHIPPED_TARGET)
 def serve(
+    given: Mapping[str, Any],
     config: Annotated[
         Path | None, typer.Option(help="YAML file (default: config/cloud.yaml). Flags override it.")
     ] = None,
-    bind: Annotated[str | None, typer.Option(help="tcp://HOST:PORT; port 0 takes a free one.")] = None,
-    model: Annotated[str | None, typer.Option(help="Hugging Face folder or hub id of the target.")] = None,
-    engine: Annotated[
-        str | None, typer.Option(help="What runs the target: own, or vllm (make setup-vllm; chains only).")
-    ] = None,
-    tensor_parallel: TensorParallel = None,
-    quantize: Annotated[str | None, typer.Option(help="none, 8bit or 4bit (bitsandbytes).")] = None,
-    pixels: Annotated[
-        int | None, typer.Option(help="Of a picture; larger ones are scaled down (0: about a megapixel).")
-    ] = None,
-    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda, cuda:0 …")] = None,
-    dtype: Annotated[str | None, typer.Option(help="auto, float32, float16 or bfloat16.")] = None,
-    deterministic: Deterministic = False,
-    compile: Compile = False,
-    draft_model: Annotated[
-        str | None,
-        typer.Option(
-            help="Draft for methods that draft in the cloud: a folder, hub id, GGUF file, or ngram: no model (none)."
-        ),
-    ] = None,
-    gguf: Gguf = None,
-    exits: Exits = None,
-    exit_layers: ExitLayers = None,
-    keys: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="Keys of those who may come in, encrypted (specnav keys). Without, only loopback is served.",
-        ),
-    ] = None,
-    insecure: Annotated[
-        bool, typer.Option("--insecure", help="No keys, though other machines reach the address.")
-    ] = False,
-    metrics: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST:PORT",
-            help=f"Serve /metrics, /healthz and /readyz there; specnav top reads {METRICS}.",
-        ),
-    ] = None,
-    verdict_log: VerdictLogFolder = None,
-    verdict_log_contents: VerdictLogContents = None,
-    verdict_log_mb: Annotated[
-        float | None, typer.Option(help="The oldest part of the verdict log goes when there is more (64).")
-    ] = None,
-    log_contents: Annotated[
-        bool, typer.Option("--log-contents", help="Let the log quote prompts and answers, to find an error.")
-    ] = False,
 ) -> None:
     """Run the cloud verifier: it holds the target model and answers drafts with verdicts until SIGINT or SIGTERM."""
     from specnav.serve import run_serve
 
-    flags: dict[str, object] = {
-        "bind": bind,
-        "model": model,
-        "engine": engine,
-        "tensor_parallel": tensor_parallel,
-        "quantize": quantize,
-        "pixels": pixels,
-        "device": device,
-        "dtype": dtype,
-    }
-    flags |= {"exits": exits, "exit_layers": exit_layers, "keys": keys, "metrics": metrics}
-    flags |= {"draft_model": draft_model, "gguf": gguf}
-    flags |= {"verdict_log": verdict_log, "verdict_log_contents": verdict_log_contents}
-    flags |= {"verdict_log_mb": verdict_log_mb}
-    flags |= {"insecure": insecure or None, "log_contents": log_contents or None}
-    flags |= {"deterministic": deterministic or None, "compile": compile or None}
-    raise typer.Exit(run_serve(config, {name: value for name, value in flags.items() if value is not None}))
+    raise typer.Exit(run_serve(config, given))
 
 
 @app.command(
     epilog='Examples:  specnav generate "find the silver bottle" --image frame.jpg   |   '
     'specnav generate "find the silver bottle" --connect tcp://CLOUD:5555 --key robot-1.key'
 )
-def generate(
-    text: Annotated[str, typer.Argument(help="The prompt (or the instruction).")],
-    image: Annotated[
-        list[Path] | None, typer.Option(help="JPEG or PNG file; may be given several times.")
-    ] = None,
-    method: Annotated[str, typer.Option(help="fsd, auto, sd, ar, … (specnav bench lists them).")] = "fsd",
-    connect: Annotated[
-        str | None,
-        typer.Option(help="A verifier, tcp://HOST:PORT, or fleet://HOST:PORT (default: start one here)."),
-    ] = None,
-    key: Key = None,
-    patience: Patience = RESUME_TIMEOUT_S,
-    target_model: Target = None,
-    draft_model: Draft = None,
-    gguf: Gguf = None,
-    exits: Exits = None,
-    exit_layers: ExitLayers = None,
-    quantize: Quantize = "none",
-    pixels: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            max=64_000_000,
-            help="Of a picture as the models see it; larger ones are scaled down (0: about a megapixel).",
-        ),
-    ] = 0,
-    compile: Compile = False,
-    compile_draft: CompileDraft = False,
-    device: Device = "auto",
-    gamma: Gamma = 4,
-    temperature: Temperature = 0.0,
-    top_k: TopK = None,
-    top_p: TopP = None,
-    min_p: MinP = None,
-    repetition_penalty: RepetitionPenalty = None,
-    logit_bias: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="ID=VALUE", help="Add VALUE to the logit of a token id; may be given several times."
-        ),
-    ] = None,
-    seed: Seed = 0,
-    max_new_tokens: Annotated[int, typer.Option(min=1, max=1_000_000, help="Longest answer, tokens.")] = 64,
-    min_new_tokens: Annotated[int, typer.Option(min=0, max=1_000_000, help="Shortest answer, tokens.")] = 0,
-    stop: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="TEXT", help="End the answer once it contains this text; may be given several times."
-        ),
-    ] = None,
-    grammar: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="The answer follows this grammar: a .lark, .gbnf, .regex or .json (schema) file.",
-        ),
-    ] = None,
-    verdict_log: VerdictLogFolder = None,
-    verdict_log_contents: VerdictLogContents = None,
-    stats: Annotated[bool, typer.Option("--stats", help="Print on stderr how it was decoded.")] = False,
-) -> None:
+@takes("given", "specnav.generate:GenerateConfig")
+def generate(given: dict[str, Any]) -> None:
     """Generate one answer, streamed to stdout as it is verified."""
     from specnav.generate import GenerateConfig, run_generate
 
-    config = GenerateConfig(
-        text=text,
-        images=tuple(image or ()),
-        method=method,
-        connect=connect,
-        key=key,
-        patience_s=patience,
-        target_model=target_model,
-        draft_model=draft_model,
-        gguf=gguf or "",
-        exits=exits or "",
-        exit_layers=exit_layers or "auto",
-        quantize=quantize,
-        pixels=pixels,
-        compile=compile,
-        compile_draft=compile_draft,
-        verdict_log=verdict_log or "",
-        verdict_log_contents=verdict_log_contents or "tokens",
-        device=device,
-        gamma=gamma,
-        temperature=temperature,
-        top_k=top_k or 0,
-        top_p=1.0 if top_p is None else top_p,
-        min_p=min_p or 0.0,
-        repetition_penalty=1.0 if repetition_penalty is None else repetition_penalty,
-        logit_bias=tuple(logit_bias or ()),
-        seed=seed,
-        max_new_tokens=max_new_tokens,
-        min_new_tokens=min_new_tokens,
-        stop=tuple(stop or ()),
-        grammar=grammar,
-        stats=stats,
-    )
-    raise typer.Exit(run_generate(config))
+    raise typer.Exit(run_generate(GenerateConfig(**given)))
 
 
 @app.command(epilog="Example:  specnav cost --target-price 0.9,0.9 --draft-price 0.1,0.1 --tau 3.2")
@@ -384,7 +156,8 @@ def main() -> None:
     with user_errors():
         try:
             # Not the parser's own way of ending: its complaints are framed and several lines long.
-            code = app(standalone_mode=False)
+            with only_commands_among(sys.argv[1:]):
+                code = app(standalone_mode=False)
         except typer.Abort:
             raise KeyboardInterrupt from None
         sys.exit(code)

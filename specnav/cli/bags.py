@@ -3,23 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from specnav.cli.options import (
-    Device,
-    Draft,
-    ExitLayers,
-    Exits,
-    Gamma,
-    Gguf,
-    Key,
-    Quantize,
-    Seed,
-    Target,
-    Temperature,
-)
+from specnav.cli.from_settings import takes
+from specnav.cli.options import Target
 from specnav.errors import UsageError
 
 
@@ -47,100 +36,14 @@ def need_rosbags() -> None:
         raise UsageError("bags need the package rosbags: pip install rosbags") from error
 
 
-def replay(
-    bag: Annotated[Path, typer.Argument(metavar="BAG", help="A rosbag2 folder, or an .mcap or .db3 file.")],
-    image_topic: Annotated[
-        str | None, typer.Option(help="The camera's topic (default: the only image topic in the bag).")
-    ] = None,
-    instruction: Annotated[
-        str | None, typer.Option(help="What the robot was to do (default: as recorded in the bag).")
-    ] = None,
-    methods: Annotated[
-        str, typer.Option("--methods", "--method", help="Comma-separated, side by side: fsd,ar,sd …")
-    ] = "fsd",
-    labels: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="CSV",
-            help="Correct actions to score against, instead of the recorded ones: columns stamp,action.",
-        ),
-    ] = None,
-    rate: Annotated[
-        str,
-        typer.Option(help="frames: one after the other, as fast as possible; bag: at the bag's own speed."),
-    ] = "frames",
-    every: Annotated[
-        int, typer.Option(min=1, help="Decide only every N-th of the frames without a reference.")
-    ] = 1,
-    limit: Annotated[int | None, typer.Option(min=1, help="At most this many frames.")] = None,
-    compare: Annotated[
-        Path | None, typer.Option(metavar="RUN", help="Folder of an earlier replay to show beside this one.")
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder of the report (default: runs/replay-<time>).")
-    ] = None,
-    connect: Annotated[
-        str | None, typer.Option(help="A verifier, tcp://HOST:PORT, or fleet://HOST:PORT (default: start one here).")
-    ] = None,
-    key: Key = None,
-    target_model: Target = None,
-    draft_model: Draft = None,
-    gguf: Gguf = None,
-    exits: Exits = None,
-    exit_layers: ExitLayers = None,
-    quantize: Quantize = "none",
-    device: Device = "auto",
-    gamma: Gamma = 4,
-    temperature: Temperature = 0.0,
-    seed: Seed = 0,
-    max_new_tokens: Annotated[int, typer.Option(min=8, max=1024, help="Longest answer, tokens.")] = 96,
-    prompt: Annotated[
-        str, typer.Option(help="Prompt preset; auto: the one in the draft model's folder.")
-    ] = "auto",
-    answer_grammar: Annotated[
-        str, typer.Option(help="off, or actions: every answer ends in an action sentence.")
-    ] = "off",
-    robot_config: Annotated[
-        Path | None,
-        typer.Option(
-            help="The robot's parameter file, for the size of its pictures (default: config/robot.yaml)."
-        ),
-    ] = None,
-) -> None:
+@takes("given", "specnav.replay.config:ReplayConfig")
+def replay(given: dict[str, Any]) -> None:
     """Decide a bag's camera frames again, without ROS, and score the decisions."""
     need_rosbags()
     from specnav.replay.config import ReplayConfig
     from specnav.replay.run import run_replay
 
-    config = ReplayConfig(
-        bag=bag,
-        image_topic=image_topic,
-        instruction=instruction,
-        methods=tuple(name.strip() for name in methods.split(",") if name.strip()),
-        labels=labels,
-        rate=rate,
-        every=every,
-        limit=limit,
-        compare=compare,
-        out=out,
-        connect=connect,
-        key=key,
-        target_model=target_model or ReplayConfig.target_model,
-        draft_model=draft_model or ReplayConfig.draft_model,
-        gguf=gguf or "",
-        exits=exits or "",
-        exit_layers=exit_layers or "auto",
-        quantize=quantize,
-        device=device,
-        gamma=gamma,
-        temperature=temperature,
-        seed=seed,
-        max_new_tokens=max_new_tokens,
-        prompt=prompt,
-        answer_grammar=answer_grammar,
-        robot_config=robot_config or ReplayConfig.robot_config,
-    )
-    raise typer.Exit(run_replay(config))
+    raise typer.Exit(run_replay(ReplayConfig(**given)))
 
 
 def record(

@@ -1,16 +1,17 @@
-"""What a demo run is asked to do: one frozen record, checked when it is made.
-
-Each field carries its help text and its limits in the dataclass metadata, for the command line and the documentation.
-"""
+"""What a demo run is asked to do: one frozen record, checked when it is made."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from cloud_verifier.config import ServerConfig
+from specdec.link.shaping import LinkProfile
+from specdec.options import DecodingOptions, GenerationOptions, ModelOptions
+from specdec.settings import check_settings, same_as, setting
 from specnav.demo.errors import DemoError
+from specnav.edge_settings import EdgeSettings
 from specnav.paths import CONFIG, DEFAULT_DRAFT, DEFAULT_TARGET
 
 METHODS = ("fsd", "auto", "sd", "specedge", "picospec", "ar")
@@ -18,69 +19,64 @@ EXPLORATIONS = ("auto", "frontier_search", "damped_search", "none")
 SPLITS = ("heldout", "train")
 
 
-def _option(default: Any, help_text: str, low: float | None = None, high: float | None = None) -> Any:
-    return field(default=default, metadata={"help": help_text, "low": low, "high": high})
-
-
-def _choice(default: str, help_text: str, choices: tuple[str, ...]) -> Any:
-    return field(default=default, metadata={"help": help_text, "choices": choices})
-
-
 @dataclass(frozen=True)
 class DemoConfig:
-    """Settings of a demo run; a wrong value is refused with the allowed range (DemoError)."""
+    """Settings of a demo run; a wrong value is refused with what it must be (DemoError)."""
 
-    episodes: int = _option(3, "Instructions to carry out.", 1, 10_000)
-    seed: int = _option(0, "Seed of the first episode; the next ones count up.", 0, 2**31 - 1)
-    method: str = _choice(
-        "fsd", "How answers are decoded: ar is the cloud alone, the others draft on the robot.", METHODS
+    episodes: int = setting(3, "Instructions to carry out.", 1, 10_000)
+    seed: int = same_as(
+        GenerationOptions, "seed", help="Seed of the first episode; the next ones count up.", high=2**31 - 1
     )
-    out: Path | None = field(
-        default=None, metadata={"help": "Folder of the run (default: runs/demo-<time>)."}
+    method: str = same_as(
+        DecodingOptions,
+        "method",
+        help="How answers are decoded: ar is the cloud alone, the others draft on the robot.",
+        choices=METHODS,
     )
-    split: str = _choice("heldout", "Rooms: heldout (never trained on) or train.", SPLITS)
-    absent_share: float = _option(0.0, "Share of episodes whose target is not in the room.", 0, 1)
-    max_decisions: int = _option(50, "Give up an episode after so many decisions.", 1, 1000)
-    episode_timeout_s: float = _option(150.0, "Give up an episode after so many seconds.", 1, 86_400)
-    max_new_tokens: int = _option(96, "Longest answer, tokens.", 8, 1024)
-    gamma: int = _option(4, "Draft tokens a round.", 1, 32)
-    temperature: float = _option(
-        0.0, "0 is greedy; above it the target's distribution, by shared noise.", 0, 2
+    out: Path | None = setting(None, "Folder of the run.", metavar="FOLDER", shown="runs/demo-<time>")
+    split: str = setting("heldout", "Rooms: heldout (never trained on) or train.", choices=SPLITS)
+    absent_share: float = setting(
+        0.0, "Share of episodes whose target is not in the room.", 0, 1, metavar="SHARE"
     )
-    exploration: str = _choice("auto", "Exploration policy; none: the model alone.", EXPLORATIONS)
-    rtt_ms: float = _option(0.0, "Emulated round-trip time of the link, ms.", 0, 60_000)
-    jitter_ms: float = _option(0.0, "Emulated jitter of the link, ms.", 0, 60_000)
-    bandwidth_mbps: float = _option(0.0, "Emulated bandwidth each way, Mbit/s; 0: no limit.", 0, 1e6)
-    loss: float = _option(0.0, "Emulated share of messages that are lost once and sent again.", 0, 0.9)
-    verify_ms: float = _option(
-        0.0,
-        "Pace: each forward of the target takes at least so long, ms (a larger model's stand-in).",
-        0,
-        60_000,
+    max_decisions: int = setting(50, "Give up an episode after this many decisions.", 1, 1000)
+    episode_timeout_s: float = setting(150.0, "Give up an episode after this long.", 1, 86_400, unit="s")
+    max_new_tokens: int = same_as(GenerationOptions, "max_new_tokens", default=96, low=8, high=1024)
+    gamma: int = same_as(DecodingOptions, "gamma")
+    temperature: float = same_as(GenerationOptions, "temperature", high=2)
+    exploration: str = setting(
+        "auto",
+        "Exploration policy; none: the model alone decides, auto: what the model was made for.",
+        choices=EXPLORATIONS,
     )
-    target_model: str = field(default=str(DEFAULT_TARGET), metadata={"help": "Target: HF folder or hub id."})
-    draft_model: str = field(
-        default=str(DEFAULT_DRAFT), metadata={"help": "Draft: HF folder or hub id, or a GGUF file."}
+    rtt_ms: float = same_as(LinkProfile, "rtt_ms")
+    jitter_ms: float = same_as(LinkProfile, "jitter_ms")
+    bandwidth_mbps: float = same_as(LinkProfile, "bandwidth_mbps")
+    loss: float = same_as(LinkProfile, "loss")
+    verify_ms: float = same_as(ServerConfig, "verify_ms")
+    target_model: str = same_as(
+        EdgeSettings, "target_model", default=str(DEFAULT_TARGET), shown="the shipped one"
     )
-    gguf: str = field(default="", metadata={"help": "Of a GGUF draft: NAME=VALUE,... (see specnav generate)."})
-    headless: bool = field(default=False, metadata={"help": "Plain log lines instead of the live view."})
-    latency_study: bool = field(
-        default=False, metadata={"help": "Afterwards compare ar, sd and fsd at RTT 0, 40 and 120 ms."}
+    draft_model: str = same_as(
+        EdgeSettings, "draft_model", default=str(DEFAULT_DRAFT), shown="the shipped one"
     )
-    study_decisions: int = _option(10, "Decisions for each cell of the latency study.", 2, 1000)
-    compare_decisions: int = _option(
+    gguf: str = same_as(ModelOptions, "gguf")
+    headless: bool = setting(False, "No live view: plain log lines (CI).")
+    latency_study: bool = setting(
+        False, "Afterwards compare ar, sd and fsd at round trips of 0, 40 and 120 ms."
+    )
+    study_decisions: int = setting(10, "Decisions for each cell of the latency study.", 2, 1000)
+    compare_decisions: int = setting(
         40, "At most so many answers are decoded again with the target alone; 0: none.", 0, 100_000
     )
-    robot_config: Path = field(
-        default=CONFIG / "robot.yaml", metadata={"help": "Parameters of the robot's nodes."}
+    robot_config: Path = setting(CONFIG / "robot.yaml", "Parameters of the robot's nodes.")
+    sim_config: Path = setting(CONFIG / "sim.yaml", "Parameters of the simulator.")
+    cloud_config: Path = setting(CONFIG / "cloud.yaml", "Settings of the verifier.")
+    start_timeout_s: float = setting(
+        90.0, "How long a process may take until it is ready.", 1, 3600, unit="s"
     )
-    sim_config: Path = field(default=CONFIG / "sim.yaml", metadata={"help": "Parameters of the simulator."})
-    cloud_config: Path = field(default=CONFIG / "cloud.yaml", metadata={"help": "Settings of the verifier."})
-    start_timeout_s: float = _option(90.0, "How long a process may take until it is ready.", 1, 3600)
 
     def __post_init__(self) -> None:
-        for entry in fields(self):
-            check_field(entry.name, getattr(self, entry.name), entry.metadata)
+        check_settings(self, DemoError)
 
     @property
     def link_is_emulated(self) -> bool:
@@ -90,15 +86,3 @@ class DemoConfig:
     def is_absent(self, index: int) -> bool:
         """Whether the target of episode `index` is missing: spread evenly over the run."""
         return math.floor((index + 1) * self.absent_share) > math.floor(index * self.absent_share)
-
-
-def check_field(name: str, value: object, metadata: Any) -> None:
-    """Raise DemoError when a value is outside its declared limits or choices."""
-    choices = metadata.get("choices")
-    if choices and value not in choices:
-        raise DemoError(f"{name} is {value!r}; choose one of {', '.join(choices)}")
-    low, high = metadata.get("low"), metadata.get("high")
-    if low is None or high is None:
-        return
-    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-        raise DemoError(f"{name} is {value!r}; give a number from {low:g} to {high:g}")

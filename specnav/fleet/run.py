@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from rich.console import Console
 
+from cloud_verifier.config import ServerConfig
 from specdec.link.binding import is_loopback
+from specdec.row_ms import RowMs
 from specnav.errors import UsageError
 from specnav.fleet.cluster import (
     AUTO,
@@ -35,7 +37,10 @@ from specnav.fleet.settings import (
     FleetSettings,
     Place,
     Scaling,
-    check_settings,
+    UpConfig,
+    UpgradeConfig,
+    Where,
+    check_fleet,
     gpus_of_replica,
     read_bounds,
 )
@@ -46,28 +51,6 @@ from specnav.terminal import plain_table, say
 DIRECTORY = "directory"
 CALL_S = 30.0
 _LOOK_S = 0.3
-
-
-@dataclass(frozen=True)
-class UpConfig:
-    """ray: "auto" or an address. replicas: N or LEAST:MOST. flags: of `specnav serve`, by the name of the setting.
-    gpus: of a replica; None: as many as share its model, where the cluster has any.
-    """
-
-    ray: str
-    replicas: str
-    flags: Mapping[str, Any]
-    file: Path | None
-    state: Path
-    port: int
-    cpus: float
-    gpus: float | None
-    resource: str
-    edges_per_replica: float
-    idle_s: float
-    surge: bool
-    metrics: str
-    wait_s: float
 
 
 def run_up(config: UpConfig) -> int:
@@ -96,12 +79,17 @@ def run_up(config: UpConfig) -> int:
 
 def server_of(config: UpConfig) -> dict[str, Any]:
     """Settings of a replica's verifier by name, without where it listens."""
-    settings = serve_settings(config.file, config.flags)
-    given = {name: value for name, value in asdict(settings).items() if name not in ("bind", "metrics")}
+    settings = serve_settings(config.file, config.server)
+    given = {name: value for name, value in as_kept(settings).items() if name not in ("bind", "metrics")}
     for name in ("model", "draft_model", "exits", "keys"):  # a replica's working directory is another one
         if given[name] and Path(given[name]).expanduser().exists():
             given[name] = str(Path(given[name]).expanduser().resolve())
     return given
+
+
+def as_kept(settings: ServerConfig) -> dict[str, Any]:
+    """By name, as JSON can hold it: a time by rows as text."""
+    return {name: str(one) if isinstance(one, RowMs) else one for name, one in asdict(settings).items()}
 
 
 def _reach_or_start(config: UpConfig, bounds: Bounds, console: Console) -> Here:
@@ -120,7 +108,9 @@ def _reach_or_start(config: UpConfig, bounds: Bounds, console: Console) -> Here:
     return here
 
 
-def _up(config: UpConfig, bounds: Bounds, server: dict[str, Any], here: Here, ray: Any, console: Console) -> int:
+def _up(
+    config: UpConfig, bounds: Bounds, server: dict[str, Any], here: Here, ray: Any, console: Console
+) -> int:
     if find_directory(ray) is not None:
         raise UsageError(f"a fleet runs at {here.ray} already: specnav fleet status, upgrade or down")
     from specnav.fleet.replica import node_address
@@ -141,7 +131,7 @@ def _up(config: UpConfig, bounds: Bounds, server: dict[str, Any], here: Here, ra
         metrics_outside=bool(config.metrics) and not is_loopback(config.metrics),
         home=node if alone else "",
     )
-    check_settings(settings, settings.host(node))
+    check_fleet(settings, settings.host(node))
     first = Kept(secrets.token_hex(8), settings, bounds.least, config.port)
     actor = start_directory(ray, config.state, first, config.metrics)
     try:
@@ -156,7 +146,10 @@ def _up(config: UpConfig, bounds: Bounds, server: dict[str, Any], here: Here, ra
         say(console, f"warning: {line}")
     print(status.address)
     key = " --key FILE" if settings.keys else ""
-    say(console, f"{status.count('ready')} of {status.wanted} replicas serve; edges:  --connect {status.address}{key}")
+    say(
+        console,
+        f"{status.count('ready')} of {status.wanted} replicas serve; edges:  --connect {status.address}{key}",
+    )
     return 0
 
 
@@ -188,9 +181,9 @@ def start_directory(ray: Any, state: Path, first: Kept, metrics: str) -> Any:
     return actor
 
 
-def run_status(ray_address: str, state: Path, as_json: bool) -> int:
+def run_status(where: Where, as_json: bool) -> int:
     """Show how the fleet is. Exit code 1 where fewer replicas serve than are wanted."""
-    with _directory(ray_address, state) as (ray, actor):
+    with _directory(where.ray, where.state) as (ray, actor):
         status = ray.get(actor.status.remote(), timeout=CALL_S)
     if as_json:
         print(json.dumps(msgspec.to_builtins(status), indent=1, default=bytes.hex))
@@ -199,45 +192,46 @@ def run_status(ray_address: str, state: Path, as_json: bool) -> int:
     return int(status.count("ready") < status.wanted)
 
 
-def run_scale(ray_address: str, state: Path, replicas: str, wait_s: float) -> int:
+def run_scale(where: Where, replicas: str) -> int:
     """Another number of replicas; returns when it is so."""
     bounds = read_bounds(replicas)
     console = Console(stderr=True)
-    with _directory(ray_address, state) as (ray, actor):
+    with _directory(where.ray, where.state) as (ray, actor):
         ray.get(actor.scale.remote(bounds), timeout=CALL_S)
-        status = wait_settled(ray, actor, wait_s, console, "replicas")
+        status = wait_settled(ray, actor, where.wait_s, console, "replicas")
     return _said(status, console)
 
 
-def run_upgrade(
-    ray_address: str, state: Path, file: Path | None, flags: Mapping[str, Any], surge: bool | None, wait_s: float
-) -> int:
-    """Replace all replicas, one after another; flags: what is to be different; returns when it is done."""
+def run_upgrade(config: UpgradeConfig) -> int:
+    """Replace all replicas, one after another; returns when it is done."""
     console = Console(stderr=True)
-    with _directory(ray_address, state) as (ray, actor):
+    with _directory(config.ray, config.state) as (ray, actor):
         from specnav.fleet.replica import node_address
 
         before: FleetSettings = ray.get(actor.settings.remote(), timeout=CALL_S)
         given = dict(before.server)
-        if file is not None or flags:
-            wanted = asdict(serve_settings(file, flags))
-            given |= {name: wanted[name] for name in flags} if file is None else wanted
+        if config.file is not None or config.server:
+            wanted = as_kept(serve_settings(config.file, config.server))
+            given |= {name: wanted[name] for name in config.server} if config.file is None else wanted
         for name in ("bind", "metrics"):
             given.pop(name, None)
         for name in ("model", "draft_model", "exits", "keys"):
             if given.get(name) and Path(given[name]).exists():
                 given[name] = str(Path(given[name]).resolve())
-        settings = msgspec.structs.replace(before, server=given, surge=before.surge if surge is None else surge)
-        check_settings(settings, settings.host(node_address()))
+        settings = msgspec.structs.replace(
+            before, server=given, surge=before.surge if config.surge is None else config.surge
+        )
+        check_fleet(settings, settings.host(node_address()))
         ray.get(actor.upgrade.remote(settings), timeout=CALL_S)
-        status = wait_settled(ray, actor, wait_s, console, "upgraded")
+        status = wait_settled(ray, actor, config.wait_s, console, "upgraded")
     return _said(status, console)
 
 
-def run_down(ray_address: str, state: Path) -> int:
+def run_down(where: Where) -> int:
     """End the fleet, and the cluster if it was started for it."""
+    state = where.state
     here = read_here(state)
-    with _directory(ray_address, state) as (ray, actor):
+    with _directory(where.ray, where.state) as (ray, actor):
         end_fleet(ray, actor, state)
     if here is not None and here.session:
         stop_here(here)
@@ -285,7 +279,9 @@ def find_directory(ray: Any) -> Any | None:
 
 def show(status: FleetStatus) -> None:
     """A table of the replicas."""
-    title = f"{status.address}  ·  {status.count('ready')} of {status.wanted} ({status.bounds}) replicas serve"
+    title = (
+        f"{status.address}  ·  {status.count('ready')} of {status.wanted} ({status.bounds}) replicas serve"
+    )
     table = plain_table(
         ["replica", "generation", "state", "address", "node", "edges", "answers", "starts", ""],
         {"replica", "state", "address", "node", ""},
@@ -294,7 +290,13 @@ def show(status: FleetStatus) -> None:
     for one in status.replicas:
         about = one.report
         numbers = (str(one.edges), str(one.active), str(about.starts))
-        row = (about.name, str(about.generation), one.state.replace("_", " "), about.address or "-", about.node or "-")
+        row = (
+            about.name,
+            str(about.generation),
+            one.state.replace("_", " "),
+            about.address or "-",
+            about.node or "-",
+        )
         table.add_row(*row, *numbers, one.words)
     console = Console()
     console.print(table, soft_wrap=not console.is_terminal, width=None if console.is_terminal else 200)
@@ -306,7 +308,9 @@ def _directory(ray_address: str, state: Path) -> Iterator[tuple[Any, Any]]:
     here = read_here(state) if ray_address == AUTO else None
     address = running_here() if ray_address == AUTO else ray_address
     if here is None and not address:
-        raise UsageError("no Ray cluster runs on this machine: specnav fleet up starts one; else name it with --ray")
+        raise UsageError(
+            "no Ray cluster runs on this machine: specnav fleet up starts one; else name it with --ray"
+        )
     ray = reach(address if here is None else here.ray)
     try:
         actor = find_directory(ray)
@@ -322,5 +326,3 @@ def _said(status: FleetStatus, console: Console) -> int:
         say(console, f"warning: {line}")
     say(console, f"{status.count('ready', status.generation)} of {status.wanted} replicas serve")
     return int(not status.settled)
-
-

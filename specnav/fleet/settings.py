@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -12,6 +14,7 @@ from msgspec import Struct
 from cloud_verifier.config import ServerConfig
 from cloud_verifier.errors import VerifierError
 from specdec.link.binding import is_loopback
+from specdec.settings import check_settings, same_as, setting
 from specnav.fleet.errors import FleetError
 
 MOST_REPLICAS = 1000
@@ -33,11 +36,15 @@ def read_bounds(text: str) -> Bounds:
     """N, or LEAST:MOST. Raises FleetError."""
     found = _RANGE.fullmatch(text.strip())
     if found is None:
-        raise FleetError(f"{text!r} is no number of replicas: give N, or LEAST:MOST to let the fleet scale by itself")
+        raise FleetError(
+            f"{text!r} is no number of replicas: give N, or LEAST:MOST to let the fleet scale by itself"
+        )
     least = int(found[1])
     most = int(found[2] or found[1])
     if not 1 <= least <= most <= MOST_REPLICAS:
-        raise FleetError(f"{text!r} replicas are out of range: give 1 to {MOST_REPLICAS}, the smaller number first")
+        raise FleetError(
+            f"{text!r} replicas are out of range: give 1 to {MOST_REPLICAS}, the smaller number first"
+        )
     return Bounds(least, most)
 
 
@@ -72,6 +79,71 @@ class Scaling(Struct, frozen=True):
     edges: float = 8.0
     busy_s: float = 5.0
     idle_s: float = 60.0
+
+
+STATE = Path("runs/fleet")
+
+
+@dataclass(frozen=True)
+class Where:
+    """Of a fleet that is up."""
+
+    ray: str = setting(
+        "auto", "The Ray cluster; auto: this machine's, or a new one here.", metavar="auto|HOST:PORT"
+    )
+    state: Path = setting(STATE, "Where the directory keeps what must last.", metavar="FOLDER")
+    wait_s: float = setting(600.0, "So long at most for replicas.", 1, 86_400, unit="s", flags=("--wait",))
+
+    def __post_init__(self) -> None:
+        check_settings(self, FleetError)
+
+
+@dataclass(frozen=True)
+class UpConfig:
+    """What `fleet up` is told. server: settings of the replicas' verifiers by name, over those of the file."""
+
+    server: Mapping[str, Any]
+    file: Path | None = setting(None, "YAML of verifier settings.", metavar="FILE", flags=("--config",))
+    ray: str = same_as(Where, "ray")
+    replicas: str = setting(
+        "1", "Verifiers; with two numbers the fleet scales by itself.", metavar="N|LEAST:MOST"
+    )
+    port: int = setting(DIRECTORY_PORT, "Where edges ask the directory; 0 takes a free one.", 0, 65_535)
+    cpus: float = setting(1.0, "CPUs that Ray sets aside for a replica.", 0, 1024)
+    gpus: float | None = setting(
+        None, "GPUs of a replica.", 0, 64, shown="one, or --tensor-parallel, where there are any"
+    )
+    resource: str = setting(
+        "", "Only on nodes with this Ray resource; a replica takes one of it.", metavar="NAME"
+    )
+    edges_per_replica: float = setting(
+        8.0, "Answers at a time that one replica is to have, to scale by.", 0.1, 10_000
+    )
+    idle_s: float = setting(
+        60.0, "With less to do for this long, one replica goes.", 0, 86_400, unit="s", flags=("--idle",)
+    )
+    surge: bool = setting(True, "Upgrades start a new replica before an old one goes.")
+    metrics: str = setting("", "The directory's /metrics, and /targets of all replicas.", metavar="HOST:PORT")
+    wait_s: float = same_as(Where, "wait_s")
+    state: Path = same_as(Where, "state")
+
+    def __post_init__(self) -> None:
+        check_settings(self, FleetError)
+
+
+@dataclass(frozen=True)
+class UpgradeConfig:
+    """What `fleet upgrade` is told. server: settings that are to be different, by name. surge: None as before."""
+
+    server: Mapping[str, Any]
+    file: Path | None = same_as(UpConfig, "file")
+    surge: bool | None = same_as(UpConfig, "surge", default=None, shown="as before")
+    ray: str = same_as(Where, "ray")
+    state: Path = same_as(Where, "state")
+    wait_s: float = same_as(Where, "wait_s", default=3600.0)
+
+    def __post_init__(self) -> None:
+        check_settings(self, FleetError)
 
 
 class FleetSettings(Struct, frozen=True):
@@ -110,13 +182,9 @@ class FleetSettings(Struct, frozen=True):
         return bool(self.server.get("insecure", False))
 
 
-def check_settings(settings: FleetSettings, host: str) -> None:
+def check_fleet(settings: FleetSettings, host: str) -> None:
     """Raise FleetError for what no replica could be started with. host: of a node where replicas may be."""
-    scaling, place = settings.scaling, settings.place
-    if not 0.1 <= scaling.edges <= 10_000 or not 0 <= scaling.busy_s <= 3600 or not 0 <= scaling.idle_s <= 86_400:
-        raise FleetError("edges of a replica are 0.1 to 10000, busy_s 0 to 3600 and idle_s 0 to 86400")
-    if not 0 <= place.cpus <= 1024 or not 0 <= place.gpus <= 64:
-        raise FleetError("a replica takes 0 to 1024 CPUs and 0 to 64 GPUs")
+    place = settings.place
     shared = settings.server.get("tensor_parallel", 1)
     if 0 < place.gpus < shared:
         raise FleetError(

@@ -4,25 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from spec_vlm_nav.camera.images import PictureOptions
-from spec_vlm_nav.deciding.parameters import VLM_NAV
-from spec_vlm_nav.model.decider import ANSWER_GRAMMARS
+from specdec.options import DecodingOptions, GenerationOptions, ModelOptions
+from specdec.settings import REQUIRED, check_settings, same_as, setting, words
+from specnav.edge_settings import EdgeSettings
 from specnav.errors import UsageError
 from specnav.paths import CONFIG, DEFAULT_DRAFT, DEFAULT_TARGET
-from specnav.settings import read_yaml
+
+if TYPE_CHECKING:
+    from spec_vlm_nav.camera.images import PictureOptions
 
 RATES = ("frames", "bag")
-_LIMITS: dict[str, tuple[float, float]] = {
-    "every": (1, 1_000_000),
-    "limit": (1, 10_000_000),
-    "max_new_tokens": (8, 1024),
-    "gamma": (1, 32),
-    "temperature": (0, 2),
-    "seed": (0, 2**31 - 1),
-    "verify_ms": (0, 60_000),
-}
 
 
 @dataclass(frozen=True)
@@ -37,46 +30,72 @@ class ReplayConfig:
     taken from there.
     """
 
-    bag: Path
-    image_topic: str | None = None
-    instruction: str | None = None
-    methods: tuple[str, ...] = ("fsd",)
-    labels: Path | None = None
-    rate: str = "frames"
-    every: int = 1
-    limit: int | None = None
-    compare: Path | None = None
-    out: Path | None = None
-    gamma: int = 4
-    temperature: float = 0.0
-    seed: int = 0
-    max_new_tokens: int = 96
-    connect: str | None = None
-    key: Path | None = None
-    target_model: str = str(DEFAULT_TARGET)
-    draft_model: str = str(DEFAULT_DRAFT)
-    gguf: str = ""
-    exits: str = ""
-    exit_layers: str = "auto"
-    quantize: str = "none"
-    device: str = "auto"
-    prompt: str = "auto"
-    answer_grammar: str = "off"
-    robot_config: Path = CONFIG / "robot.yaml"
+    bag: Path = setting(
+        REQUIRED, "A rosbag2 folder, or an .mcap or .db3 file.", metavar="BAG", positional=True
+    )
+    image_topic: str | None = setting(None, "The camera's topic.", shown="the only image topic in the bag")
+    instruction: str | None = setting(None, "What the robot was to do.", shown="as recorded in the bag")
+    methods: tuple[str, ...] = setting(
+        ("fsd",),
+        "Methods side by side: fsd,ar,sd ...",
+        metavar="A,B,...",
+        flags=("--methods", "--method"),
+        read=words,
+    )
+    labels: Path | None = setting(
+        None,
+        "Correct actions to score against, instead of the recorded ones: columns stamp,action.",
+        metavar="CSV",
+    )
+    rate: str = setting(
+        "frames",
+        "frames: one after the other, as fast as possible; bag: at the bag's own speed, as the robot does.",
+        choices=RATES,
+    )
+    every: int = setting(
+        1, "Decide only every N-th of the frames without a reference.", 1, 1_000_000, metavar="N"
+    )
+    limit: int | None = setting(None, "At most this many frames.", 1, 10_000_000, metavar="N", shown="all")
+    compare: Path | None = setting(
+        None, "Folder of an earlier replay to show beside this one.", metavar="RUN"
+    )
+    out: Path | None = setting(None, "Folder of the report.", metavar="FOLDER", shown="runs/replay-<time>")
+    gamma: int = same_as(DecodingOptions, "gamma")
+    temperature: float = same_as(GenerationOptions, "temperature", high=2)
+    seed: int = same_as(GenerationOptions, "seed", high=2**31 - 1)
+    max_new_tokens: int = same_as(GenerationOptions, "max_new_tokens", default=96, low=8, high=1024)
+    connect: str | None = same_as(EdgeSettings, "connect")
+    key: Path | None = same_as(EdgeSettings, "key")
+    target_model: str = same_as(
+        EdgeSettings, "target_model", default=str(DEFAULT_TARGET), shown="the shipped one"
+    )
+    draft_model: str = same_as(
+        EdgeSettings, "draft_model", default=str(DEFAULT_DRAFT), shown="the shipped one"
+    )
+    gguf: str = same_as(ModelOptions, "gguf")
+    exits: str = same_as(ModelOptions, "exits")
+    exit_layers: str = same_as(ModelOptions, "exit_layers")
+    quantize: str = same_as(ModelOptions, "quantize")
+    device: str = same_as(ModelOptions, "device")
+    prompt: str = setting("auto", "Prompt preset; auto: the one in the draft model's folder.", metavar="NAME")
+    answer_grammar: str = setting(
+        "off", "off, or actions: every answer ends in an action sentence.", metavar="off|actions"
+    )
+    robot_config: Path = setting(
+        CONFIG / "robot.yaml",
+        "The robot's parameter file, for the size of its pictures.",
+        metavar="FILE",
+        shown="config/robot.yaml",
+    )
 
     def __post_init__(self) -> None:
-        for name, (low, high) in _LIMITS.items():
-            value = getattr(self, name, None)
-            if value is None:
-                continue
-            if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-                raise UsageError(f"{name} is {value!r}; give a number from {low:g} to {high:g}")
+        from spec_vlm_nav.model.decider import ANSWER_GRAMMARS
+
+        check_settings(self, UsageError)
         if self.answer_grammar not in ANSWER_GRAMMARS:
             raise UsageError(
                 f"--answer-grammar {self.answer_grammar!r} is unknown; choose one of {', '.join(ANSWER_GRAMMARS)}"
             )
-        if self.rate not in RATES:
-            raise UsageError(f"--rate {self.rate!r} is unknown; choose one of {', '.join(RATES)}")
         if self.key is not None and self.connect is None:
             raise UsageError("--key is for a verifier that runs elsewhere: name it with --connect")
         if not self.methods or len(set(self.methods)) < len(self.methods):
@@ -86,6 +105,9 @@ class ReplayConfig:
 
     def picture(self) -> PictureOptions:
         """What the robot makes of a camera picture. Raises UsageError."""
+        from spec_vlm_nav.camera.images import PictureOptions
+        from spec_vlm_nav.deciding.parameters import VLM_NAV
+
         names = {
             "image_width": "width",
             "image_height": "height",
@@ -102,6 +124,8 @@ class ReplayConfig:
 
 def parameters_of(path: Path, node: str) -> dict[str, Any]:
     """A node's parameters in a ROS parameter file; {} when it has none. Raises UsageError."""
+    from specnav.settings import read_yaml
+
     for name, section in read_yaml(path).items():
         if str(name).rpartition("/")[2] == node and isinstance(section, dict):
             parameters = section.get("ros__parameters")

@@ -10,12 +10,14 @@ import json
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol
 
 from cloud_verifier.config import ServerConfig
+from specdec.link.shaping import LinkProfile
+from specdec.settings import as_arguments
 from specnav.paths import ROOT
 from specnav.supervise.processes import ChildSpec
 
@@ -43,12 +45,7 @@ class LinkSettings(Protocol):
 
 def verifier_spec(server: ServerConfig, environment: Mapping[str, str]) -> ChildSpec:
     """The cloud verifier; on its command line is what differs from the defaults."""
-    argv = [sys.executable, "-m", "cloud_verifier"]
-    for field in fields(server):
-        value = getattr(server, field.name)
-        if value != field.default:
-            argv.append("--" + field.name.replace("_", "-"))
-            argv += [] if value is True else [f"{value:.10g}" if isinstance(value, float) else str(value)]
+    argv = [sys.executable, "-m", "cloud_verifier", *as_arguments(server)]
     return ChildSpec("cloud_verifier", argv, environment, READY, ROOT)
 
 
@@ -61,24 +58,9 @@ def emulator_spec(
     outages: Sequence[str] = (),
 ) -> ChildSpec:
     """The link emulator between edge and cloud, on a free loopback port. outages: START:DURATION, seconds."""
-    argv = [
-        sys.executable,
-        "-m",
-        "specdec.link.emulator",
-        "--listen",
-        f"{LOOPBACK}:0",
-        "--connect",
-        verifier,
-    ]
-    argv += [
-        "--rtt",
-        f"{rtt_ms:g}",
-        "--jitter",
-        f"{config.jitter_ms:g}",
-        "--bandwidth",
-        f"{config.bandwidth_mbps:g}",
-    ]
-    argv += ["--loss", f"{config.loss:g}", "--seed", str(config.seed)]
+    link = LinkProfile(rtt_ms, config.jitter_ms, config.bandwidth_mbps, config.loss)
+    argv = [sys.executable, "-m", "specdec.link.emulator", "--listen", f"{LOOPBACK}:0", "--connect", verifier]
+    argv += [*as_arguments(link), "--seed", str(config.seed)]
     argv += [word for outage in outages for word in ("--outage", outage)]
     return ChildSpec(name, argv, environment, READY, ROOT)
 

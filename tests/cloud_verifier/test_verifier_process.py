@@ -87,7 +87,7 @@ def test_killed_verifier_is_noticed_and_its_successor_continues(model_root: Path
         (["--model", "{model}", "--bind", "{taken}"], "cannot listen"),
         (["--model", "{model}", "--bind", "tcp://0.0.0.0:0"], "give --keys FOLDER"),
         (["--model", "{model}", "--keys", "/nowhere"], "cannot read the server's key /nowhere/server.key"),
-        (["--model", "{model}", "--max-sessions", "0"], "out of range"),
+        (["--model", "{model}", "--max-sessions", "0"], "max_sessions must be a whole number from 1 to 100000, got 0"),
         (["--model", "{model}", "--quantize", "3bit"], "quantize"),
     ],
     ids=["model", "bind", "port-in-use", "open", "keys", "range", "quantize"],

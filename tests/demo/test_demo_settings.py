@@ -26,11 +26,11 @@ from specnav.supervise.children import emulator_spec, endpoint_of, ros_arguments
     ("name", "value", "words"),
     [
         ("episodes", 0, "from 1 to 10000"),
-        ("episodes", True, "episodes is True"),
+        ("episodes", True, "episodes must be a whole number from 1 to 10000, got True"),
         ("loss", 1.5, "from 0 to 0.9"),
         ("rtt_ms", float("nan"), "from 0 to 60000"),
-        ("method", "magic", "choose one of fsd, auto, sd"),
-        ("exploration", "random", "choose one of auto, frontier_search, damped_search, none"),
+        ("method", "magic", "must be one of fsd, auto, sd"),
+        ("exploration", "random", "must be one of auto, frontier_search, damped_search, none"),
         ("gamma", 0, "from 1 to 32"),
     ],
 )

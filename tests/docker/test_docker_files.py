@@ -246,7 +246,7 @@ def test_the_emulator_takes_the_options_that_compose_gives_it():
     command = compose()["services"]["link"]["command"][3:]
     plain = [re.sub(r"\$\{\w+:-(.*?)\}", r"\1", word) for word in command]
     given = build_parser().parse_args(plain)
-    assert given.rtt == 40 and given.connect == "tcp://cloud:5555"
+    assert given.rtt_ms == 40 and given.connect == "tcp://cloud:5555"
 
 
 @pytest.mark.parametrize("path", COMPOSE, ids=ids(COMPOSE))

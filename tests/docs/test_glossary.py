@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 import pytest
-from pages import ROOT, inline_code
+
+from tests.docs.pages import ROOT, inline_code
 
 PAGES = ("glossary.md", "references.md")
 NAMED = sorted(

@@ -24,7 +24,7 @@ from specnav.fleet.settings import (
     FleetSettings,
     Place,
     Scaling,
-    check_settings,
+    check_fleet,
     gpus_of_replica,
     read_bounds,
 )
@@ -121,9 +121,9 @@ def test_settings_that_no_verifier_takes_are_refused_before_anything_starts():
     bounds = read_bounds("1:4")
     for server, word in (({"model": "x", "engine": "warp"}, "warp"), ({"model": "x", "colour": 1}, "colour")):
         with pytest.raises(FleetError, match=word):
-            check_settings(FleetSettings(server, bounds), "127.0.0.1")
+            check_fleet(FleetSettings(server, bounds), "127.0.0.1")
     with pytest.raises(FleetError, match="no keys"):
-        check_settings(FleetSettings({"model": "x"}, bounds), "192.0.2.7")
+        check_fleet(FleetSettings({"model": "x"}, bounds), "192.0.2.7")
 
 
 def test_ray_sets_as_many_gpus_aside_as_share_a_replicas_model(monkeypatch: pytest.MonkeyPatch):
@@ -135,9 +135,9 @@ def test_ray_sets_as_many_gpus_aside_as_share_a_replicas_model(monkeypatch: pyte
     assert "\n" not in str(error.value)
     server = {"model": "x", "engine": "vllm", "tensor_parallel": 4}
     with pytest.raises(FleetError, match="4 GPUs are to share a replica's model and Ray sets aside 1"):
-        check_settings(FleetSettings(server, Bounds(1, 1), Place(gpus=1)), "127.0.0.1")
+        check_fleet(FleetSettings(server, Bounds(1, 1), Place(gpus=1)), "127.0.0.1")
     settings = FleetSettings(server, Bounds(1, 1), Place(gpus=gpus_of_replica(None, 4, [8.0])))
-    check_settings(settings, "127.0.0.1")
+    check_fleet(settings, "127.0.0.1")
     assert settings.config("127.0.0.1").tensor_parallel == 4
     asked: dict[str, Any] = {}
     actor = SimpleNamespace(options=lambda **told: asked.update(told) or SimpleNamespace(remote=lambda *_: "actor"))

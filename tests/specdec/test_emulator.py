@@ -88,7 +88,7 @@ class TestModel:
             {"bandwidth_mbps": float("nan")},
             {"outages": ((-1, 2),)},
         ):
-            with pytest.raises(OptionsError, match="out of range"):
+            with pytest.raises(OptionsError, match=r" must be a number from 0 to .*, got "):
                 LinkProfile(**settings)  # type: ignore[arg-type]
         with pytest.raises(OptionsError, match="START:DURATION"):
             parse_outages(["soon"])

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest_models import build_llama
 from safetensors.torch import load_file, save_file
 
 from specdec.errors import ModelError
@@ -16,6 +15,7 @@ from specdec.models import load_model
 from specdec.models.drafts import load_draft, load_draft_tokenizer
 from specdec.models.loading import load_tokenizer
 from specdec.models.shared import FILE, cached_models, digest, share, shared_of
+from tests.helpers.tiny_models import build_llama
 
 ENDS = ("model.embed_tokens.weight", "lm_head.weight")
 IDS = torch.tensor([5, 60, 7, 80, 9])

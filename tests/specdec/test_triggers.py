@@ -9,8 +9,6 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 import torch
-from checks import answer, greedy_reference
-from table_models import PROMPT, STATES, TableModel, TablePair, next_chances, states_of, table_pair
 
 from specdec.drafting import ChainDrafter, DraftModel, Proposal
 from specdec.drafting.lookup.drafter import LookupDrafter
@@ -22,6 +20,16 @@ from specdec.methods import get_method
 from specdec.models import Prompt
 from specdec.options import GenerationOptions
 from specdec.sampling.choice import chances_of
+from tests.helpers.table_models import (
+    PROMPT,
+    STATES,
+    TableModel,
+    TablePair,
+    next_chances,
+    states_of,
+    table_pair,
+)
+from tests.specdec.checks import answer, greedy_reference
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,253 @@
+"""Settings of a program, declared once: the fields of a frozen dataclass, each with its default, range, unit and help.
+
+    @dataclass(frozen=True)
+    class Config:
+        max_images: int = setting(64, "Images of a prompt.", 0, 64)
+
+        def __post_init__(self) -> None:
+            check_settings(self)
+
+Command options (`add_arguments`, and specnav.cli.from_settings for typer), the command line of a child process
+(`as_arguments`), the tables of the documentation (`settings_table`) and every check are made from the fields. Another
+program that has the setting refers to it: `max_images: int = same_as(Config, "max_images")`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import types
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from specdec.errors import OptionsError
+
+REQUIRED: Any = object()
+"""In place of a default: the setting must be given."""
+_KEY = "setting"
+_WORDS = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    Path: "a path",
+    tuple: "a list",
+}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is known of a field beside its default.
+
+    low, high: its range, None for no bound; choices: all values it may have. unit: of the number. metavar: what stands
+    for the value in help. flags: how it is spelled on a command line, where that is not its name. shown: the default in
+    words. read: makes the value of text. positional: an argument of a command, not an option. name, kind, item
+    (of a list), optional, default: of the field, filled in by `settings_of`.
+    """
+
+    help: str
+    low: float | None = None
+    high: float | None = None
+    choices: tuple[str, ...] = ()
+    unit: str = ""
+    metavar: str = ""
+    flags: tuple[str, ...] = ()
+    shown: str = ""
+    read: Callable[[str], Any] | None = None
+    positional: bool = False
+    name: str = ""
+    kind: type = str
+    item: type = str
+    optional: bool = False
+    default: Any = REQUIRED
+
+    @property
+    def spellings(self) -> tuple[str, ...]:
+        """On a command line; the first one is used for child processes."""
+        return self.flags or ("--" + self.name.replace("_", "-"),)
+
+    @property
+    def stands_for(self) -> str | None:
+        """What stands for its value in help, None for what the parser makes of its name."""
+        return self.metavar or ("|".join(self.choices) if self.choices else self.unit.upper()) or None
+
+    @property
+    def shown_default(self) -> str:
+        """The default, for people."""
+        if self.shown or self.default is REQUIRED:
+            return self.shown
+        if self.default in (None, "", ()):
+            return "none"
+        if isinstance(self.default, bool):
+            return "on" if self.default else "off"
+        if isinstance(self.default, tuple):
+            return ",".join(map(str, self.default))
+        return number(self.default) if isinstance(self.default, (int, float)) else str(self.default)
+
+    @property
+    def range(self) -> str:
+        """What a number may be, "" where anything goes."""
+        if self.low is not None and self.high is not None:
+            return f"{number(self.low)} to {number(self.high)}"
+        if self.low is None and self.high is None:
+            return ""
+        return f"at least {number(self.low)}" if self.low is not None else f"at most {number(self.high)}"
+
+    @property
+    def about(self) -> str:
+        """Its help with its default and its range, for a command's help."""
+        shown = "" if self.kind is bool and not self.default else self.shown_default
+        if self.unit and not self.shown and isinstance(self.default, (int, float)):
+            shown += f" {self.unit}"
+        told = "; ".join(filter(None, (f"default {shown}" if shown else "", self.range)))
+        return f"{self.help} ({told})" if told else self.help
+
+    def check(self, value: Any, error: type[Exception] = OptionsError) -> Any:
+        """The value as it is kept. Raises the error, in one line, for one that may not be."""
+        if value is None and self.optional:
+            return None
+        if self.read is not None and isinstance(value, str):
+            return self.check(self.read(value), error) if self.kind is not str else value
+        if self.kind is Path and isinstance(value, str) and value:
+            value = Path(value)
+        if self.kind is tuple and isinstance(value, (list, tuple)):
+            value = tuple(map(self.item, value))
+        if not self._is_of_kind(value):
+            quoted = ": put it in quotes" if self.kind is str else ""
+            raise error(f"{self.name} must be {self._allowed()}, got {value!r}{quoted}")
+        if self.choices and not set(value if self.kind is tuple else (value,)) <= set(self.choices):
+            raise error(f"{self.name} must be {self._allowed()}, got {value!r}")
+        return value
+
+    def _is_of_kind(self, value: Any) -> bool:
+        if self.kind not in (int, float):
+            return isinstance(value, self.kind)
+        if isinstance(value, bool) or not isinstance(value, (int, self.kind)) or not math.isfinite(value):
+            return False
+        return (self.low is None or value >= self.low) and (self.high is None or value <= self.high)
+
+    def _allowed(self) -> str:
+        if self.choices:
+            return f"one of {', '.join(self.choices)}"
+        word = _WORDS.get(self.kind, self.kind.__name__)
+        if not self.range:
+            return word
+        between = " from" if self.low is not None and self.high is not None else ","
+        return f"{word}{between} {self.range}{' ' * bool(self.unit)}{self.unit}"
+
+
+def setting(default: Any, help: str, low: float | None = None, high: float | None = None, **more: Any) -> Any:
+    """A field of a settings class. default: REQUIRED for one that must be given. more: see `Setting`."""
+    return _field(Setting(help, low, high, default=default, **more))
+
+
+def same_as(kind: type, name: str, **changes: Any) -> Any:
+    """A field that another class declares. changes: what differs here, `default` among it."""
+    shown = {"shown": ""} if "default" in changes else {}
+    return _field(replace(settings_of(kind)[name], **{**shown, **changes}))
+
+
+def _field(told: Setting) -> Any:
+    given = {} if told.default is REQUIRED else {"default": told.default}
+    return field(metadata={_KEY: told}, **given)
+
+
+def words(text: str) -> tuple[str, ...]:
+    """Of a list with commas: "a,b" gives ("a", "b")."""
+    return tuple(filter(None, (part.strip() for part in text.split(","))))
+
+
+def number(value: float) -> str:
+    """A number for people: whole ones in full."""
+    return str(int(value)) if float(value).is_integer() and abs(value) < 1e16 else f"{value:g}"
+
+
+@cache
+def settings_of(kind: type) -> Mapping[str, Setting]:
+    """The settings of a class by name, in order; fields that are none of the user's are left out."""
+    hints = get_type_hints(kind)
+    found = {}
+    for entry in fields(kind):
+        told = entry.metadata.get(_KEY)
+        if told is None:
+            continue
+        of = hints[entry.name]
+        optional = False
+        if get_origin(of) in (Union, types.UnionType):
+            of = next(one for one in get_args(of) if one is not type(None))
+            optional = True
+        item = get_args(of)[0] if get_origin(of) is tuple else str
+        found[entry.name] = replace(
+            told, name=entry.name, kind=get_origin(of) or of, item=item, optional=optional
+        )
+    return found
+
+
+def check_settings(config: Any, error: type[Exception] = OptionsError) -> None:
+    """Of a frozen dataclass, in its __post_init__: raises the error for a value that may not be; what was given as text
+    is read.
+    """
+    for name, told in settings_of(type(config)).items():
+        given = getattr(config, name)
+        if (value := told.check(given, error)) is not given:
+            object.__setattr__(config, name, value)
+
+
+def as_arguments(config: Any) -> list[str]:
+    """What differs from the defaults, as words of a command line that `add_arguments` has made."""
+    words: list[str] = []
+    for name, told in settings_of(type(config)).items():
+        value = getattr(config, name)
+        if value == told.default:
+            continue
+        if isinstance(value, bool):
+            words.append(told.spellings[0] if value else f"--no-{told.spellings[0][2:]}")
+        elif isinstance(value, tuple):
+            words += [word for one in value for word in (told.spellings[0], str(one))]
+        else:
+            words += [told.spellings[0], f"{value:.10g}" if isinstance(value, float) else str(value)]
+    return words
+
+
+def add_arguments(parser: argparse.ArgumentParser, kind: type) -> None:
+    """Options for all settings of a class. What is not given is left out of the parsed names."""
+    for told in settings_of(kind).values():
+        how: dict[str, Any] = {
+            "dest": told.name,
+            "default": argparse.SUPPRESS,
+            "help": told.about.replace("%", "%%"),
+        }
+        if told.kind is bool:
+            how["action"] = argparse.BooleanOptionalAction if told.default else "store_true"
+        else:
+            how |= {"required": told.default is REQUIRED, "metavar": told.stands_for, "type": _reader(told)}
+            how |= {"action": "append"} if told.kind is tuple and told.read is None else {}
+        parser.add_argument(*told.spellings, **how)
+
+
+def _reader(told: Setting) -> Callable[[str], Any]:
+    if told.read is None:
+        return told.item if told.kind is tuple else told.kind
+    read = told.read
+
+    def reader(text: str) -> Any:
+        try:
+            return read(text)
+        except OptionsError as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+
+    return reader
+
+
+def settings_table(kind: type, names: Collection[str] = ()) -> str:
+    """Markdown rows of these settings, all if none is named: how they are spelled, defaults, ranges and help."""
+    rows = ["| setting | default | range | |\n|---|---|---|---|\n"]
+    for name, told in settings_of(kind).items():
+        if not names or name in names:
+            may_be = told.range or ", ".join(f"`{one}`" for one in told.choices)
+            unit = f" {told.unit}" if told.unit and not told.shown and told.shown_default != "none" else ""
+            rows.append(f"| `{told.spellings[0]}` | {told.shown_default}{unit} | {may_be} | {told.help} |\n")
+    return "".join(rows)

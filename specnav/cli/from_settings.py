@@ -1,0 +1,153 @@
+"""Command options made from the fields of settings classes (specdec.settings); what a class checks is not checked here.
+
+    @app.command()
+    @takes("given", "cloud_verifier.config:ServerConfig", leave_out=("model",))
+    def serve(given: dict[str, Any], config: ...) -> None:
+        \"""given: what was said on the command line, by the name of the field.\"""
+
+A class that is named by its module is imported when its command is asked for: `specnav --help` needs no options.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+
+from specdec.settings import REQUIRED, Setting, settings_of
+
+_words: Collection[str] | None = None
+
+
+@contextmanager
+def only_commands_among(words: Collection[str]) -> Iterator[None]:
+    """Meanwhile only commands named in these words of a command line are given their options."""
+    global _words
+    before, _words = _words, words
+    try:
+        yield
+    finally:
+        _words = before
+
+
+def takes(
+    parameter: str,
+    kind: type | str,
+    *,
+    only: Collection[str] = (),
+    leave_out: Collection[str] = (),
+    changes: Mapping[str, Mapping[str, Any]] | None = None,
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Gives a command an option for each setting of a class, in place of one parameter of its function, which gets the
+    values that were given by the names of the settings.
+
+    kind: the class, or "module:Class". only, leave_out: names of settings. changes: of a Setting by its name, where the
+    command's help says it otherwise.
+    """
+
+    def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
+        return _Command(function, parameter, lambda: _chosen(kind, only, leave_out, changes or {}))
+
+    return wrap
+
+
+def option_of(kind: type, name: str) -> Any:
+    """A typer option like the setting of a class, for a command that declares its own parameters; its default is the
+    parameter's.
+    """
+    told = settings_of(kind)[name]
+    return typer.Option(*told.spellings, **_shown(told))
+
+
+class _Command:
+    """What typer takes for the command's function; its options are made when typer looks for them."""
+
+    def __init__(
+        self, function: Callable[..., Any], parameter: str, settings: Callable[[], Mapping[str, Setting]]
+    ) -> None:
+        self.__name__, self.__doc__, self.__module__ = (
+            function.__name__,
+            function.__doc__,
+            function.__module__,
+        )
+        self._function = function
+        self._parameter = parameter
+        self._settings = settings
+
+    def __call__(self, **values: Any) -> Any:
+        settings = {name: values.pop(name) for name in self._settings()}
+        given = {name: value for name, value in settings.items() if value is not None}
+        return self._function(**{self._parameter: given}, **values)
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        if _words is not None and self.__name__ not in _words:
+            return inspect.Signature()
+        signature = inspect.signature(self._function, eval_str=True)
+        own = [one for one in signature.parameters.values() if one.name != self._parameter]
+        made = [_option(one) for one in self._settings().values()]
+        every = sorted([*own, *made], key=_order)
+        return inspect.Signature([one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in every])
+
+    @property
+    def __annotations__(self) -> dict[str, Any]:
+        return {name: one.annotation for name, one in self.__signature__.parameters.items()}
+
+
+def _order(parameter: inspect.Parameter) -> bool:
+    """Arguments come before options."""
+    told = getattr(parameter.annotation, "__metadata__", ("",))
+    return not isinstance(told[0], typer.models.ArgumentInfo)
+
+
+def _chosen(
+    kind: type | str,
+    only: Collection[str],
+    leave_out: Collection[str],
+    changes: Mapping[str, Mapping[str, Any]],
+) -> Mapping[str, Setting]:
+    if isinstance(kind, str):
+        module, _, name = kind.partition(":")
+        kind = getattr(import_module(module), name)
+    told = {
+        name: replace(one, **changes.get(name, {}))
+        for name, one in settings_of(kind).items()
+        if (not only or name in only) and name not in leave_out
+    }
+    return told
+
+
+def _option(told: Setting) -> inspect.Parameter:
+    """No default of its own, so that the command knows what was given; the help shows that of the class."""
+    of: Any = told.kind
+    if told.positional:
+        argument = typer.Argument(metavar=told.stands_for, help=told.help)
+        return inspect.Parameter(
+            told.name, inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[of, argument]
+        )
+    flags = list(told.spellings)
+    if of is bool and told.default is not False:
+        flags[0] = f"{flags[0]}/--no-{flags[0][2:]}"
+    if of is tuple:
+        of = str if told.read else list[told.item]  # type: ignore[name-defined]
+    required = told.default is REQUIRED
+    return inspect.Parameter(
+        told.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=inspect.Parameter.empty if required else None,
+        annotation=Annotated[of if required else of | None, typer.Option(*flags, **_shown(told))],
+    )
+
+
+def _shown(told: Setting) -> dict[str, Any]:
+    read = None if told.read is None else _parser(told.read)
+    return {"metavar": told.stands_for, "help": told.about, "parser": read, "show_default": False}
+
+
+def _parser(read: Callable[[str], Any]) -> Callable[[Any], Any]:
+    return lambda text: read(text) if isinstance(text, str) else text

@@ -1,0 +1,32 @@
+"""Settings of commands that decode here: the verifier they ask, their key and their models."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from specdec.settings import setting
+
+
+@dataclass(frozen=True)
+class EdgeSettings:
+    """What `generate`, `api`, `replay`, `demo` and `bench` share; each refers to these by name (`same_as`)."""
+
+    connect: str | None = setting(
+        None, "A verifier, tcp://HOST:PORT, or fleet://HOST:PORT.", metavar="ADDRESS", shown="start one here"
+    )
+    key: Path | None = setting(
+        None, "Key for a verifier with keys (specnav keys export); with --connect.", metavar="FILE"
+    )
+    target_model: str | None = setting(
+        None, "Target: a Hugging Face folder or hub id.", metavar="FOLDER|ID", shown="the shipped one"
+    )
+    draft_model: str | None = setting(
+        None,
+        "Draft: a Hugging Face folder or hub id, or a GGUF file.",
+        metavar="FOLDER|ID|FILE",
+        shown="the shipped one",
+    )
+    compile_draft: bool = setting(
+        False, "torch compiles the layers of the draft model, where it runs on the edge."
+    )
