@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
+from operator import mul
 
 from specdec.errors import ProtocolError
 
@@ -188,3 +190,8 @@ def select_nodes(draft: Draft, nodes: Sequence[int]) -> Draft:
         return Draft(draft.base, tuple(draft.ids[node] for node in nodes))
     kept = draft.tree.select(nodes)
     return Draft(draft.base, tuple(kept.ids), tuple(kept.parents))
+
+
+def promise_of(chances: Sequence[float]) -> float:
+    """How many tokens of a chain are expected to be accepted; chances: of each, if all before it are."""
+    return float(sum(accumulate(chances, mul)))

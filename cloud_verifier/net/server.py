@@ -28,7 +28,7 @@ from cloud_verifier.engine.work import Models
 from cloud_verifier.errors import VerifierError
 from cloud_verifier.logs import EventLog
 from cloud_verifier.net.admission import Admission, Ways
-from cloud_verifier.net.outbox import RETRY_S, ClientGone, Outbox
+from cloud_verifier.net.clients import RETRY_S, ClientGone, Outbox
 from cloud_verifier.net.router import LINGER_MS, make_router
 from cloud_verifier.observing.counts import BEAT_S, ClientUse, EngineLoad, Heartbeats
 from cloud_verifier.security.connections import ConnectionBounds, Connections

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from specdec.draft import Draft
+from specdec.draft import Draft, promise_of
 from specdec.drafting.drafter import DraftModel, Proposal, read_both
-from specdec.drafting.triggers import promise_of
 from specdec.errors import ModelError
 from specdec.models import Prompt
 from specdec.models.plans import Plan, planned

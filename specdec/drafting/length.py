@@ -11,7 +11,8 @@ from functools import cached_property
 from math import prod
 from typing import Literal
 
-from specdec.drafting.triggers import Trigger, fires_at, make_trigger, promise_of
+from specdec.draft import promise_of
+from specdec.drafting.triggers import Trigger, fires_at, make_trigger
 from specdec.estimates.measured import Measured
 
 LengthName = Literal["fixed", "latency", "pipeline", "online", "marginal", "worth"]

@@ -15,13 +15,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from specdec.draft import ROOT, Draft, TreeSize
+from specdec.draft import ROOT, Draft, TreeSize, promise_of
 from specdec.drafting.drafter import DraftModel, Pays, Proposal, read_both
 from specdec.drafting.length import Prospects
 from specdec.drafting.ngram import NgramLookup
 from specdec.drafting.outcomes import Order, Outcome, OutcomeTree
 from specdec.drafting.row_prices import RowPrices
-from specdec.drafting.triggers import promise_of
 from specdec.models import Prompt
 
 _LONGEST = 1 << 20

@@ -87,11 +87,6 @@ def make_trigger(length: str) -> Trigger | None:
     return None
 
 
-def promise_of(chances: Sequence[float]) -> float:
-    """How many tokens of a chain are expected to be accepted; chances: of each, if all before it are."""
-    return sum(accumulate(chances, mul))
-
-
 def fires_at(trigger: Trigger, chances: Sequence[float]) -> int | None:
     """How many of the tokens leave: up to and with the first that fires; None where none does."""
     for count, (chance, chain) in enumerate(zip(chances, accumulate(chances, mul), strict=True), start=1):

@@ -16,8 +16,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from specdec.draft import promise_of
 from specdec.drafting import Draft, Proposal
-from specdec.drafting.triggers import Trigger, promise_of
+from specdec.drafting.triggers import Trigger
 from specdec.errors import ProtocolError
 from specdec.estimates.measured import Measured
 from specdec.link.convert import floats_to_wire, row_from_wire

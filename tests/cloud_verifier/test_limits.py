@@ -18,8 +18,7 @@ from cloud_verifier.limits import (
     vain_labour_of,
     weight_of,
 )
-from cloud_verifier.net.clients import MOST_CLIENTS, Clients, SessionTable
-from cloud_verifier.net.outbox import ClientGone, Outbox
+from cloud_verifier.net.clients import MOST_CLIENTS, ClientGone, Clients, Outbox, SessionTable
 from cloud_verifier.security.records import ClientKey, Quota
 from specdec.link import wire
 from specdec.link.convert import sampling_to_wire

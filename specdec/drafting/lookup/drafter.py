@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence, Set
 
-from specdec.draft import Draft
+from specdec.draft import Draft, promise_of
 from specdec.drafting.chain import ChainDrafter
 from specdec.drafting.drafter import DraftModel, Proposal
 from specdec.drafting.lookup.suffixes import LONGEST_ENDING, Found, SuffixMemory
-from specdec.drafting.triggers import promise_of
 from specdec.estimates.measured import RunningMean
 from specdec.models import Prompt
 from specdec.models.plans import Plan, planned
