@@ -27,12 +27,12 @@ def yours(tmp_path):
 
 def test_an_argument_counts_only_when_it_is_given(started, yours):
     file = yours(
-        vlm_nav_node={"method": "ar", "exploration": "damped_search", "threads": 3, "autostart": False}
+        vlm_nav_node={"method": "ar", "exploration": "frontier_search", "threads": 3, "autostart": False}
     )
     found, context = started("go2.launch.py", params_file=file, method="sd", settle_s="1")
     said = values(nodes(found)["vlm_nav_node"], context)
     assert said["method"] == "sd" and said["settle_s"] == 1.0 and isinstance(said["settle_s"], float)
-    assert said["threads"] == 3 and said["autostart"] is False and said["exploration"] == "damped_search"
+    assert said["threads"] == 3 and said["autostart"] is False and said["exploration"] == "frontier_search"
     assert "verifier" not in said and "on_link_loss" not in said
 
 
@@ -76,7 +76,6 @@ def test_every_node_but_the_one_that_latches_stops_comes_back(started):
         "motion_node": False,
         "vlm_nav_node": True,
         "camera_decode_node": True,
-        "view_node": True,
         "blackbox_node": True,
     }
 

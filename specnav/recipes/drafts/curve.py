@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from specdec.whole_files import write_whole
 from specnav.recipes.errors import TrainingError
 from specnav.recipes.exits.curves import STYLE
 from specnav.report.drawing import Scale, axis_bottom, axis_left, text, ticks, trail
@@ -80,10 +80,7 @@ def draw_curve(points: list[Point], gamma: int) -> str:
 
 
 def _at_once(file: Path, content: str) -> None:
-    partial = file.with_name(file.name + ".tmp")
     try:
-        partial.write_text(content, encoding="utf-8")
-        os.replace(partial, file)
+        write_whole(file, content.encode())
     except OSError as error:
-        partial.unlink(missing_ok=True)
         raise TrainingError(f"{file} cannot be written ({error.strerror or error}): make room, then go on") from error

@@ -29,7 +29,7 @@ go2_bringup.launch.py.
 from pathlib import Path
 
 from launch import LaunchContext, LaunchDescription
-from launch.actions import DeclareLaunchArgument, OpaqueFunction
+from launch.actions import DeclareLaunchArgument, LogInfo, OpaqueFunction
 from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import Node
 from launch_ros.parameter_descriptions import ParameterValue
@@ -54,7 +54,7 @@ PLACES = {
         'Where velocities go; cmd_vel_nav where twist_mux or a collision monitor follows.',
     ),
     'motion': ('true', 'false: without motion_node (bags that hold its topics).'),
-    'view': ('false', 'Also start view_node: annotated image, path, marker of the motion.'),
+    'view': ('false', 'Gone with view_node: console:=true shows it, or rqt and RViz.'),
     'blackbox': (
         'true',
         'Also start blackbox_node: the last minute, written when something fails.',
@@ -77,10 +77,10 @@ PLACES = {
     ),
 }
 # Parameters of nodes that can also be given as arguments (type, nodes): an empty one is not given.
-DECIDING, MOVING, VIEWING, RECORDING = 'vlm_nav_node', 'motion_node', 'view_node', 'blackbox_node'
+DECIDING, MOVING, RECORDING = 'vlm_nav_node', 'motion_node', 'blackbox_node'
 DECODING, STATE = 'camera_decode_node', 'go2_state_node'
 MISSIONS, CONSOLE = 'mission_node', 'console_node'
-EVERY = (DECIDING, MOVING, VIEWING, RECORDING, DECODING, STATE, MISSIONS, CONSOLE)
+EVERY = (DECIDING, MOVING, RECORDING, DECODING, STATE, MISSIONS, CONSOLE)
 PARAMETERS = {
     'use_sim_time': (bool, EVERY, 'Stamp messages with /clock.'),
     'dry_run': (bool, (DECIDING, MOVING), 'true: decide, but move nothing.'),
@@ -95,7 +95,7 @@ PARAMETERS = {
     'exploration': (
         str,
         (DECIDING,),
-        'Around the model: auto, frontier_search, damped_search or none (on a Go2 none).',
+        'Around the model: auto, frontier_search or none (on a Go2 none).',
     ),
     'on_link_loss': (str, (DECIDING,), 'Without the verifier: stop, hold, or draft_only_slow.'),
     'autostart': (bool, (DECIDING,), 'false: vlm_nav_node waits for ros2 lifecycle set.'),
@@ -106,7 +106,7 @@ PARAMETERS = {
     ),
     'image_transport': (
         str,
-        (DECIDING, VIEWING, RECORDING, CONSOLE),
+        (DECIDING, RECORDING, CONSOLE),
         'Type of `image`: raw or compressed.',
     ),
     'require_operator': (
@@ -177,7 +177,7 @@ def make_nodes(context: LaunchContext) -> list[Node]:
         camera = {'camera/image_raw': 'image', 'camera/image_raw/compressed': 'image'}
         nodes.append(node(DECODING, {'video': 'video', **camera}, own))
     if is_on('view'):
-        nodes.append(node(VIEWING, {'image': 'image', 'odom': 'odom'}))
+        nodes.append(LogInfo(msg='view_node is gone: console:=true shows it, or rqt and RViz'))
     if is_on('mission') or is_on('console'):
         nodes.append(node(MISSIONS, {'odom': 'odom'}))
     if is_on('console'):

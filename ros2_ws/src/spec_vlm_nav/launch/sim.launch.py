@@ -66,11 +66,11 @@ ARGUMENTS = {
     'threads': ('', 'CPU threads of the draft model.'),
     'pixels': ('', 'Most pixels of a picture for a model that takes any size.'),
     'method': ('', 'fsd, auto, sd, specedge, picospec or ar.'),
-    'exploration': ('', 'Around the model: auto, frontier_search, damped_search or none.'),
+    'exploration': ('', 'Around the model: auto, frontier_search or none.'),
     'on_link_loss': ('', 'Without the verifier: stop, hold, or draft_only_slow.'),
     'autostart': ('', 'false: vlm_nav_node waits for ros2 lifecycle set.'),
     'dry_run': ('', 'true: decide, but move nothing.'),
-    'view': ('false', 'Also start view_node: annotated image, path, marker of the motion.'),
+    'view': ('false', 'Gone with view_node: console:=true shows it, or rqt and RViz.'),
     'mission': ('false', 'Also start mission_node: several instructions one after the other.'),
     'console': ('false', "Also start console_node: the operator's page, on this machine."),
     'require_operator': (

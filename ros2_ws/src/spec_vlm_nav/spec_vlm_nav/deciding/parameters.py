@@ -181,8 +181,7 @@ VLM_NAV = (
         'exploration',
         'auto',
         'Exploration policy around the model: auto (the one whose language its prompt declares '
-        'to speak, else none), frontier_search or damped_search (both refused for other models), '
-        'or none.',
+        'to speak, else none), frontier_search (refused for other models), or none.',
         choices=(AUTO, *POLICIES),
         live=True,
     ),

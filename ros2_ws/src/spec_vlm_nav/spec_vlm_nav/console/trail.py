@@ -13,7 +13,7 @@
 # limitations under the License.
 
 """
-Where the robot has been and where its motion leads, in the odometry frame; metres, radians.
+Where the robot has been, in the odometry frame; metres, radians.
 
 Free of ROS.
 """
@@ -22,23 +22,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 import math
 
-from spec_vlm_nav.common.geometry import Motion, Pose
+from spec_vlm_nav.common.geometry import Pose
 
-Point = tuple[float, float]
 JUMP_M = 1.0  # between two messages: odometry was reset, a new path begins
-ARC_RADIUS_M = 0.4
-ARC_STEP_RAD = math.radians(5)
-
-
-@dataclass(frozen=True)
-class Stop:
-    """One place of the path, with the stamp of its odometry message (seconds, nanoseconds)."""
-
-    pose: Pose
-    stamp: tuple[int, int]
 
 
 class Trail:
@@ -46,43 +34,26 @@ class Trail:
 
     def __init__(self, spacing_m: float, length: int) -> None:
         self._spacing_m = spacing_m
-        self._stops: deque[Stop] = deque(maxlen=length)
+        self._stops: deque[Pose] = deque(maxlen=length)
         self._last: Pose | None = None
 
-    def add(self, pose: Pose, stamp: tuple[int, int]) -> bool:
+    def add(self, pose: Pose) -> bool:
         """Take note of a pose; says whether the path has changed."""
         if not pose.is_finite:
             return False
         if self._last is not None and _between(self._last, pose) > JUMP_M:
             self._stops.clear()
         self._last = pose
-        if self._stops and _between(self._stops[-1].pose, pose) < self._spacing_m:
+        if self._stops and _between(self._stops[-1], pose) < self._spacing_m:
             return False
-        self._stops.append(Stop(pose, stamp))
+        self._stops.append(pose)
         return True
 
     def __len__(self) -> int:
         return len(self._stops)
 
-    def __iter__(self) -> Iterator[Stop]:
+    def __iter__(self) -> Iterator[Pose]:
         return iter(self._stops)
-
-
-def motion_points(start: Pose, motion: Motion) -> list[Point]:
-    """
-    Return the way of a motion.
-
-    It is a straight line, or for a turn an arc around the robot from its heading to the new one.
-    """
-    if motion.angle_rad == 0.0:
-        dx, dy = math.cos(start.yaw) * motion.distance_m, math.sin(start.yaw) * motion.distance_m
-        return [(start.x, start.y), (start.x + dx, start.y + dy)]
-    steps = max(2, math.ceil(abs(motion.angle_rad) / ARC_STEP_RAD))
-    headings = (start.yaw + motion.angle_rad * i / steps for i in range(steps + 1))
-    return [
-        (start.x + ARC_RADIUS_M * math.cos(h), start.y + ARC_RADIUS_M * math.sin(h))
-        for h in headings
-    ]
 
 
 def _between(a: Pose, b: Pose) -> float:

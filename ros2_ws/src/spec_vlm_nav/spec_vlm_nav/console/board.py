@@ -13,7 +13,7 @@
 # limitations under the License.
 
 """
-What is known of the robot at this moment, for pictures and markers.
+What is known of the robot's motion at this moment.
 
 It is put together from what the robot's nodes say.
 
@@ -29,7 +29,6 @@ from spec_vlm_nav.common.geometry import Motion, NO_MOTION
 from spec_vlm_nav.common.status import Status, UNDER_WAY
 
 STATUS_SILENT_S = 1.5  # motion_node reports twice a second at least
-SUPERVISION_SILENT_S = 1.0  # vlm_nav_node ten times a second
 
 
 @dataclass(frozen=True)
@@ -51,41 +50,18 @@ class Told:
 
 
 @dataclass(frozen=True)
-class Decided:
-    """
-    A measured decision as it is shown.
-
-    sequence: of the command made of it (0: none); error: "" if it went well.
-    """
-
-    session: int
-    sequence: int
-    instruction: str
-    reasoning: str
-    rule: str = ''
-    error: str = ''
-    decision_ms: float = 0.0
-    rolled_back: bool = False
-
-
-@dataclass(frozen=True)
 class Scene:
     """
-    What a picture says.
+    What the page says.
 
-    `motion` is None unless the robot carries one out; link: "up 42 ms", "LOST", ...
+    `motion` is None unless the robot carries one out.
     """
 
-    instruction: str = ''
-    reasoning: str = ''
     action: str = ''
     decided_by: str = ''
     state: str = ''
     unverified: bool = False
     motion: Motion | None = None
-    link: str = ''
-    decision_ms: float = 0.0
-    problem: str = ''
 
 
 class Board:
@@ -96,9 +72,6 @@ class Board:
         self._told_at = 0.0
         self._status: Status | None = None
         self._status_at = 0.0
-        self._decided: Decided | None = None
-        self._link = ''
-        self._link_at: float | None = None
 
     def on_command(self, told: Told, now: float) -> None:
         """Take note of a command that was sent to motion_node."""
@@ -107,18 +80,6 @@ class Board:
     def on_status(self, status: Status, now: float) -> None:
         """motion_node said where it stands."""
         self._status, self._status_at = status, now
-
-    def on_decision(self, decided: Decided) -> None:
-        """
-        Take note of a measured decision.
-
-        One that had to be taken back is told of a command that is known already.
-        """
-        self._decided = decided
-
-    def on_supervision(self, link: str, now: float) -> None:
-        """vlm_nav_node said how its link is, in words."""
-        self._link, self._link_at = link, now
 
     def under_way(self, now: float) -> Told | None:
         """
@@ -138,33 +99,14 @@ class Board:
 
     def scene(self, now: float) -> Scene:
         """Everything, as of now."""
-        told, decided = self._told, self._decided
-        moving = self.under_way(now)
-        scene = Scene(state=self._state(now), link=self._link_now(now))
-        if decided is not None:
-            scene = replace(
-                scene,
-                instruction=decided.instruction,
-                decision_ms=decided.decision_ms,
-                problem='rolled back: the target said another action'
-                if decided.rolled_back
-                else decided.error,
-            )
+        told, moving = self._told, self.under_way(now)
+        scene = Scene(state=self._state(now))
         if told is None:
-            return replace(scene, reasoning=decided.reasoning if decided is not None else '')
-        same = decided is not None and (decided.session, decided.sequence) == (
-            told.session,
-            told.sequence,
-        )
-        # Reasoning of another decision beside this action would be a lie: the answer may still be
-        # streaming.
+            return scene
         return replace(
             scene,
-            reasoning=decided.reasoning
-            if decided is not None and (same or not told.moves)
-            else '',
             action=told.text,
-            decided_by=_who(told, decided.rule if decided is not None and same else ''),
+            decided_by=told.source.lower(),
             unverified=told.unverified,
             motion=moving.motion if moving is not None else None,
         )
@@ -179,15 +121,3 @@ class Board:
         if not reason or (self._told is not None and reason == self._told.text):
             return name
         return f'{name}: {reason}'
-
-    def _link_now(self, now: float) -> str:
-        if self._link_at is None:
-            return ''
-        return (
-            self._link if now - self._link_at <= SUPERVISION_SILENT_S else 'vlm_nav_node is silent'
-        )
-
-
-def _who(told: Told, rule: str) -> str:
-    who = told.source.lower()
-    return f'{who} ({rule})' if rule else who
