@@ -18,9 +18,10 @@ DATA = {
 
 
 class BuildWithData(build_py):
-    """Of an editable installation nothing is copied: it has the clone."""
+    """With the folders of DATA."""
 
-    def run(self):
+    def run(self) -> None:
+        """Of an editable installation nothing is copied: it has the clone."""
         super().run()
         if self.editable_mode:
             return
