@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from spec_vlm_nav.parameters.nodes import tables
+from spec_vlm_nav.parameters.nodes import parameter_of, tables
 from tests.robot.launched import PACKAGE, nodes, values
 
 CONFIG = PACKAGE / "config"
@@ -133,14 +133,15 @@ def test_the_simulator_s_verifier_is_where_the_robot_looks_for_it(started, yours
     assert "tcp://127.0.0.1:7777" in verifier.kwargs["cmd"]
 
 
-def test_every_parameter_that_is_an_argument_exists_with_that_type():
-    arguments = (PACKAGE / "launch/go2.launch.py").read_text()
-    scope: dict = {}
-    exec(arguments[arguments.index("DECIDING, MOVING") : arguments.index("def make_nodes")], scope)
-    for name, (kind, owners, _) in scope["PARAMETERS"].items():
+def test_every_parameter_that_is_an_argument_exists_in_all_its_nodes_with_one_type():
+    text = (PACKAGE / "launch/go2.launch.py").read_text()
+    scope: dict = {"parameter_of": parameter_of}
+    exec(text[text.index("DECIDING, MOVING") : text.index("def make_nodes")], scope)
+    assert set(scope["PARAMETERS"]) > {"gguf", "quantize", "method", "motion_backend"}
+    for name, (kind, owners, said) in scope["PARAMETERS"].items():
         for owner in owners if name != "use_sim_time" else ():
-            (parameter,) = (p for p in tables()[owner] if p.name == name)
-            assert type(parameter.default) is kind, name
+            assert type(parameter_of(owner, name).default) is kind, name
+        assert said
 
 
 def test_files_do_not_repeat_what_the_nodes_have_by_themselves():

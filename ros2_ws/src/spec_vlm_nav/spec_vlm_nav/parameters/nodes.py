@@ -43,6 +43,11 @@ def tables() -> dict[str, tuple[Parameter, ...]]:
     }
 
 
+def parameter_of(node: str, name: str) -> Parameter:
+    """Return a node's parameter."""
+    return next(parameter for parameter in tables()[node] if parameter.name == name)
+
+
 if __name__ == '__main__':
     import sys
 
