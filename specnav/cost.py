@@ -5,8 +5,8 @@ from __future__ import annotations
 from rich.console import Console
 from rich.table import Table
 
-from specnav.bench.costs import Price, Workload, api_cost
-from specnav.bench.papers import figures
+from specnav.bench.data.costs import Price, Workload, api_cost
+from specnav.bench.data.papers import figures
 from specnav.errors import UsageError
 
 

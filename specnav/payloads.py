@@ -6,7 +6,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from specnav.bench.payloads import Payload, RowShape, payloads
+from specnav.bench.studies.payloads import Payload, RowShape, payloads
 
 SAMPLINGS: tuple[tuple[int, float], ...] = ((0, 1.0), (50, 1.0), (0, 0.9))
 """(top-k, top-p) weighed where none is asked for: everything possible, and the two usual cuts."""

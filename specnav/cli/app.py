@@ -141,7 +141,7 @@ def cost(
     tau: Annotated[float, typer.Option(min=1, help="Tokens gained per round.")] = 2.5,
 ) -> None:
     """Compare API bills: the cloud alone, a draft model in the cloud, a draft model on the edge."""
-    from specnav.bench.costs import Workload
+    from specnav.bench.data.costs import Workload
     from specnav.cost import run_cost
 
     work = Workload(requests, tokens_in, tokens_out, gamma, tau)

@@ -241,7 +241,7 @@ def bench(
     ] = None,
 ) -> None:
     """Compare methods on text questions: edge and cloud as two processes over an emulated link."""
-    from specnav.bench.points import run_points
+    from specnav.bench.runner.points import run_points
     from specnav.errors import UsageError
 
     flags = {
@@ -287,7 +287,7 @@ def bench(
     if write and (study is not None or clients is not None):
         raise UsageError("--write keeps the tables of operating points; leave --study and --clients out")
     if redraw is not None:
-        from specnav.bench.study import redraw as redraw_studies
+        from specnav.bench.runner.study import redraw as redraw_studies
 
         if study is not None:
             raise UsageError("--redraw runs nothing; leave --study out")
@@ -299,7 +299,7 @@ def bench(
     if engine is not None and (clients is None or study is not None or engine not in ("own", "vllm")):
         raise UsageError(f"--engine {engine}: choose own or vllm, and --clients N without --study")
     if draft_backends is not None or draft_models is not None:
-        from specnav.bench.drafts.run import run_drafts_study
+        from specnav.bench.runner.drafts import run_drafts_study
 
         if study is not None or clients is not None or (point is not None and "," in point):
             raise UsageError("--draft-backends is a study of its own; leave --study, --clients and further points out")
@@ -307,11 +307,11 @@ def bench(
     if study == "drafts":
         raise UsageError("study drafts is named by --draft-backends or --draft-models")
     if study == "clients":
-        from specnav.bench.serving.study import run_clients_study
+        from specnav.bench.runner.clients_study import run_clients_study
 
         raise typer.Exit(run_clients_study(flags, time_scale, clients, seconds, batch_curve))
     if study == "batch":
-        from specnav.bench.serving.batch_study import run_batch_study
+        from specnav.bench.runner.batch_study import run_batch_study
 
         if time_scale is not None:
             raise UsageError("study batch paces nothing; leave --time-scale out")
@@ -319,7 +319,7 @@ def bench(
             raise UsageError("study batch drafts nothing; leave the acceptance out")
         raise typer.Exit(run_batch_study(flags, clients, seconds))
     if clients is not None:
-        from specnav.bench.serving.capacity import SECONDS, run_capacity
+        from specnav.bench.runner.clients import SECONDS, run_capacity
 
         if study is not None:
             raise UsageError(f"study {study} runs one client; leave --clients out")
@@ -328,7 +328,7 @@ def bench(
     if seconds is not None:
         raise UsageError("--seconds is for --clients and their study; say how many")
     if study is not None:
-        from specnav.bench.study import TIME_SCALE, run_studies
+        from specnav.bench.runner.study import TIME_SCALE, run_studies
 
         raise typer.Exit(run_studies(flags, study, time_scale or TIME_SCALE))
     if time_scale is not None and point is None:

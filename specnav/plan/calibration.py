@@ -7,13 +7,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from specdec.row_ms import RowMs
-from specnav.bench.capacity import BATCH_FILE, load_curve
-from specnav.bench.config import POINTS, load_point
-from specnav.bench.core.records import PointRecord
-from specnav.bench.costs import Workload as ApiWorkload
-from specnav.bench.latency import acceptance_for
-from specnav.bench.papers import figure, figures
-from specnav.bench.studies.records import STUDY_FILE, load_study
+from specnav.bench.data.costs import Workload as ApiWorkload
+from specnav.bench.data.latency import acceptance_for
+from specnav.bench.data.papers import figure, figures
+from specnav.bench.data.points import POINTS, PointRecord, load_point
+from specnav.bench.records.batch import BATCH_FILE, load_curve
+from specnav.bench.records.study import STUDY_FILE, load_study
 from specnav.errors import UsageError
 from specnav.plan.simulated.against import FILE, load_clients, number
 from specnav.plan.simulated.pair import TREE_FAILS

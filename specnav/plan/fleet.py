@@ -13,7 +13,7 @@ import msgspec
 from rich.console import Console
 
 from specdec.link.shaping import LinkProfile
-from specnav.bench.papers import figure
+from specnav.bench.data.papers import figure
 from specnav.errors import UsageError
 from specnav.plan.calibration import calibrated, tree_for
 from specnav.plan.fleet_view import against_table, fleet_table, summary

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
-from specnav.drill.results import DrillResults, LeakCheck, load_drill
-from specnav.report.drill_charts import growth_chart, line_over_time, stop_chart
+from specnav.drill.results import DrillResults, FaultRow, LeakCheck, load_drill
+from specnav.report.charts import HALF, HEX, ROW_PX, Line, LineChart, line_chart, picture
 from specnav.report.page import REPORT_FILE, TEMPLATES, Chart, Figure, environment, shown, word
 from specnav.results.demo import percentile
 from specnav.results.files import write_bytes_atomic
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as MplFigure
+
+LEAST_MS = 1.0
 QUANTITIES = (("rss_mb", "resident memory, MB"), ("fds", "file descriptors"), ("threads", "threads"))
 CHIPS = [
     ("Simulated", "robot base, room and camera; the base holds a command for 1 s, like a Go2"),
@@ -85,12 +91,65 @@ def headline(results: DrillResults) -> list[Figure]:
     return figures
 
 
+def stop_chart(rows: Sequence[FaultRow], reasons: Mapping[str, Sequence[float]]) -> str:
+    """A row a fault, milliseconds on a logarithmic axis: every stop as a dot, its bound as a bar's end.
+
+    reasons: of the faults that found the robot standing, when the reason was published; drawn hollow.
+    """
+    shown = [row for row in rows if row.stop_ms or reasons.get(row.fault)]
+    if not shown:
+        return ""
+
+    def draw(figure: MplFigure) -> None:
+        axes = figure.add_subplot()
+        axes.grid(axis="x")
+        axes.set_xscale("log")
+        for place, row in enumerate(shown):
+            if row.bound_ms:
+                axes.barh(
+                    place, row.bound_ms, 0.6, color=HEX["ok-soft"], gid=f"tip:bound {row.bound_ms:.0f} ms"
+                )
+                axes.plot((row.bound_ms,) * 2, (place - 0.4, place + 0.4), color=HEX["bad"])
+            for value in reasons.get(row.fault, ()):
+                tip = f"tip:{row.fault}: reason after {value:.0f} ms"
+                axes.plot(max(value, LEAST_MS), place, "o", mfc="none", mec=HEX["muted"], gid=tip)
+            for value in row.stop_ms:
+                late = row.bound_ms is not None and value > row.bound_ms
+                tip, colour = f"tip:{row.fault}: zero after {value:.0f} ms", HEX["bad" if late else "edge"]
+                axes.plot(max(value, LEAST_MS), place, "o", color=colour, alpha=0.55, gid=tip)
+        axes.set_yticks(range(len(shown)), [row.fault for row in shown])
+        for label, row in zip(axes.get_yticklabels(), shown, strict=True):
+            label.set_weight("normal" if row.passed == row.runs else "bold")
+        axes.set_ylim(len(shown) - 0.5, -0.5)
+        axes.set_xlim(left=LEAST_MS)
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.set_xlabel("milliseconds from the fault")
+
+    return picture(draw, "Stop latencies against their bounds", 1080.0, 64 + 0.8 * ROW_PX * len(shown))
+
+
+def over_time(values: Mapping[str, Sequence[tuple[float, float]]], label: str) -> str:
+    """A line a name over the seconds (or minutes) since the start."""
+    end = max((t for points in values.values() for t, _ in points), default=0.0)
+    unit, scale = ("min", 60.0) if end > 300 else ("s", 1.0)
+    lines = tuple(
+        Line(name, tuple((t / scale, value) for t, value in points), name, dotted=False)
+        for name, points in values.items()
+        if points
+    )
+    return line_chart(LineChart(label, f"{unit} since the start", label, lines, size=(HALF, 240.0)))
+
+
 def leak_charts(check: LeakCheck) -> list[Chart]:
     """Every quantity over time."""
     found = []
     for name, label in QUANTITIES:
-        if picture := growth_chart(check, name, label):
-            found.append(Chart(label, Markup(picture), ""))
+        values = {
+            who: [(one.t_s, float(getattr(one, name))) for one in samples]
+            for who, samples in check.samples.items()
+        }
+        if drawn := over_time(values, label):
+            found.append(Chart(label, Markup(drawn), ""))
     return found
 
 
@@ -105,8 +164,8 @@ def soak_charts(results: DrillResults) -> list[Chart]:
         (soak.latency, "decision", "decision time, ms"),
         (shared, "files", "shared-memory files of Fast DDS"),
     ):
-        if picture := line_over_time(points, name, title):
-            found.append(Chart(title, Markup(picture), ""))
+        if drawn := over_time({name: points}, title):
+            found.append(Chart(title, Markup(drawn), ""))
     return found
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from specdec.methods import METHODS, get_method
-from specnav.bench import latency
-from specnav.bench.config import load_point
-from specnav.bench.core.records import BenchRow
+from specnav.bench.data import latency
+from specnav.bench.data.points import load_point
+from specnav.bench.records.bench import BenchRow
+from specnav.bench.records.study import DraftRecord, FormulaRecord, SettingRecord, StudyResults
 from specnav.bench.studies import study_named
 from specnav.bench.studies.plan import Asked, Setting
-from specnav.bench.studies.records import DraftRecord, FormulaRecord, SettingRecord, StudyResults
 from tests.bench.made_up_serving import made_up_batch, made_up_clients
 
 ASKED = Asked(tuple(METHODS), layers=tuple(range(7)))
