@@ -1,111 +1,145 @@
-"""What a bench run is asked to do: one frozen record, checked when it is made; and the papers' operating points."""
+"""What a bench run is asked to do, declared once: its command options and its checks are made from one class."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from specdec.link.shaping import LinkProfile, parse_outages
-from specdec.options import GenerationOptions
-from specdec.row_ms import read_ms
-from specnav.bench.data.acceptance import read_acceptance
-from specnav.bench.data.points import load_point, paper_acceptance
+from specdec.row_ms import MAX_MS, read_ms
+from specdec.settings import check_settings, setting
 from specnav.errors import UsageError
-from specnav.models import may_be_model
 from specnav.paths import CONFIG, DEFAULT_TEXT_DRAFT, DEFAULT_TEXT_TARGET
-from specnav.settings import make_settings
 
-POINTS = CONFIG / "points"
+if TYPE_CHECKING:
+    from specdec.link.shaping import LinkProfile
+    from specdec.options import GenerationOptions
+
+# The rest is imported where it is needed: every start of specnav reads this module for its options.
+
 QUESTIONS = CONFIG / "questions" / "short.jsonl"
-_LIMITS: dict[str, tuple[float, float]] = {
-    "limit": (1, 1_000_000),
-    "max_new_tokens": (1, 1_000_000),
-    "gamma": (1, 32),
-    "temperature": (0, 10),
-    "top_k": (0, 1_000_000),
-    "top_p": (1e-9, 1),
-    "min_p": (0, 1),
-    "repetition_penalty": (0.01, 100),
-    "seed": (0, 2**63 - 1),
-    "rtt_ms": (0, 60_000),
-    "jitter_ms": (0, 60_000),
-    "bandwidth_mbps": (0, 1_000_000),
-    "loss": (0, 0.9),
-    "draft_ms": (0, 60_000),
-    "verify_ms": (0, 60_000),
-    "cloud_draft_ms": (0, 60_000),
-    "time_scale": (0.01, 10),
-}
+PACING = "MS[:ROWS,...]"
+MODEL = "FOLDER|ID"
+
+
+def by_commas(text: str) -> tuple[str, ...]:
+    """Words between commas."""
+    return tuple(word for part in text.split(",") if (word := part.strip()))
 
 
 @dataclass(frozen=True)
 class BenchConfig:
-    """Settings of a bench run; a wrong value is refused with the allowed range (UsageError).
+    """Settings of a bench run: options of the commands below `specnav bench`, and those of an operating point's file.
 
-    questions: files or datasets (see questions.py). methods: empty = all of the core's. limit: at most so many
-    questions, taken from the files in turn. draft_ms, verify_ms: pacing, 0 = off;
-    cloud_draft_ms: of a draft model beside the target, None = as on the edge. outages: START:DURATION in seconds since
-    the link came up. length, payload, resample: axes for every method that drafts on the edge (specdec.methods).
-    exits, exit_layers: of the verifier (cloud_verifier.ServerConfig). gguf: of a GGUF draft
-    (specdec.models.GgufOptions). draft_quantize: of the draft alone, None = as the target. compile, compile_draft: the
-    target and the draft are compiled by torch. acceptance: emulated, as acceptance.wanted has it; the draft
-    is the target then. time_scale: every time, of the link and of forwards, was multiplied by it. point: the operating
-    point that the settings were taken from.
+    Raises UsageError for a value out of its range. time_scale: every time of the link and of forwards was multiplied
+    by it. draft_quantize: of the draft alone, None = as the target.
     """
 
-    questions: tuple[str, ...] = (str(QUESTIONS),)
-    methods: tuple[str, ...] = ()
-    limit: int | None = None
-    max_new_tokens: int = 64
-    gamma: int = 4
-    temperature: float = 0.0
-    top_k: int = 0
-    top_p: float = 1.0
-    min_p: float = 0.0
-    repetition_penalty: float = 1.0
-    seed: int = 0
-    rtt_ms: float = 0.0
-    jitter_ms: float = 0.0
-    bandwidth_mbps: float = 0.0
-    loss: float = 0.0
-    outages: tuple[str, ...] = ()
-    draft_ms: float = 0.0
-    verify_ms: float = 0.0
-    cloud_draft_ms: float | None = None
-    length: str | None = None
-    payload: str | None = None
-    resample: str | None = None
-    target_model: str = str(DEFAULT_TEXT_TARGET)
-    draft_model: str = str(DEFAULT_TEXT_DRAFT)
-    gguf: str = ""
+    questions: tuple[str, ...] = setting(
+        (str(QUESTIONS),),
+        "A .jsonl file (question_id, category, turns), a text file (a question a line) or hf:ORG/NAME; may be given "
+        "several times.",
+        metavar="FILE",
+        shown="a few questions of our own",
+    )
+    methods: tuple[str, ...] = setting(
+        (),
+        "Methods, by commas; axes may be overridden, like sd+tree:32x6. Oracles: hf-generate, hf-assisted.",
+        metavar="NAME,...",
+        shown="every method",
+        read=by_commas,
+    )
+    limit: int | None = setting(None, "At most this many questions.", 1, 1_000_000)
+    max_new_tokens: int = setting(64, "Longest answer.", 1, 1_000_000, unit="tokens", metavar="N")
+    gamma: int = setting(4, "Draft tokens a round.", 1, 32)
+    temperature: float = setting(0.0, "0 is greedy.", 0, 10)
+    top_k: int = setting(0, "Sample from the K likeliest tokens only; 0: off.", 0, 1_000_000)
+    top_p: float = setting(1.0, "Sample from the likeliest tokens that make up P; 1: off.", 1e-9, 1)
+    min_p: float = setting(0.0, "Sample from tokens at least P times as likely as the best; 0: off.", 0, 1)
+    repetition_penalty: float = setting(
+        1.0, "Above 1, tokens that occurred before become less likely; 1: off.", 0.01, 100
+    )
+    seed: int = setting(0, "Seed of everything random.", 0, 2**63 - 1)
+    rtt_ms: float = setting(
+        0.0, "Emulated round-trip time of the link.", 0, 60_000, unit="ms", flags=("--rtt",)
+    )
+    jitter_ms: float = setting(0.0, "Emulated jitter.", 0, 60_000, unit="ms", flags=("--jitter",))
+    bandwidth_mbps: float = setting(
+        0.0, "Emulated bandwidth each way; 0: no limit.", 0, 1_000_000, unit="Mb/s", flags=("--bandwidth",)
+    )
+    loss: float = setting(0.0, "Emulated share of messages that TCP must resend.", 0, 0.9)
+    outages: tuple[str, ...] = setting(
+        (),
+        "Cut the link for DURATION seconds, START seconds after it came up; may be given several times.",
+        metavar="START:DURATION",
+        flags=("--outage",),
+    )
+    draft_ms: float = setting(
+        0.0, "A draft forward takes at least this long; by its rows: 72:1,90:4.", 0, MAX_MS, unit="ms", metavar=PACING,
+        read=read_ms,
+    )  # fmt: skip
+    verify_ms: float = setting(
+        0.0, "A target forward takes at least this long; by its rows, too.", 0, MAX_MS, unit="ms", metavar=PACING,
+        read=read_ms,
+    )  # fmt: skip
+    cloud_draft_ms: float | None = setting(
+        None, "The same of a draft model in the cloud.", 0, MAX_MS, unit="ms", metavar=PACING, read=read_ms,
+        shown="as --draft-ms",
+    )  # fmt: skip
+    length: str | None = setting(
+        None,
+        "Draft length of every drafting method: fixed, latency, pipeline or online (fsd also: marginal; chains also: "
+        "worth, token:R2, sequence:R1, sequence:moving, dual:R1/R2).",
+    )
+    payload: str | None = setting(None, "What every drafting method sends up: ids, scalars or rows.")
+    resample: str | None = setting(
+        None,
+        "How every drafting method recovers from a rejection: noise, cloud, row, samples:M, sparse:K or truncated:K "
+        "(lossy).",
+    )
+    target_model: str = setting(str(DEFAULT_TEXT_TARGET), "Target.", metavar=MODEL, shown="the shipped one")
+    draft_model: str = setting(str(DEFAULT_TEXT_DRAFT), "Draft.", metavar=f"{MODEL}|FILE", shown="the shipped one")
+    gguf: str = setting(
+        "",
+        "Of a GGUF draft: threads, gpu_layers (-1: all), context (tokens), kv (f32, f16 or q8_0), mmproj (file).",
+        metavar="NAME=VALUE,...",
+    )
     draft_quantize: str | None = None
-    exits: str = ""
-    exit_layers: str = "auto"
-    quantize: str = "none"
-    device: str = "auto"
-    dtype: str = "auto"
-    deterministic: bool = False
-    compile: bool = False
-    compile_draft: bool = False
-    acceptance: str = ""
-    time_scale: float = 1.0
-    point: str = ""
-    out: Path | None = None
-    resume: bool = False
-    start_timeout_s: float = field(default=300.0)
+    exits: str = setting(
+        "", "Early exits of the target, for hints.", metavar="FOLDER", shown="NAME-exits beside a target NAME-target"
+    )
+    exit_layers: str = setting(
+        "auto", "Exits to use: auto (the few that pay off), all, every:K or layers like 1,3,5."
+    )
+    quantize: str = setting("none", "Of the weights (bitsandbytes).", choices=("none", "8bit", "4bit"))
+    device: str = setting("auto", "auto, cpu, cuda, cuda:0 …")
+    dtype: str = setting(
+        "auto",
+        "Numbers on both sides; auto: float32 on a CPU, else as stored.",
+        choices=("auto", "float32", "float16", "bfloat16"),
+    )
+    deterministic: bool = setting(
+        False, "Slower: no forward of the target depends on which rows share it, in half precision, too."
+    )
+    compile: bool = setting(False, "The target's layers are compiled by torch, which takes some seconds: for GPUs.")
+    compile_draft: bool = setting(False, "The same for the draft model, where it runs on the edge.")
+    acceptance: str = setting(
+        "",
+        "Emulated: the draft is the target, its logits disturbed until sd gains T tokens a round of at most N "
+        "(tau:2.92@5), or until a draft token is accepted with chance A (alpha:0.8).",
+        metavar="tau:T@N|alpha:A",
+    )
+    time_scale: float = setting(1.0, "Multiplies every time of an operating point.", 0.01, 10)
+    point: str = setting("", "Operating point of a paper (config/points) or a file; other options override it.")
+    out: Path | None = setting(None, "Folder of the run.", metavar="DIR", shown="runs/bench-<time>")
+    resume: bool = setting(False, "Continue the run in --out.")
+    start_timeout_s: float = 300.0
 
     def __post_init__(self) -> None:
-        for name in ("draft_ms", "verify_ms", "cloud_draft_ms"):
-            if isinstance(getattr(self, name), str):  # of a YAML file
-                object.__setattr__(self, name, read_ms(getattr(self, name)))
-        for name, (low, high) in _LIMITS.items():
-            value = getattr(self, name)
-            if value is None and name in ("limit", "cloud_draft_ms"):
-                continue
-            if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-                raise UsageError(f"{name} is {value!r}; give a number from {low:g} to {high:g}")
+        from specnav.models import may_be_model
+
+        check_settings(self, UsageError)
         if self.acceptance:
             self._draft_with_target()
         self.profile()  # outages are checked where they are read
@@ -120,6 +154,8 @@ class BenchConfig:
 
     def _draft_with_target(self) -> None:
         """With emulated acceptance. Raises EvaluationError for one that is none, UsageError for another draft."""
+        from specnav.bench.data.acceptance import read_acceptance
+
         object.__setattr__(self, "acceptance", str(read_acceptance(self.acceptance, self.gamma)))
         if self.draft_model not in (str(DEFAULT_TEXT_DRAFT), self.target_model) or self.gguf:
             raise UsageError(
@@ -135,6 +171,8 @@ class BenchConfig:
 
     def profile(self) -> LinkProfile:
         """The emulated link. Raises OptionsError for an outage that is none."""
+        from specdec.link.shaping import LinkProfile, parse_outages
+
         return LinkProfile(
             self.rtt_ms, self.jitter_ms, self.bandwidth_mbps, self.loss, parse_outages(self.outages)
         )
@@ -142,11 +180,13 @@ class BenchConfig:
     @property
     def link_is_emulated(self) -> bool:
         """Whether the link emulator stands between edge and cloud."""
-        return self.profile() != LinkProfile()
+        return any((self.rtt_ms, self.jitter_ms, self.bandwidth_mbps, self.loss, self.outages))
 
 
 def generation_options(config: BenchConfig) -> GenerationOptions:
     """How answers are made. Raises OptionsError."""
+    from specdec.options import GenerationOptions
+
     return GenerationOptions(
         max_new_tokens=config.max_new_tokens,
         temperature=config.temperature,
@@ -160,6 +200,9 @@ def generation_options(config: BenchConfig) -> GenerationOptions:
 
 def make_config(flags: Mapping[str, Any]) -> BenchConfig:
     """A config from the flags that were given (others are None) over the operating point, if one is named."""
+    from specnav.bench.data.points import load_point, paper_acceptance
+    from specnav.settings import make_settings
+
     given = {name: value for name, value in flags.items() if value is not None}
     for name in ("target_model", "draft_model", "exits"):
         # The verifier has another working folder.

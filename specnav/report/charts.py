@@ -33,8 +33,8 @@ STYLE: dict[str, Any] = {
     "svg.fonttype": "none", "svg.hashsalt": "specnav", "font.family": "DejaVu Sans", "font.size": 12.0,
     "text.color": HEX["ink"], "axes.labelcolor": HEX["muted"], "axes.edgecolor": HEX["faint"],
     "xtick.color": HEX["faint"], "ytick.color": HEX["faint"], "xtick.labelcolor": HEX["muted"],
-    "ytick.labelcolor": HEX["muted"], "grid.color": HEX["line"], "axes.axisbelow": True, "axes.spines.top": False, "axes.spines.right": False,
-    "axes.spines.left": False, "ytick.major.size": 0.0, "lines.linewidth": 2.0, "xaxis.labellocation": "right",
+    "ytick.labelcolor": HEX["muted"], "grid.color": HEX["line"], "axes.axisbelow": True, "axes.spines.top": False,
+    "axes.spines.right": False, "axes.spines.left": False, "ytick.major.size": 0.0, "lines.linewidth": 2.0, "xaxis.labellocation": "right",
 }  # fmt: skip
 FAMILIES = {
     "ar": "wall", "cloud-sd": "policy", "sd": "edge", "fsd": "cloud", "fsd+overlap:hints": "downlink", "auto": "ok",
@@ -245,7 +245,9 @@ def row_chart(chart: RowChart) -> str:
                 else:
                     tall = 0.6 / len(there)
                     y = place + (number - (len(there) - 1) / 2) * tall
-                    axes.barh(y, max(value - start, 0.0), 0.92 * tall, left=start, color=HEX[one.variable], gid=tip)
+                    axes.barh(
+                        y, max(value - start, 0.0), 0.92 * tall, left=start, color=HEX[one.variable], gid=tip
+                    )
             for one in chart.series:
                 if one.paper and (printed := one.values[place]) is not None:
                     tip = f"tip:{name}, {one.name or 'paper'}: {printed:g}{chart.unit}"

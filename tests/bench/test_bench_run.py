@@ -44,6 +44,7 @@ def command(config: BenchConfig, *more: str) -> list[str]:
         "-m",
         "specnav.cli",
         "bench",
+        "run",
         "--out",
         str(config.out),
         "--max-new-tokens",

@@ -1,4 +1,4 @@
-"""`specnav bench --clients`: the table from what clients saw, mistakes in one line, and once over real processes."""
+"""`specnav bench clients`: the table from what clients saw, mistakes in one line, and once over real processes."""
 
 from __future__ import annotations
 

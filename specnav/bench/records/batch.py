@@ -1,6 +1,6 @@
 """What one verifier bears: the measured cost of a shared forward, and how many clients get their tokens in time.
 
-`BatchCurve` is a measurement (`specnav bench --study batch`), `rounds_a_second` plans with it: a closed queueing
+`BatchCurve` is a measurement (`specnav bench study batch`), `rounds_a_second` plans with it: a closed queueing
 network of n clients that think (draft, and wait for the link) and one server that serves all who wait at once.
 Milliseconds; needs no model.
 """

@@ -1,4 +1,4 @@
-"""What `specnav bench --clients` leaves of one method with so many clients."""
+"""What `specnav bench clients` leaves of one method with so many clients."""
 
 from __future__ import annotations
 

@@ -102,6 +102,24 @@ class DraftRecord(msgspec.Struct, frozen=True, kw_only=True):
     folders: list[str]
 
 
+class PayloadRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """Bytes of one scheme with one sampling. up, down: mean of all rounds; rejected_*: of rounds that ended in a
+    rejection. again: further requests for parts of the row, a rejection. whole_rows: rejections that took a whole row.
+    """
+
+    scheme: str
+    sampling: str
+    rounds: int
+    acceptance: float
+    up: float
+    down: float
+    rejected_down: float
+    rejected_p95: float
+    rejected_max: int
+    again: float
+    whole_rows: int
+
+
 class StudyResults(Versioned, frozen=True, kw_only=True):
     """`study.json`. time_scale: every time of the operating point was multiplied by it.
 
@@ -119,6 +137,7 @@ class StudyResults(Versioned, frozen=True, kw_only=True):
     cells: list[CellRecord] = msgspec.field(default_factory=list)
     curve: BatchCurve | None = None
     drafts: list[DraftRecord] = msgspec.field(default_factory=list)
+    payloads: list[PayloadRecord] = msgspec.field(default_factory=list)
     asked: int = 0
     interrupted: bool = False
     error: str = ""

@@ -162,7 +162,7 @@ def write_studies(folder: Path) -> Path:
     """Draw `report.html` for a folder of studies; returns its path. Raises EvaluationError."""
     studies = load_studies(folder)
     if not studies:
-        raise EvaluationError(f"{folder} holds no study; give the folder that a --study wrote")
+        raise EvaluationError(f"{folder} holds no study; give the folder that specnav bench study wrote")
     path = folder / REPORT_FILE
     write_bytes_atomic(path, build_studies(studies).encode())
     return path

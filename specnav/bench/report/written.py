@@ -12,7 +12,7 @@ from specnav.bench.report.point_runs import PointRun, formula_at, paper_of
 from specnav.results.errors import EvaluationError
 from specnav.results.files import write_bytes_atomic
 
-COMMAND = "specnav bench --point all --at-paper-acceptance --write"
+COMMAND = "specnav bench points all --at-paper-acceptance --write"
 BLOCK = f"# Written by `{COMMAND}`; what stands above this line is not.\nmeasured:\n"
 BEGIN, END = "<!-- begin: written by bench --write -->", "<!-- end: written by bench --write -->"
 SHOWN = ("cloud-sd", "split", "sd", "dsd", "dssd", "picospec", "specedge", "fsd", "auto")

@@ -1,4 +1,4 @@
-"""`specnav bench --study batch`: what a shared forward costs on this machine, and what a long prompt does to others."""
+"""`specnav bench study batch`: what a shared forward costs on this machine, and what a long prompt does to others."""
 
 from __future__ import annotations
 

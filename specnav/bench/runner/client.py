@@ -1,4 +1,4 @@
-"""One client of `specnav bench --clients`: a process of its own that asks question after question for some seconds."""
+"""One client of `specnav bench clients`: a process of its own that asks question after question for some seconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`specnav bench --clients N`: many edges, a process each, lean on one verifier; what it holds, in a table.
+"""`specnav bench clients N`: many edges, a process each, lean on one verifier; what it holds, in a table.
 
 Each client asks questions in turn, from a place of its own. They begin one after the other; what is counted is what
 came while all of them were asking.
@@ -234,7 +234,7 @@ def numbers_of(words: str) -> list[int]:
     except ValueError:
         numbers = [0]
     if not all(1 <= number <= MOST_CLIENTS for number in numbers):
-        raise UsageError(f"--clients {words!r} is no list of numbers from 1 to {MOST_CLIENTS}; give e.g. 1,8,16")
+        raise UsageError(f"numbers of clients must be 1 to {MOST_CLIENTS} by commas, got {words!r}: give e.g. 1,8,16")
     return numbers
 
 

@@ -1,4 +1,4 @@
-"""`specnav bench --study clients`: one measurement after the other, each kept in a file, one page over all.
+"""`specnav bench study clients`: one measurement after the other, each kept in a file, one page over all.
 
 Whatever ends it, what was measured stays and is drawn; `--resume` goes on with what is missing.
 """
@@ -103,7 +103,7 @@ def run_clients_study(
 ) -> int:
     """Run it; returns the exit code (130 when interrupted). flags: the bench's, None where not given.
 
-    clients: the numbers of clients; curve: of `--study batch`, to plan with. measure: makes one measurement.
+    clients: the numbers of clients; curve: of the study batch, to plan with. measure: makes one measurement.
     Raises UsageError and the rooms' errors.
     """  # fmt: skip
     scale = time_scale or TIME_SCALE

@@ -1,4 +1,4 @@
-"""`specnav bench --draft-backends torch,gguf --draft-models A,B`: every draft timed, then a bench run with each of
+"""`specnav bench drafts --backends torch,gguf --models A,B`: every draft timed, then a bench run with each of
 them, without a link and over an emulated one; one table, one page.
 """
 
@@ -46,9 +46,9 @@ def run_drafts_study(
     timing each draft's forwards. bench: makes one run. Raises UsageError and the rooms' errors.
     """  # fmt: skip
     if flags.get("draft_model") is not None:
-        raise UsageError("--draft-model is one draft; name those to compare with --draft-models")
+        raise UsageError("--draft-model is one draft; name those to compare with --models")
     if flags.get("acceptance") is not None or flags.get("at_paper_acceptance"):
-        raise UsageError("--draft-backends compares real drafts; leave --acceptance out")
+        raise UsageError("specnav bench drafts compares real drafts: leave --acceptance out")
     given = {name: value for name, value in flags.items() if value is not None and name not in ("out", "resume")}
     rtt = given.pop("rtt_ms", None)
     config = make_config({"methods": METHODS, "max_new_tokens": 48, "limit": 8, **given})
@@ -200,9 +200,9 @@ def make_files(candidates: list[Candidate]) -> None:
 def _backend(word: str) -> tuple[str, str]:
     backend, _, kind = word.partition(":")
     if backend not in (TORCH, GGUF):
-        raise UsageError(f"--draft-backends {word!r} is unknown: choose torch, gguf, torch:8bit, gguf:q4_0 ...")
+        raise UsageError(f"--backends {word!r} is unknown: choose torch, gguf, torch:8bit, gguf:q4_0 ...")
     if backend == TORCH and kind and kind not in TORCH_KINDS:
-        raise UsageError(f"--draft-backends {word!r}: torch takes {', '.join(TORCH_KINDS)}")
+        raise UsageError(f"--backends {word!r}: torch takes {', '.join(TORCH_KINDS)}")
     return backend, kind
 
 

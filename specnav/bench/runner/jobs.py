@@ -1,4 +1,4 @@
-"""From the flags of `specnav bench --study` to bench runs: what goes together, and how long it will take."""
+"""From the flags of `specnav bench study` to bench runs: what goes together, and how long it will take."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def check_flags(flags: Mapping[str, Any], studies: Sequence[Study]) -> None:
     for name in ("length", "payload", "resample"):
         if flags.get(name) is not None:
             raise UsageError(
-                f"--{name} does not go with --study; name the axis in --methods, like sd+{name}:VALUE"
+                f"--{name} is not varied by a study: name the axis in --methods, like sd+{name}:VALUE"
             )
     for study in studies:
         if flags.get("methods") is not None and not study.takes_methods:

@@ -1,4 +1,4 @@
-"""`specnav bench --point A,B` or `all`: every operating point a run of its own below one folder, and an index page.
+"""`specnav bench points A,B` or `all`: every operating point a run of its own below one folder, and an index page.
 
 A point that is finished is not run again with `--resume`; whatever ends the whole, the page shows what there is.
 """
@@ -36,18 +36,34 @@ _SHORT = {"limit": 2, "max_new_tokens": 48}
 """Questions and tokens where every method runs at its paper's acceptance: all points within about an hour."""
 
 
+def run_point(flags: Mapping[str, Any]) -> int:
+    """One run, at an operating point or at none; returns the exit code. Raises UsageError and the rooms' errors."""
+    point = flags.get("point")
+    if point is not None and (point == ALL or "," in point):
+        raise UsageError(f"--point must be one operating point, got {point}: specnav bench points runs several")
+    if flags.get("time_scale") is not None and point is None:
+        raise UsageError("--time-scale multiplies the times of an operating point: name one with --point")
+    return run_bench(_config_of(_short(flags)))
+
+
+def _short(flags: Mapping[str, Any]) -> Mapping[str, Any]:
+    """With few questions and tokens where the papers' acceptance is asked for, unless others are given."""
+    if not flags.get("at_paper_acceptance"):
+        return flags
+    return {**flags, **{name: value for name, value in _SHORT.items() if flags.get(name) is None}}
+
+
 def run_points(flags: Mapping[str, Any], write: bool = False) -> int:
-    """One run, or one for each of several points; returns the exit code. Raises UsageError and the rooms' errors.
+    """A run for each of several points, or the one; returns the exit code. Raises UsageError and the rooms' errors.
 
     write: of a checkout, also the tables in its points' files and in its page of figures.
     """
     if write and (flags.get("point") != ALL or not flags.get("at_paper_acceptance")):
-        raise UsageError("--write keeps the tables of all points; give --point all --at-paper-acceptance with it")
+        raise UsageError("--write keeps the tables of all points: give all --at-paper-acceptance with it")
     names = point_names(flags.get("point"))
-    if flags.get("at_paper_acceptance"):
-        flags = {**flags, **{name: value for name, value in _SHORT.items() if flags.get(name) is None}}
-    if len(names) < 2:
-        return run_bench(_config_of(flags))
+    flags = _short(flags)
+    if len(names) == 1:
+        return run_point(flags)
     out = flags.get("out")
     if flags.get("resume"):
         if out is None:
@@ -109,7 +125,7 @@ def point_names(given: str | None) -> list[str]:
         return sorted(path.stem for path in POINTS.glob("*.yaml"))
     names = [name.strip() for name in (given or "").split(",") if name.strip()]
     if len({_own_name(name) for name in names}) < len(names):
-        raise UsageError(f"--point {given} names a point twice; give each once")
+        raise UsageError(f"{given} names a point twice: give each once")
     return names
 
 

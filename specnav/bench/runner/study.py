@@ -1,4 +1,4 @@
-"""`specnav bench --study`: every setting of a study is an ordinary bench run in a folder of its own, one page over all.
+"""`specnav bench study`: every setting of a study is an ordinary bench run in a folder of its own, one page over all.
 
 Whatever ends a study, what was measured stays, the page shows it, and `--resume` goes on with what is missing.
 """
@@ -185,8 +185,8 @@ def _asked_of(study: Study, jobs: Sequence[Job], point: str, time_scale: float, 
 def keep_study(folder: Path, results: StudyResults) -> None:
     """Write `study.json` with what the measurements in its folder say, if there are any. Raises EvaluationError."""
     found = gather(folder, results)
-    measures_forwards = study_named(results.name).kind == "batch"
-    if found.curve is not None if measures_forwards else found.done:
+    there = {"batch": found.curve is not None, "computed": True}
+    if there.get(study_named(results.name).kind, found.done):
         save_study(folder, found)
 
 

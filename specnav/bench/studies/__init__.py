@@ -7,7 +7,20 @@ nothing; figures of papers come from papers.yaml only.
 
 from __future__ import annotations
 
-from specnav.bench.studies import ablation, batch, clients, comm, drafts, exits, gamma, link, queues, threads
+from specnav.bench.studies import (
+    ablation,
+    batch,
+    clients,
+    comm,
+    cost,
+    drafts,
+    exits,
+    gamma,
+    link,
+    payloads,
+    queues,
+    threads,
+)  # fmt: skip
 from specnav.bench.studies.plan import Study
 from specnav.results.errors import EvaluationError
 
@@ -24,6 +37,8 @@ STUDIES: dict[str, Study] = {
         batch.STUDY,
         clients.STUDY,
         drafts.STUDY,
+        payloads.STUDY,
+        cost.STUDY,
     )
 }
 ALL = "all"
@@ -40,7 +55,7 @@ def study_named(name: str) -> Study:
 
 
 def study_names(given: str) -> list[str]:
-    """The studies that `--study` names; one that is not made of bench runs stands alone. Raises EvaluationError."""
+    """The studies that are named; one that is not made of bench runs stands alone. Raises EvaluationError."""
     if given.strip() == ALL:
         return [name for name, study in STUDIES.items() if study.kind == "runs"]
     names = [name.strip() for name in given.split(",") if name.strip()]
@@ -49,8 +64,8 @@ def study_names(given: str) -> list[str]:
     alone = [name for name in names if STUDIES[name].kind != "runs"]
     if alone and len(names) > 1:
         raise EvaluationError(
-            f"study {alone[0]} is named by itself; --resume --out DIR puts it on the page of the others"
+            f"study {alone[0]} is named by itself: --resume --out DIR puts it on the page of the others"
         )
     if len(set(names)) < len(names):
-        raise EvaluationError(f"--study {given} names a study twice; give each once")
+        raise EvaluationError(f"{given} names a study twice: give each once")
     return names

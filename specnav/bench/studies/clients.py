@@ -8,12 +8,12 @@ from collections.abc import Mapping
 
 from specdec.methods import get_method
 from specdec.row_ms import read_ms
-from specnav.bench.data.costs import kilotokens_per_dollar
 from specnav.bench.data.papers import figure, figures
 from specnav.bench.records.batch import Flow, rounds_a_second
 from specnav.bench.records.clients import BUSY, CLIENT_BOUND, DISTURBED, ClientsRow
 from specnav.bench.records.study import StudyResults
 from specnav.bench.studies.cells import BASELINE, BOUND, Seen, best_gammas, seen_in
+from specnav.bench.studies.cost import kilotokens_per_dollar
 from specnav.bench.studies.figures import percent, signed, times
 from specnav.bench.studies.plan import Findings, Study, Table
 from specnav.report.charts import Line, LineChart

@@ -1,200 +1,72 @@
-"""What a round of rejection sampling weighs on a large vocabulary, with made-up rows and the real wire.
-
-The rows are synthetic; judging, describing, recovering and encoding are the core's own code. Nothing is decoded by a
-model, so a vocabulary of 150 000 costs no GPU. Bytes are what ZeroMQ would be handed.
-"""
+"""What a round of rejection sampling weighs on a large vocabulary: synthetic rows on the real wire."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
-
-from specdec.errors import OptionsError
-from specdec.link.convert import floats_to_wire, row_from_wire, row_to_wire
-from specdec.link.wire import More, RowDown, SampledUp, VerdictDown, decode_down, encode
-from specdec.options import GenerationOptions
-from specdec.sampling import process_logits
-from specdec.sampling.recoveries import Recovery
-from specdec.sampling.recovery import EdgeRecovery, describe_row
-from specdec.sampling.rejection import count_accepted, draw
-from specnav.results.demo import percentile
-from specnav.results.errors import EvaluationError
-
-SESSION, ROUND, BASE = 3, 200, 900
-"""Numbers as they are in the middle of a long answer; they take more bytes than small ones."""
-VERIFY_US, QUEUE_US = 94_200, 350
+from specdec.settings import check_settings, setting
+from specnav.bench.records.study import StudyResults
+from specnav.bench.studies.plan import Findings, Study, Table
+from specnav.errors import UsageError
+from specnav.report.charts import RowChart, RowSeries
 
 
 @dataclass(frozen=True)
-class RowShape:
-    """How the synthetic rows look.
+class PayloadsAsked:
+    """The numbers of the study. Raises UsageError."""
 
-    Target logits are -s * ln(rank) (a Zipf law p ~ rank^-s before temperature and filters), the ranks dealt to the
-    vocabulary at random; s is uniform in `exponents` for each row, so that some rows are peaked and some are flat.
-    The draft's logits are the target's plus normal noise of deviation `noise` on every token.
-    """
+    vocab: int = setting(150_000, "Size of the vocabulary.", 2, 1_000_000)
+    rounds: int = setting(100, "Rounds to measure.", 1, 100_000)
+    gamma: int = setting(4, "Draft tokens a round.", 1, 32)
+    temperature: float = setting(1.0, "Of sampling.", 0.01, 10)
+    top_k: int | None = setting(None, "Sample from the K likeliest tokens only.", 0, 1_000_000)
+    top_p: float | None = setting(None, "Sample from the likeliest tokens that make up P.", 1e-9, 1)
+    noise: float = setting(0.7, "How far the draft's logits are off (standard deviation).", 0, 100)
+    seed: int = setting(0, "Seed of everything random.", 0, 2**63 - 1)
 
-    vocab: int = 150_000
-    exponents: tuple[float, float] = (1.1, 3.0)
-    noise: float = 0.7
-    temperature: float = 1.0
-    top_k: int = 0
-    top_p: float = 1.0
-
-    def options(self) -> GenerationOptions:
-        """The sampling of both sides. Raises EvaluationError where it is no sampling."""
-        if self.vocab < 2 or self.temperature <= 0:
-            raise EvaluationError("payloads need a vocabulary of 2 or more and a temperature above 0")
-        try:
-            return GenerationOptions(temperature=self.temperature, top_k=self.top_k, top_p=self.top_p)
-        except OptionsError as error:
-            raise EvaluationError(str(error)) from error
+    def __post_init__(self) -> None:
+        check_settings(self, UsageError)
 
 
-@dataclass(frozen=True)
-class Scheme:
-    """What travels down after a rejection: a recovery and its size (samples or entries)."""
+def _read(results: StudyResults) -> Findings:
+    rows = results.payloads
+    table = Table(
+        "Bytes of a round",
+        (
+            "Scheme", "Sampling", "Acceptance", "B up", "B down", "B down on\nrejection", "p95", "most", "asked\nagain",
+            "whole\nrows",
+        ),
+        tuple(
+            (
+                one.scheme, one.sampling, f"{one.acceptance:.2f}", f"{one.up:.1f}", f"{one.down:,.0f}",
+                f"{one.rejected_down:,.0f}", f"{one.rejected_p95:,.0f}", f"{one.rejected_max:,}", f"{one.again:.1%}",
+                str(one.whole_rows),
+            )
+            for one in rows
+        ),
+        "Synthetic rows, p ~ rank^-s at temperature 1 with s uniform in 1.1 to 3; the draft's logits are the target's "
+        "plus normal noise. Describing, encoding and recovering are the real ones.",
+    )  # fmt: skip
+    charts = [
+        RowChart(
+            f"Bytes down on a rejection, {sampling}", "bytes, on a logarithmic scale",
+            tuple(one.scheme for one in rows if one.sampling == sampling),
+            (RowSeries("", tuple(one.rejected_down for one in rows if one.sampling == sampling)),),
+            log=True,
+        )
+        for sampling in dict.fromkeys(one.sampling for one in rows)
+    ]  # fmt: skip
+    return Findings(charts, [table])
 
-    name: str
-    recovery: Recovery
-    size: int = 0
 
-
-SCHEMES = (
-    Scheme("dssd", Recovery.ROW),
-    Scheme("dssd-thin", Recovery.SAMPLES, 16),
-    Scheme("picospec, K = 32", Recovery.SPARSE, 32),
-    Scheme("picospec, K = 64", Recovery.SPARSE, 64),
-    Scheme("picospec, K = 80", Recovery.SPARSE, 80),
-    Scheme("picospec, K = 96", Recovery.SPARSE, 96),
-    Scheme("picospec, K = 128", Recovery.SPARSE, 128),
-    Scheme("picospec-lossy, K = 64", Recovery.TRUNCATED, 64),
+STUDY = Study(
+    name="payloads",
+    title="Bytes of a round",
+    question="What does a round of rejection sampling weigh on a large vocabulary?",
+    sets=frozenset(),
+    settings=lambda asked: (),
+    read=_read,
+    kind="computed",
+    how=lambda results: [(name, str(value)) for name, value in results.config.items() if value is not None],
+    own=PayloadsAsked,
 )
-
-
-@dataclass(frozen=True)
-class Payload:
-    """Bytes of one scheme. up, down: mean of all rounds; rejected_*: of rounds that ended in a rejection.
-
-    again: further requests for parts of the row, a rejection. whole_rows: rejections that took the whole row.
-    """
-
-    scheme: str
-    rounds: int
-    acceptance: float
-    up: float
-    down: float
-    rejected_down: float
-    rejected_p95: float
-    rejected_max: int
-    again: float
-    whole_rows: int
-
-
-@dataclass(frozen=True)
-class _Round:
-    """A draft and how many of it were accepted. q_x: q of its ids [gamma]. p, q: the rows [vocab] at the rejection;
-    None where all was accepted.
-    """
-
-    accepted: int
-    ids: tuple[int, ...]
-    q_x: Tensor
-    p: Tensor | None
-    q: Tensor | None
-
-
-def payloads(
-    shape: RowShape, schemes: Sequence[Scheme] = SCHEMES, rounds: int = 100, gamma: int = 4, seed: int = 0
-) -> list[Payload]:
-    """The schemes on the same rounds. Raises EvaluationError."""
-    if rounds < 1 or gamma < 1:
-        raise EvaluationError(f"payloads need rounds and draft tokens, got {rounds} and {gamma}")
-    weighed: dict[str, list[tuple[int, int, int, bool]]] = {scheme.name: [] for scheme in schemes}
-    drafted = accepted = 0
-    rejections: list[bool] = []
-    for number, one in enumerate(_rounds(shape, rounds, gamma, seed)):
-        drafted, accepted = drafted + len(one.ids), accepted + one.accepted
-        # The token recovered after a rejection travels with the next round's draft.
-        fix = one.ids[0] if rejections and rejections[-1] else None
-        rejections.append(one.p is not None)
-        for scheme in schemes:
-            weighed[scheme.name].append(_weigh(scheme, one, fix, seed, number))
-    acceptance = accepted / drafted
-    return [_summary(scheme.name, weighed[scheme.name], rejections, acceptance) for scheme in schemes]
-
-
-def _rounds(shape: RowShape, rounds: int, gamma: int, seed: int) -> Iterator[_Round]:
-    """Rounds of rejection sampling. What was drafted after the first rejection only weighs something: any ids do."""
-    generator = torch.Generator().manual_seed(seed)
-    options = shape.options()
-    ranks = torch.arange(1, shape.vocab + 1, dtype=torch.float32).log()
-    low, high = shape.exponents
-    for _ in range(rounds):
-        ids: list[int] = []
-        q_x: list[Tensor] = []
-        accepted = gamma
-        rejected: tuple[Tensor, Tensor] | None = None
-        for index in range(gamma):
-            exponent = low + (high - low) * float(torch.rand(1, generator=generator))
-            logits = -exponent * ranks[torch.randperm(shape.vocab, generator=generator)]
-            noisy = logits + shape.noise * torch.randn(shape.vocab, generator=generator)
-            p, q = process_logits(torch.stack([logits, noisy]), options).exp()
-            numbers = torch.rand(2, dtype=torch.float64, generator=generator).tolist()
-            token = draw(q, numbers[0])
-            ids.append(token)
-            q_x.append(q[token])
-            if not count_accepted([float(p[token])], [float(q[token])], numbers[1:]):
-                rejected, accepted = (p, q), index
-                break
-        unjudged = gamma - len(ids)
-        ids += torch.randint(shape.vocab, (unjudged,), generator=generator).tolist()
-        q_x += [torch.tensor(0.5)] * unjudged
-        p_row, q_row = rejected if rejected is not None else (None, None)
-        yield _Round(accepted, tuple(ids), torch.stack(q_x), p_row, q_row)
-
-
-def _weigh(
-    scheme: Scheme, one: _Round, fix: int | None, seed: int, number: int
-) -> tuple[int, int, int, bool]:
-    """(bytes up, bytes down, further requests, whether the whole row travelled) of a round."""
-    draft = SampledUp(SESSION, ROUND, BASE, list(one.ids), floats_to_wire(one.q_x), fix)
-    up = len(encode(draft))
-    if one.p is None or one.q is None:
-        verdict = VerdictDown(SESSION, ROUND, one.accepted, one.ids[0], VERIFY_US, QUEUE_US)
-        return up, len(encode(verdict)), 0, False
-    position = BASE + number
-    edge = EdgeRecovery(one.q, seed, position)
-    down = batch = 0
-    while True:
-        row = describe_row(one.p, scheme.recovery, scheme.size, seed, position, batch)
-        data = encode(row_to_wire(SESSION, ROUND, one.accepted, row, VERIFY_US, QUEUE_US))
-        down += len(data)
-        message = decode_down(data)
-        assert isinstance(message, RowDown)
-        if edge.token(row_from_wire(message)) is not None:
-            return up, down, batch, row.tokens is None
-        up += len(encode(More(SESSION, ROUND)))
-        batch += 1
-
-
-def _summary(
-    name: str, weighed: Sequence[tuple[int, int, int, bool]], rejections: Sequence[bool], acceptance: float
-) -> Payload:
-    rejected = [one for one, hit in zip(weighed, rejections, strict=True) if hit]
-    downs = [float(one[1]) for one in rejected]
-    return Payload(
-        scheme=name,
-        rounds=len(weighed),
-        acceptance=acceptance,
-        up=sum(one[0] for one in weighed) / len(weighed),
-        down=sum(one[1] for one in weighed) / len(weighed),
-        rejected_down=sum(downs) / len(downs) if downs else 0.0,
-        rejected_p95=percentile(downs, 95) or 0.0,
-        rejected_max=int(max(downs, default=0)),
-        again=sum(one[2] for one in rejected) / len(rejected) if rejected else 0.0,
-        whole_rows=sum(one[3] for one in rejected),
-    )

@@ -10,7 +10,7 @@ from specnav.bench.records.study import StudyResults
 from specnav.report.charts import LineChart, RowChart
 
 Value = int | float | str
-Kind = Literal["runs", "clients", "batch", "drafts"]
+Kind = Literal["runs", "clients", "batch", "drafts", "computed"]
 
 
 @dataclass(frozen=True)
@@ -69,8 +69,9 @@ class Study:
 
     takes_methods: whether the user may name the methods. needs_exits: without early exits it would say nothing.
     limit, max_new_tokens: questions and tokens by default. kind: what its measurements are: bench runs of single
-    clients, many clients on one verifier, forwards, or bench runs with several drafts. how: name and value of how it
-    was measured; None: as bench runs are. point: the operating point that it is about, unless another is named.
+    clients, many clients on one verifier, forwards, bench runs with several drafts, or nothing that needs a process.
+    how: name and value of how it was measured; None: as bench runs are. point: the operating point that it is about,
+    unless another is named. own: the class of the numbers that it takes beside the bench's settings.
     """
 
     name: str
@@ -86,3 +87,4 @@ class Study:
     kind: Kind = "runs"
     how: Callable[[StudyResults], list[tuple[str, str]]] | None = None
     point: str = ""
+    own: type | None = None

@@ -1,4 +1,4 @@
-"""The simulation beside real processes: a saved run of `specnav bench --clients`, played again as it was set."""
+"""The simulation beside real processes: a saved run of `specnav bench clients`, played again as it was set."""
 
 from __future__ import annotations
 

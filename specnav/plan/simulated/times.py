@@ -25,7 +25,7 @@ class ForwardTimes(Protocol):
 
 
 class CurveTimes:
-    """As `specnav bench --study batch` measured it; rows of a prompt count as rows of one session more."""
+    """As `specnav bench study batch` measured it; rows of a prompt count as rows of one session more."""
 
     def __init__(self, curve: BatchCurve) -> None:
         self._curve = curve
