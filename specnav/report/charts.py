@@ -34,7 +34,8 @@ STYLE: dict[str, Any] = {
     "text.color": HEX["ink"], "axes.labelcolor": HEX["muted"], "axes.edgecolor": HEX["faint"],
     "xtick.color": HEX["faint"], "ytick.color": HEX["faint"], "xtick.labelcolor": HEX["muted"],
     "ytick.labelcolor": HEX["muted"], "grid.color": HEX["line"], "axes.axisbelow": True, "axes.spines.top": False,
-    "axes.spines.right": False, "axes.spines.left": False, "ytick.major.size": 0.0, "lines.linewidth": 2.0, "xaxis.labellocation": "right",
+    "axes.spines.right": False, "axes.spines.left": False, "ytick.major.size": 0.0, "lines.linewidth": 2.0,
+    "xaxis.labellocation": "right",
 }  # fmt: skip
 FAMILIES = {
     "ar": "wall", "cloud-sd": "policy", "sd": "edge", "fsd": "cloud", "fsd+overlap:hints": "downlink", "auto": "ok",

@@ -1,4 +1,4 @@
-"""`specnav bench run --study`: which flags go together, runs in their folders, resumed, drawn; once over real processes."""
+"""`specnav bench study`: which flags go together, runs in their folders, resumed, drawn; once over real processes."""
 
 from __future__ import annotations
 
