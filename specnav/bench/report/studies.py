@@ -144,6 +144,8 @@ def _chips(studies: Sequence[tuple[str, StudyResults]]) -> list[tuple[str, str]]
     """What is real and what is not; forwards alone, and those of compared drafts, are measured as they come."""
     if all(study_named(results.name).kind == "batch" for _, results in studies):
         return [("Real", "the verifier's own forward, nothing paced")]
+    if all(study_named(results.name).kind == "computed" for _, results in studies):
+        return [("Computed", "no model, no process, no link")]
     unpaced = all(study_named(results.name).kind == "drafts" for _, results in studies)
     emulated = any(results.config.get("acceptance") for _, results in studies)
     return [
