@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 from rich.console import Console
 
-from cloud_verifier.engine.policy import CHUNK
+from cloud_verifier.engine.policy import Policy
 from specdec.errors import SpecdecError
 from specdec.models import LoadedModel, load_model
 from specdec.models.threads import set_threads
@@ -106,7 +106,7 @@ def _measure(
         models.append(load(config, str(DEFAULT_TARGET)))
     prompts: list[PromptDelay] = []
     for model in models:
-        for chunk in (CHUNK, WHOLE):
+        for chunk in (Policy.chunk, WHOLE):
             prompts.append(measure_prompt(model, chunk))
             say(console, f"  {prompts[-1].label}, {chunk} rows a forward: {_delay(prompts[-1])}")
     return BatchCurve(

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from rich.console import Console
 
-from cloud_verifier.engine.policy import ROWS
+from cloud_verifier.engine.policy import Policy
 from specdec.errors import SpecdecError
 from specdec.sampling.disturbed import Disturbance
 from specnav.bench.data.points import load_point
@@ -142,7 +142,7 @@ def _plan(
     rtts = (near,) if "rtt_ms" in given else (near, *(rtt for rtt in RTTS if rtt != near))
     counts = tuple(sorted(set(numbers_of(clients)))) if clients else COUNTS
     config = scaled(config, time_scale)
-    own: dict[str, Setting] = {"seconds": seconds, "forward_rows": ROWS}
+    own: dict[str, Setting] = {"seconds": seconds, "forward_rows": Policy.rows}
     results = StudyResults(
         schema=SCHEMA,
         name=NAME,

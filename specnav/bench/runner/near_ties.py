@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from specdec.models import LoadedModel, Prompt
+from specdec.models.plans import Prepared
 from specdec.models.session import SessionCursor
 from specdec.options import GenerationOptions
 from specnav.bench.data.questions import Question
@@ -43,7 +44,7 @@ def both_ways(
     model: LoadedModel, prompt: Prompt, ids: Sequence[int], options: GenerationOptions
 ) -> tuple[Tensor, Tensor]:
     """Logits [len(ids) + 1, vocab] before each id and after the last, one position a pass and all in one pass."""
-    encoded = model.encode(prompt)
+    encoded = Prepared(model.encode(prompt))
     stepping = SessionCursor(model.new_session(), options)
     steps = [stepping.prefill(encoded)]
     steps += [stepping.rows(ids[:count])[0] for count in range(1, len(ids) + 1)]

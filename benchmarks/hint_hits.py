@@ -1,10 +1,10 @@
 """How often a pre-draft could be there when the verdict comes: what `fsd` can gain with a target, exits and a draft.
 
-    python scripts/hint_hits.py TARGET EXITS DRAFT ANSWERS.jsonl [--gamma 4] [--count 8] [--tokens 48]
+    python benchmarks/hint_hits.py TARGET EXITS DRAFT ANSWERS.jsonl [--gamma 4] [--count 8] [--tokens 48]
 
 ANSWERS.jsonl: greedy answers of the target, as `specnav.recipes.drafts.measure --answers` keeps them. Each round is
-gone through on known words: the draft's chain, the verdict, and the hint of every exit (accepted count and next token). A
-round hits at k exits where one of the first k gave the verdict. Nothing is timed: a hint that comes too late to be
+gone through on known words: the draft's chain, the verdict, and the hint of every exit (accepted count and next token).
+A round hits at k exits where one of the first k gave the verdict. Nothing is timed: a hint that comes too late to be
 drafted on counts as well. Then the paper's latency formula gives `fsd` over `sd` at its operating points.
 """
 
