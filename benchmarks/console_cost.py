@@ -1,7 +1,7 @@
 """What the console costs the robot beside it: decisions and the gate's clock with and without it, its CPU and memory.
 
 The real graph (verifier, simulator, robot nodes) on this machine, in turns without a console and with one that a page
-looks at: python -m benchmarks.console_cost --rounds 4 --seconds 60. The page is a stand-in without a browser, in a process
+looks at: python -m benchmarks.console_cost --rounds 4 --seconds 60. The page is a stand-in without a browser, a process
 of its own (a browser draws on another machine) that answers pictures and reads nothing else; what it takes of this
 machine is printed beside the console's own. --chromium opens a real one here, whose drawing then counts, too.
 Each round without is compared with the round with that ran beside it: the spread of those differences says how far a

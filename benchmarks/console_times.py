@@ -14,11 +14,11 @@ import tempfile
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
 from specnav.supervise.children import node_spec, ros_arguments
 from specnav.supervise.robot_stack import Stack, speed
 from tests.graph.browser import Browser, Tab
 
+ROOT = Path(__file__).resolve().parents[1]
 NODE = "spec_vlm_nav.ros.nodes.console_node"
 IMAGE = {"image": "camera/image_raw/compressed"}
 

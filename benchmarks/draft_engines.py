@@ -65,7 +65,7 @@ def measure(engine: str, folder: Path, threads: int, seconds: float) -> dict[str
     import torch
 
     from specdec.models import GgufOptions, load_draft
-    from specnav.bench.drafts.forwards import time_rows_of
+    from specnav.bench.runner.forwards import time_rows_of
 
     torch.set_num_threads(threads)
     backend, kind, quantize = ENGINES[engine]

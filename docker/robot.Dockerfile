@@ -136,7 +136,7 @@ COPY cloud_verifier cloud_verifier
 COPY specnav specnav
 # What would only fail on the robot fails here: the nodes must import beside this ROS and its numpy.
 RUN python -m compileall -q -j 0 . \
-    && docker/entrypoint.sh python -c 'import nav_msgs.msg, spec_vlm_nav.ros.nodes.motion_node, spec_vlm_nav.ros.nodes.vlm_nav_node, spec_vlm_nav.ros.nodes.view_node, spec_vlm_nav.ros.nodes.camera_decode_node, spec_vlm_nav.ros.nodes.blackbox_node, spec_vlm_nav.ros.nodes.go2_state_node, spec_vlm_nav.ros.nodes.mission_node, spec_vlm_nav.ros.nodes.console_node; nav_msgs.msg.Odometry()' \
+    && docker/entrypoint.sh python -c 'import nav_msgs.msg, spec_vlm_nav.ros.nodes.motion_node, spec_vlm_nav.ros.nodes.vlm_nav_node, spec_vlm_nav.ros.nodes.camera_decode_node, spec_vlm_nav.ros.nodes.blackbox_node, spec_vlm_nav.ros.nodes.go2_state_node, spec_vlm_nav.ros.nodes.mission_node, spec_vlm_nav.ros.nodes.console_node; nav_msgs.msg.Odometry()' \
     && specnav demo --help > /dev/null
 
 # Models of yours, and those that come from the hub.

@@ -26,7 +26,7 @@ BESIDE_THE_CODE = {
     "specnav/recipes/exits/README.md": "rooms/training_exits.md",
     "specnav/recipes/text/README.md": "rooms/training_text.md",
     "specnav/bags/README.md": "rooms/bags.md",
-    "specnav/bench/core/README.md": "rooms/bench.md",
+    "specnav/bench/README.md": "rooms/bench.md",
     "config/points/README.md": "rooms/points.md",
     "config/questions/README.md": "rooms/questions.md",
     "docker/README.md": "rooms/docker.md",

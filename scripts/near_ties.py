@@ -19,7 +19,7 @@ import torch
 from specdec.errors import SpecdecError
 from specdec.models import Prompt, load_model
 from specdec.options import GenerationOptions
-from specnav.bench.core.near_ties import both_ways
+from specnav.bench.runner.near_ties import both_ways
 from specnav.recipes.errors import TrainingError
 from specnav.recipes.exits.samples import load_samples
 

@@ -79,9 +79,9 @@ def load_yaml(text: str, deepest: int = DEEPEST_YAML, most: int = MOST_YAML_NODE
     return yaml.load(text, Loader=LOADER)
 
 
-def compose_yaml(text: str) -> yaml.Node | None:
+def compose_yaml(text: str, deepest: int = DEEPEST_YAML, most: int = MOST_YAML_NODES) -> yaml.Node | None:
     """The node of a YAML text, with the lines where its parts stand; as `load_yaml`."""
-    check_yaml(text)
+    check_yaml(text, deepest, most)
     return yaml.compose(text, Loader=LOADER)
 
 

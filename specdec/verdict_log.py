@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from specdec.errors import SpecdecError
+from specdec.whole_files import write_whole
 
 CONTENTS = ("tokens", "prompts", "pictures")
 PART_BYTES = 1 << 20
@@ -127,15 +128,12 @@ class VerdictLog:
             return kept
         self._number += 1
         file = self.folder / f"verdicts-{self._number:06d}.msgpack"
-        partial = file.with_suffix(".part")
         try:
             content = msgspec.msgpack.encode([msgspec.Raw(one) for one in kept])
             self._make_room(len(content))
-            partial.write_bytes(content)
-            os.replace(partial, file)
+            write_whole(file, content)
         except OSError as error:
             self.dropped += len(kept)
-            partial.unlink(missing_ok=True)
             _log.warning("verdict log %s cannot be written (%s): its answers are lost", self.folder, error)
         return []
 

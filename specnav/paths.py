@@ -1,13 +1,24 @@
-"""Where the clone keeps what commands use by default."""
+"""Where commands find what they use by default: at the root of a clone, or in an installed package.
+
+An installed package works from any directory: what it writes and starts stands in the current one.
+"""
 
 from __future__ import annotations
 
+from importlib.resources import files
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-CONFIG = ROOT / "config"
+_ABOVE = Path(__file__).resolve().parents[1]
+IN_CLONE = (_ABOVE / "pyproject.toml").is_file() and (_ABOVE / "default_models").is_dir()
+ROOT = _ABOVE if IN_CLONE else Path.cwd()
+"""Where processes run, and where relative paths begin."""
+DATA = ROOT if IN_CLONE else Path(str(files("specnav"))) / "data"
+"""What is shipped beside the code; in a wheel setup.py has put it there."""
+CONFIG = DATA / "config"
+MODELS = DATA / "default_models"
+INTERFACES = DATA / ("ros2_ws/src/" if IN_CLONE else "") / "spec_vlm_nav_interfaces"
 RUNS = ROOT / "runs"
-DEFAULT_TARGET = ROOT / "default_models" / "nav-target"
-DEFAULT_DRAFT = ROOT / "default_models" / "nav-draft"
-DEFAULT_TEXT_TARGET = ROOT / "default_models" / "text-target"
-DEFAULT_TEXT_DRAFT = ROOT / "default_models" / "text-draft"
+DEFAULT_TARGET = MODELS / "nav-target"
+DEFAULT_DRAFT = MODELS / "nav-draft"
+DEFAULT_TEXT_TARGET = MODELS / "text-target"
+DEFAULT_TEXT_DRAFT = MODELS / "text-draft"

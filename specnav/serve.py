@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from cloud_verifier.config import ServerConfig
-from specnav.paths import CONFIG, DEFAULT_TARGET, ROOT
+from specnav.paths import CONFIG, DATA, DEFAULT_TARGET
 from specnav.settings import make_settings, read_yaml
 from specnav.supervise.children import verifier_spec
 from specnav.supervise.vllm import has_own_environment, vllm_environment, vllm_python
@@ -29,10 +29,10 @@ def serve_settings(config: Path | None, flags: Mapping[str, Any]) -> ServerConfi
     source = config or CONFIG / "cloud.yaml"
     values: dict[str, Any] = {"model": str(DEFAULT_TARGET)}
     values |= read_yaml(source) if config or source.exists() else {}
-    # What the shipped file names is relative to the clone, so that the command works from anywhere.
+    # What the shipped file names is relative to where it lies, so that the command works from anywhere.
     for name in ("model", "draft_model", "exits", "keys"):
-        if values.get(name) and (ROOT / str(values[name])).exists():
-            values[name] = str(ROOT / str(values[name]))
+        if values.get(name) and (DATA / str(values[name])).exists():
+            values[name] = str(DATA / str(values[name]))
     return make_settings(ServerConfig, {**values, **flags}, str(source))
 
 

@@ -11,7 +11,7 @@ import yaml
 
 from specdec.settings_files import read_yaml_file
 from specnav.errors import UsageError
-from specnav.paths import ROOT
+from specnav.paths import DATA
 from specnav.results.demo import Setting, check_settings
 from specnav.results.errors import one_line
 
@@ -48,7 +48,7 @@ def make_settings(kind: type[Settings], values: Mapping[str, Any], source: str) 
 
 
 def shown_settings(config: Any, leave_out: Collection[str], paths: Collection[str]) -> dict[str, Setting]:
-    """A config dataclass as results.json keeps it; paths inside the clone relative to it.
+    """A config dataclass as results.json keeps it; paths of what is shipped relative to where that lies.
 
     paths: names of text fields that may hold a path.
     """
@@ -60,5 +60,6 @@ def shown_settings(config: Any, leave_out: Collection[str], paths: Collection[st
     for name, value in values.items():
         if isinstance(value, Path) or name in paths:
             path = Path(str(value))
-            values[name] = str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else str(value)
+            shipped = path.is_relative_to(DATA)
+            values[name] = str(path.relative_to(DATA)) if shipped else str(value)
     return check_settings(values)

@@ -170,8 +170,8 @@ class OutcomeDrafter:
         if self.shape is None:
             tree.sent = nodes = self._line_nodes(min(size, room))
             ids = tuple(tree.tokens.ids[node] for node in nodes)
-            chances = tuple(self.chances(answer)[: len(ids)]) if self.tells_chances else ()
-            return Proposal(Draft(len(answer), ids), ids, chances=chances)
+            told = tuple(self.chances(answer)[: len(ids)]) if self.tells_chances else ()
+            return Proposal(Draft(len(answer), ids), ids, chances=told)
         kept = self._likeliest(self.shape.budget, room)
         promise = 0.0
         if self.pays is not None and kept:

@@ -5,10 +5,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import os
-import secrets
 from pathlib import Path
 from typing import Annotated
 
@@ -18,6 +15,7 @@ from msgspec import Meta, Struct
 
 from specdec.errors import OptionsError
 from specdec.settings_files import MOST_KEY_BYTES, FileRefused, read_file
+from specdec.whole_files import write_whole
 
 CURVE_MISSING = "this pyzmq was built without CURVE: install the wheel of pyzmq from PyPI"
 
@@ -84,18 +82,4 @@ def write_private(path: str | Path, data: bytes, fresh: bool = False) -> None:
 
     fresh: raise FileExistsError where it is there already. Raises OSError.
     """
-    place = Path(path)
-    partial = place.with_name(f".{place.name}.{secrets.token_hex(8)}.tmp")
-    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        if fresh:
-            os.link(partial, place)
-        else:
-            os.replace(partial, place)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(partial)
+    write_whole(path, data, private=True, fresh=fresh)

@@ -1,4 +1,5 @@
-"""`specnav bench`: the verifier and the link as processes of their own, the edge in this one, and the questions.
+"""`specnav bench`: the same questions put to several methods, measured the same way.
 
-Measuring and drawing are the evaluation room's; here things are started, stopped and told to the user.
+`data` is what a run asks, `records` what it leaves, `studies` what is varied, `report` draws, `runner` starts and
+stops.
 """

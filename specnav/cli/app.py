@@ -22,7 +22,7 @@ from specnav.cli.fleet import fleet_app
 from specnav.cli.from_settings import only_commands_among, takes
 from specnav.cli.keys import keys_app
 from specnav.cli.models import convert_app, plan_app
-from specnav.cli.options import SHIPPED_TARGET, Gamma
+from specnav.cli.options import SHIPPED_TARGET
 from specnav.cli.robot import add_robot_commands
 from specnav.cli.serving import add_serving_commands
 from specnav.cli.train import train_app
@@ -123,29 +123,6 @@ def generate(given: dict[str, Any]) -> None:
     from specnav.generate import GenerateConfig, run_generate
 
     raise typer.Exit(run_generate(GenerateConfig(**given)))
-
-
-@app.command(epilog="Example:  specnav cost --target-price 0.9,0.9 --draft-price 0.1,0.1 --tau 3.2")
-def cost(
-    target_price: Annotated[
-        str | None,
-        typer.Option(help="IN,OUT dollars per million tokens (default: the early-exit paper's pairs)."),
-    ] = None,
-    draft_price: Annotated[
-        str | None, typer.Option(help="IN,OUT of a draft model that runs in the cloud.")
-    ] = None,
-    requests: Annotated[int, typer.Option(min=1, help="Requests to pay for.")] = 1_000_000,
-    tokens_in: Annotated[int, typer.Option(min=0, help="Prompt tokens per request.")] = 100,
-    tokens_out: Annotated[int, typer.Option(min=1, help="Answer tokens per request.")] = 500,
-    gamma: Gamma = 4,
-    tau: Annotated[float, typer.Option(min=1, help="Tokens gained per round.")] = 2.5,
-) -> None:
-    """Compare API bills: the cloud alone, a draft model in the cloud, a draft model on the edge."""
-    from specnav.bench.costs import Workload
-    from specnav.cost import run_cost
-
-    work = Workload(requests, tokens_in, tokens_out, gamma, tau)
-    raise typer.Exit(run_cost(target_price, draft_price, work))
 
 
 add_doctor_command(app)

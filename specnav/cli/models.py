@@ -7,10 +7,21 @@ from typing import Annotated
 
 import typer
 
-from specnav.cli.bench import MS, pacing
+from specnav.bench.settings import PACING
 
 plan_app = typer.Typer(no_args_is_help=True, help="What models and fleets need, before anything is loaded.")
 convert_app = typer.Typer(no_args_is_help=True, help="A model in another engine's format.")
+
+
+def pacing(text: str) -> float:
+    """A time of a forward, for typer."""
+    from specdec.errors import OptionsError
+    from specdec.row_ms import read_ms
+
+    try:
+        return read_ms(text)
+    except OptionsError as error:
+        raise typer.BadParameter(str(error)) from error
 
 
 @plan_app.callback()
@@ -23,15 +34,21 @@ def plan() -> None:
     "--clients 8   |   specnav plan memory --target Qwen/Qwen2-VL-7B-Instruct --quantize 4bit --gb 16 --clients 20"
 )
 def memory(
-    target: Annotated[str, typer.Option(help="Folder, hub id, or a published name; only its config is read.")],
+    target: Annotated[
+        str, typer.Option(help="Folder, hub id, or a published name; only its config is read.")
+    ],
     draft: Annotated[str | None, typer.Option(help="The same for the edge.")] = None,
-    context: Annotated[int, typer.Option(min=1, max=10_000_000, help="Tokens of a session, prompt and answer.")] = 4096,
+    context: Annotated[
+        int, typer.Option(min=1, max=10_000_000, help="Tokens of a session, prompt and answer.")
+    ] = 4096,
     clients: Annotated[int, typer.Option(min=1, max=100_000, help="Sessions at a time in the cloud.")] = 1,
     dtype: Annotated[str, typer.Option(help="float32, float16 or bfloat16.")] = "bfloat16",
     quantize: Annotated[str, typer.Option(help="The target: none, 8bit or 4bit.")] = "none",
     draft_quantize: Annotated[str, typer.Option(help="The draft: none, 8bit or 4bit.")] = "none",
     device: Annotated[str, typer.Option(help="cuda or cpu.")] = "cuda",
-    gb: Annotated[float, typer.Option(min=0, help="GiB that the cloud has: does it fit? Exit code 1 if not.")] = 0.0,
+    gb: Annotated[
+        float, typer.Option(min=0, help="GiB that the cloud has: does it fit? Exit code 1 if not.")
+    ] = 0.0,
     json: Annotated[bool, typer.Option("--json", help="Bytes, for scripts.")] = False,
 ) -> None:
     """Memory of edge and cloud, from the models' configurations alone."""
@@ -60,24 +77,32 @@ def fleet(
     gpus: Annotated[int, typer.Option(help="GPUs that are there; 0: as many as the best method needs.")] = 0,
     gpu: Annotated[
         str | None,
-        typer.Option(help="What forwards take: a100 (paper 000, Table 9) or an operating point of config/points."),
+        typer.Option(
+            help="What forwards take: a100 (paper 000, Table 9) or an operating point of config/points."
+        ),
     ] = None,
     measured: Annotated[
         Path | None,
-        typer.Option(metavar="PATH", help="The same, measured: a batch.json, a study of clients or a clients.json."),
+        typer.Option(
+            metavar="PATH", help="The same, measured: a batch.json, a study of clients or a clients.json."
+        ),
     ] = None,
     link: Annotated[
         str, typer.Option(help="wifi6, 5g, lte or a round trip in ms; a mixture: wifi6=70,lte=30.")
     ] = "wifi6",
     rtt: Annotated[float | None, typer.Option(help="Round trip of the link, ms.")] = None,
     jitter: Annotated[float | None, typer.Option(help="Its jitter, ms.")] = None,
-    bandwidth: Annotated[float | None, typer.Option(help="Its bandwidth each way, Mb/s (0: no limit).")] = None,
+    bandwidth: Annotated[
+        float | None, typer.Option(help="Its bandwidth each way, Mb/s (0: no limit).")
+    ] = None,
     loss: Annotated[float | None, typer.Option(help="Share of packets that TCP must resend.")] = None,
     methods: Annotated[
-        str | None, typer.Option(help="Comma-separated, of ar, cloud-sd, sd, fsd, specedge, auto. Default: all.")
+        str | None,
+        typer.Option(help="Comma-separated, of ar, cloud-sd, sd, fsd, specedge, auto. Default: all."),
     ] = None,
     p95_ms: Annotated[
-        float | None, typer.Option("--p95-ms", help="Promise: 95 % of the decisions within so many ms (2000).")
+        float | None,
+        typer.Option("--p95-ms", help="Promise: 95 % of the decisions within so many ms (2000)."),
     ] = None,
     p95_token_ms: Annotated[
         float | None, typer.Option("--p95-token-ms", help="Instead: the same of a token of an answer, ms.")
@@ -86,40 +111,59 @@ def fleet(
     answer_tokens: Annotated[int, typer.Option(help="Tokens of an answer.")] = 40,
     picture_kb: Annotated[float, typer.Option(min=0, max=1e5, help="Size of a picture, kB.")] = 30.0,
     picture_ms: Annotated[
-        float, typer.Option(min=0, max=60_000, help="Preparing a picture in the cloud, beside its forwards, ms.")
+        float,
+        typer.Option(min=0, max=60_000, help="Preparing a picture in the cloud, beside its forwards, ms."),
     ] = 0.0,
     kept: Annotated[
         float,
         typer.Option(
-            min=0, max=0.99, help="Share of a prompt that need not be computed where the robot was before; the "
-            "directory then sends it there."
+            min=0,
+            max=0.99,
+            help="Share of a prompt that need not be computed where the robot was before; the "
+            "directory then sends it there.",
         ),
     ] = 0.0,
     draft_ms: Annotated[
-        float | None, typer.Option(parser=pacing, metavar=MS, help="A draft forward on the edge, ms; by rows, too.")
+        float | None,
+        typer.Option(parser=pacing, metavar=PACING, help="A draft forward on the edge, ms; by rows, too."),
     ] = None,
     cloud_draft_ms: Annotated[
-        float | None, typer.Option(parser=pacing, metavar=MS, help="The same in the cloud, for cloud-sd.")
+        float | None, typer.Option(parser=pacing, metavar=PACING, help="The same in the cloud, for cloud-sd.")
     ] = None,
     gamma: Annotated[int | None, typer.Option(min=1, max=32, help="Draft tokens of a chain.")] = None,
-    alpha: Annotated[float | None, typer.Option(help="Chance that a token of a chain is accepted, 0 to 1.")] = None,
+    alpha: Annotated[
+        float | None, typer.Option(help="Chance that a token of a chain is accepted, 0 to 1.")
+    ] = None,
     tree_alpha: Annotated[float | None, typer.Option(help="The same of a level of specedge's tree.")] = None,
-    miss: Annotated[float | None, typer.Option(help="Share of verdicts that fsd has no draft ready for.")] = None,
+    miss: Annotated[
+        float | None, typer.Option(help="Share of verdicts that fsd has no draft ready for.")
+    ] = None,
     forward_rows: Annotated[int, typer.Option(min=1, max=100_000, help="Rows of a forward, at most.")] = 256,
-    prompt_rows: Annotated[int, typer.Option(min=1, max=100_000, help="Of prompts, beside other sessions.")] = 64,
-    kv_gb: Annotated[float, typer.Option(min=0, max=1e6, help="GPU memory for caches, GB (0: no bound).")] = 0.0,
-    kv_kb: Annotated[float, typer.Option(min=0.01, max=1e5, help="Cache of a token, kB (Qwen2-VL-7B).")] = 56.0,
-    gpu_price: Annotated[float | None, typer.Option(min=0, help="Dollars an hour of a GPU (SpecEdge's A100).")] = None,
+    prompt_rows: Annotated[
+        int, typer.Option(min=1, max=100_000, help="Of prompts, beside other sessions.")
+    ] = 64,
+    kv_gb: Annotated[
+        float, typer.Option(min=0, max=1e6, help="GPU memory for caches, GB (0: no bound).")
+    ] = 0.0,
+    kv_kb: Annotated[
+        float, typer.Option(min=0.01, max=1e5, help="Cache of a token, kB (Qwen2-VL-7B).")
+    ] = 56.0,
+    gpu_price: Annotated[
+        float | None, typer.Option(min=0, help="Dollars an hour of a GPU (SpecEdge's A100).")
+    ] = None,
     edge_price: Annotated[
         float, typer.Option(min=0, help="Of an edge that drafts (SpecEdge's RTX 4090: 0.35).")
     ] = 0.0,
     rtts: Annotated[
-        str | None, typer.Option(metavar="MS,MS,...", help="Round trips to compare one GPU at, or none.")
+        str | None,
+        typer.Option(metavar="PACING,PACING,...", help="Round trips to compare one GPU at, or none."),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, max=2**31, help="Seed of everything random.")] = 0,
     against: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Nothing of the above: simulate a run of bench --clients and compare."),
+        typer.Option(
+            metavar="FILE", help="Nothing of the above: simulate a run of bench clients and compare."
+        ),
     ] = None,
     overhead_ms: Annotated[
         float, typer.Option(min=0, max=10_000, help="Of a round on the edge beside drafting, ms.")

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import tempfile
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from specdec.whole_files import replacing
 from specnav.errors import UsageError
 from specnav.terminal import plain_table, progress_bar, say
 
@@ -96,35 +96,20 @@ def _make(contents: dict[Path, Any], console: Console) -> dict[Path, list[Any]]:
     partial: dict[Path, Path] = {}
     found: dict[Path, list[Any]] = {}
     try:
-        with progress_bar(console, "tensors") as bar:
+        with ExitStack() as scratches, progress_bar(console, "tensors") as bar:
             work = bar.add_task("", total=steps)
             for path, content in contents.items():
-                partial[path] = _scratch(path)
+                partial[path] = scratches.enter_context(replacing(path))
                 bar.update(work, description=f"writing {path.name}")
                 write(content, partial[path], lambda: bar.advance(work))
                 bar.update(work, description=f"reading {path.name} back")
                 found[path] = check(content, partial[path], lambda: bar.advance(work))
-        for path, scratch in partial.items():
-            os.replace(scratch, path)
     except OSError as error:
         where = next(iter(contents)).parent
         raise UsageError(
             f"cannot write into {where} ({error.strerror or error}): is it full, or read-only?"
         ) from error
-    finally:
-        for scratch in partial.values():
-            scratch.unlink(missing_ok=True)
     return found
-
-
-def _scratch(path: Path) -> Path:
-    """A file of our own beside the goal, which can be renamed to it, readable as others that we write."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
-    mask = os.umask(0)
-    os.umask(mask)
-    os.fchmod(handle, 0o666 & ~mask)
-    os.close(handle)
-    return Path(name)
 
 
 def _check_room(contents: dict[Path, Any]) -> None:

@@ -15,7 +15,7 @@ from specnav.edge_settings import EdgeSettings
 from specnav.paths import CONFIG, DEFAULT_DRAFT, DEFAULT_TARGET
 
 METHODS = ("fsd", "auto", "sd", "specedge", "picospec", "ar")
-EXPLORATIONS = ("auto", "frontier_search", "damped_search", "none")
+EXPLORATIONS = ("auto", "frontier_search", "none")
 SPLITS = ("heldout", "train")
 
 

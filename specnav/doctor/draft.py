@@ -12,7 +12,7 @@ from rich.console import Console
 
 from specdec.models import LoadedModel, load_draft
 from specdec.models.threads import set_threads
-from specnav.bench.drafts.forwards import time_rows_of
+from specnav.bench.runner.forwards import time_rows_of
 from specnav.errors import UsageError
 from specnav.terminal import plain_table, say
 

@@ -21,7 +21,7 @@ from typing import Literal
 from rich.console import Console
 from rich.table import Table
 
-from specnav.paths import ROOT
+from specnav.paths import MODELS, ROOT
 
 Status = Literal["ok", "missing", "optional"]
 _MARK = {"ok": "[green]✓[/]", "missing": "[red]✗[/]", "optional": "[yellow]–[/]"}
@@ -126,7 +126,7 @@ def check_rendering() -> Finding:
 
 def check_model(folder: str) -> Finding:
     """The shipped model folder holds a config and weights."""
-    path = ROOT / "default_models" / folder
+    path = MODELS / folder
     weights = list(path.glob("*.safetensors"))
     if not (path / "config.json").exists() or not weights:
         return Finding(

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from specnav.drill.definitions import Drill
 from specnav.drill.judging import row_of
+from specnav.drill.report import write_drill_report
 from specnav.drill.results import DrillResults, DrillRun, LeakCheck, SoakFigures, save_drill
-from specnav.report.drill import write_drill_report
 from specnav.results.demo import SCHEMA, Setting, describe_machine
 from specnav.run_folder import started_at
 

@@ -126,9 +126,9 @@ _LYING: tuple[tuple[str, str, Fault, Bound, tuple[Reason, ...], Reaction, Recove
 def lying_bases() -> list[Drill]:
     """A base, a driver or an odometry that does not do what it says, under each policy."""
     found = []
-    for policy in ("none", "damped_search"):
+    for policy in ("none", "frontier_search"):
         for name, what, fault, bound, reasons, reaction, recovery, more in _LYING:
-            tested = policy == "damped_search"
+            tested = policy == "frontier_search"
             if reasons is AGAINST and not tested and isinstance(fault, BrokenRobot):
                 # The model alone may want nothing but forward: the instruction then ends.
                 fault, recovery = replace(fault, reset=True), _NEXT

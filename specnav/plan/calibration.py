@@ -7,13 +7,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from specdec.row_ms import RowMs
-from specnav.bench.capacity import BATCH_FILE, load_curve
-from specnav.bench.config import POINTS, load_point
-from specnav.bench.core.records import PointRecord
-from specnav.bench.costs import Workload as ApiWorkload
-from specnav.bench.latency import acceptance_for
-from specnav.bench.papers import figure, figures
-from specnav.bench.studies.records import STUDY_FILE, load_study
+from specnav.bench.data.latency import acceptance_for
+from specnav.bench.data.papers import figure, figures
+from specnav.bench.data.points import POINTS, PointRecord, load_point
+from specnav.bench.records.batch import BATCH_FILE, load_curve
+from specnav.bench.records.study import STUDY_FILE, load_study
+from specnav.bench.studies.cost import Workload as ApiWorkload
 from specnav.errors import UsageError
 from specnav.plan.simulated.against import FILE, load_clients, number
 from specnav.plan.simulated.pair import TREE_FAILS
@@ -50,7 +49,7 @@ def calibrated(gpu: str | None, measured: Path | None) -> Calibration:
     if (gpu is None) == (measured is None):
         raise UsageError(
             "say what a forward takes, with one of: --gpu NAME (an operating point of config/points, or "
-            f"{TABLE}), --measured PATH (what specnav bench --study batch, --study clients or --clients left)"
+            f"{TABLE}), --measured PATH (what specnav bench study batch, study clients or clients left)"
         )
     if measured is not None:
         return _from_files(measured)
@@ -135,7 +134,7 @@ def _from_files(path: Path) -> Calibration:
     if path.name == FILE or (path.is_dir() and (path / FILE).is_file()):
         saved = load_clients(path)
         taus = {row.method: row.tokens_a_round for row in saved.rows}
-        return _from_settings(saved.config, taus, 1.0, f"a run of bench --clients ({path})")
+        return _from_settings(saved.config, taus, 1.0, f"a run of bench clients ({path})")
     for place in (path, path / "clients"):
         if place.name == STUDY_FILE:
             place = place.parent
@@ -150,7 +149,7 @@ def _from_files(path: Path) -> Calibration:
                 return replace(found, target=CurveTimes(study.curve), words=[forwards, *found.words])
     curve = load_curve(path)
     words = [
-        f"forwards: {curve.model} on {curve.device}, {curve.threads} CPU threads, measured by --study batch ({path})",
+        f"forwards: {curve.model} on {curve.device}, {curve.threads} CPU threads, measured by the study batch ({path})",
         f"drafts: Vicuna-68M on a Jetson by rows ({TABLE_WORDS}), in the cloud the same; give yours with --draft-ms",
     ]
     return _usual(CurveTimes(curve), _column(1), words)

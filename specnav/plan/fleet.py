@@ -13,7 +13,7 @@ import msgspec
 from rich.console import Console
 
 from specdec.link.shaping import LinkProfile
-from specnav.bench.papers import figure
+from specnav.bench.data.papers import figure
 from specnav.errors import UsageError
 from specnav.plan.calibration import calibrated, tree_for
 from specnav.plan.fleet_view import against_table, fleet_table, summary
@@ -228,7 +228,7 @@ def _started(config: FleetConfig, asked: Question, words: Sequence[str]) -> Flee
 
 
 def run_against(place: Path, seed: int, overhead_ms: float, as_json: bool) -> int:
-    """A saved run of `bench --clients` beside its simulation; 1 where an undisturbed one is off by too much."""
+    """A saved run of `bench clients` beside its simulation; 1 where an undisturbed one is off by too much."""
     simpy_module()
     saved = load_clients(place)
     found = [played_beside(saved, row, seed, overhead_ms) for row in saved.rows]

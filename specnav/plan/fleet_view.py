@@ -8,7 +8,6 @@ from rich.table import Table
 
 from specnav.bench.studies.figures import signed
 from specnav.plan.simulated.against import GAP_MAY, RATE_MAY, Beside
-from specnav.plan.simulated.findings import fleet_words
 from specnav.plan.simulated.records import FleetResults
 from specnav.plan.simulated.study import order
 from specnav.terminal import plain_table
@@ -43,8 +42,8 @@ def fleet_table(results: FleetResults) -> Table:
 
 
 def summary(results: FleetResults) -> list[str]:
-    """Sentences below the table: what was found, and what it was calibrated from."""
-    return [*fleet_words(results), *(f"Calibrated from {words}." for words in results.calibrated)]
+    """Below the table: what it was calibrated from."""
+    return [f"Calibrated from {words}." for words in results.calibrated]
 
 
 def against_table(found: Sequence[Beside]) -> Table:

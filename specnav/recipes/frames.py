@@ -7,7 +7,6 @@ processes share the work. Only training rooms are used: held-out pairs of kind a
 from __future__ import annotations
 
 import math
-import os
 import random
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from specdec.whole_files import replacing
 from specnav.recipes import architecture as arch
 from specnav.recipes.errors import TrainingError
 from specnav.recipes.oracle import View
@@ -105,10 +105,8 @@ def make_shard(world: World, folder: Path, seed: int, shard: int, pairs: Pairs |
             done += 1
     frame_file, label_file = shard_files(folder, shard)
     for file, array in ((frame_file, frames), (label_file, labels)):
-        partial = file.with_suffix(".tmp")
-        with partial.open("wb") as stream:
+        with replacing(file) as partial, partial.open("wb") as stream:
             np.save(stream, array)
-        os.replace(partial, file)
 
 
 def as_camera_sends(picture: NDArray[np.uint8], quality: int) -> NDArray[np.uint8]:

@@ -24,6 +24,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from specdec.whole_files import replacing
 from specnav.recipes.errors import TrainingError
 from specnav.recipes.optimiser import MuonAdamW, gradients_of
 
@@ -253,12 +254,10 @@ def _save(model: nn.Module, optimiser: MuonAdamW, settings: LoopSettings, step: 
     }
     if not all(bool(torch.isfinite(weight.detach()).all()) for weight in model.parameters()):
         raise TrainingError(f"weights are no numbers after update {step}; {_last_good(settings)}")
-    partial = settings.checkpoint.with_suffix(".tmp")
     try:
-        torch.save(state, partial)
-        os.replace(partial, settings.checkpoint)
+        with replacing(settings.checkpoint) as partial:
+            torch.save(state, partial)
     except (OSError, RuntimeError) as error:  # torch tells of a full disk with either
-        partial.unlink(missing_ok=True)
         raise TrainingError(
             f"{settings.checkpoint} cannot be written ({error}): make room, then run the same command again to go on"
         ) from error

@@ -23,7 +23,7 @@ from specnav.recipes.speaker import ModelSpeaker, TrainedModel, foretold, load_t
 GAMMA = 4
 FRAMES_KEPT = 4
 MEASURES = ("target", "frontier", "no_policy", "absent", "draft", "oracle")
-SEARCH = "damped_search"
+SEARCH = "frontier_search"
 Z = 1.96  # of a 95 % interval
 
 

@@ -6,7 +6,6 @@ probe of the early image tokens (grounding) and by one attention head that must 
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from specdec.whole_files import replacing
 from specnav.recipes import architecture as arch
 from specnav.recipes.architecture import TextShape, VisionShape
 from specnav.recipes.decoder import Decoder
@@ -77,16 +77,15 @@ def cache_features(
     scale = FEATURE_RMS / float(sample.pow(2).mean().sqrt()) if rescaled else 1.0
     for name in ("merger.mlp.2.weight", "merger.mlp.2.bias"):
         weights[name] = weights[name] * scale
-    partial = out.with_suffix(".tmp.npy")
-    table = np.lib.format.open_memmap(partial, "w+", np.float16, (2 * count, arch.IMAGE_TOKENS, shape.out))
-    for start in range(0, count, 250):
-        index = np.arange(start, min(start + 250, count))
-        for mirror in (False, True):
-            table[index + count * mirror] = (features(index, mirror) * scale).half().numpy()
-        progress(start + len(index), count)
-    table.flush()
-    torch.save(weights, out.with_suffix(".tower.pt"))
-    os.replace(partial, out)
+    with replacing(out) as partial:
+        table = np.lib.format.open_memmap(partial, "w+", np.float16, (2 * count, arch.IMAGE_TOKENS, shape.out))
+        for start in range(0, count, 250):
+            index = np.arange(start, min(start + 250, count))
+            for mirror in (False, True):
+                table[index + count * mirror] = (features(index, mirror) * scale).half().numpy()
+            progress(start + len(index), count)
+        table.flush()
+        torch.save(weights, out.with_suffix(".tower.pt"))
 
 
 class TextTask:

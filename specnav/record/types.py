@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from specnav.bags.types import NEWEST, Types
-from specnav.paths import ROOT
-
-INTERFACES = ROOT / "ros2_ws" / "src" / "spec_vlm_nav_interfaces"
+from specnav.paths import INTERFACES
 
 
 def own_definitions() -> dict[str, str]:
-    """Our message definitions by type name, from the clone's interface package; {} without it."""
+    """Our message definitions by type name, from our interface package; {} without it."""
     return {
         f"{INTERFACES.name}/msg/{path.stem}": path.read_text(encoding="utf-8")
         for path in sorted((INTERFACES / "msg").glob("*.msg"))

@@ -32,7 +32,7 @@ from specnav.bags.records import (
 from specnav.bags.scoring import all_identical, compare_runs, make_rows
 from specnav.bags.source import Bag, open_bag
 from specnav.bags.types import NEWEST, Types
-from specnav.bench.core.names import comparable_with_ar
+from specnav.bench.data.names import comparable_with_ar
 from specnav.errors import UsageError
 from specnav.record.types import own_types
 from specnav.replay.config import ReplayConfig

@@ -1,123 +1,314 @@
-"""The charts of the report: decision times, drafted and accepted tokens, one decision's timeline, the latency study.
+"""The charts of all reports: data in, SVG out, drawn by matplotlib when the report is written.
 
-Each function takes plain records and returns inline SVG (or "" when there is nothing to show).
+The SVG lies in the page, which so opens offline and needs no script. Its colours are variables of the style sheet and
+its letters are the page's, so a chart is light or dark as the page is. A dot or bar tells its value when pointed at.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import io
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING, Any
 
-from specnav.report.drawing import (
-    Scale,
-    axis_bottom,
-    axis_left,
-    circle,
-    line,
-    rect,
-    svg,
-    text,
-    ticks,
-    trail,
-)
-from specnav.results.demo import LatencyRow, percentile
-from specnav.results.trace import Decision, EpisodeTrace, Span
+from specnav.results.demo import percentile
+from specnav.results.trace import Span
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+WIDTH, HALF = 900.0, 520.0
+"""Of a chart as wide as the page, and of two beside each other; pixels."""
+ROW_PX, CHAR_PX, LABEL_PX = 28.0, 7.0, 15.0
+VARIABLES = (
+    "ink", "muted", "faint", "line", "soft", "panel", "edge", "uplink", "cloud", "downlink", "ok", "ok-soft", "bad",
+    "policy", "policy-soft", "wall", "path", "drafted", "floor",
+)  # fmt: skip
+HEX = {name: f"#01fe{place:02x}" for place, name in enumerate(VARIABLES)}
+"""What stands for a variable of the style sheet while matplotlib draws; nobody else has these colours."""
+STYLE: dict[str, Any] = {
+    "svg.fonttype": "none", "svg.hashsalt": "specnav", "font.family": "DejaVu Sans", "font.size": 12.0,
+    "text.color": HEX["ink"], "axes.labelcolor": HEX["muted"], "axes.edgecolor": HEX["faint"],
+    "xtick.color": HEX["faint"], "ytick.color": HEX["faint"], "xtick.labelcolor": HEX["muted"],
+    "ytick.labelcolor": HEX["muted"], "grid.color": HEX["line"], "axes.axisbelow": True, "axes.spines.top": False,
+    "axes.spines.right": False, "axes.spines.left": False, "ytick.major.size": 0.0, "lines.linewidth": 2.0,
+    "xaxis.labellocation": "right",
+}  # fmt: skip
+FAMILIES = {
+    "ar": "wall", "cloud-sd": "policy", "sd": "edge", "fsd": "cloud", "fsd+overlap:hints": "downlink", "auto": "ok",
+    "paper": "uplink", "formula": "faint",
+}  # fmt: skip
+"""The colour of what a line is about; a method has the same one in every chart."""
+OTHERS = ("bad", "downlink", "uplink", "path", "faint")
+SHADES = ("edge", "cloud", "downlink", "uplink", "policy")
+CLIPPED = "clipped"
+"""The id of what may not reach beyond its clip path; everything else may."""
 LANES = ("edge", "uplink", "cloud", "downlink")
-NARROW_LANES_PX, WIDE_LANE_PX = 22, 34
-LABEL_CHAR_PX = 6.9
-AHEAD = "ahead"
-SHADOW = "shadow"
+AHEAD, SHADOW = "ahead", "shadow"
 """Spans whose name ends so are work that nobody waited for yet; they are drawn pale."""
 
 
-def histogram(values: Sequence[float], label: str, colour: str) -> str:
+@dataclass(frozen=True)
+class Line:
+    """One line of a chart. family: what it is about, which gives the colour. paper: printed, not measured.
+
+    joined: false for figures of different systems. computed: by a formula, not measured. high: the upper end of a
+    whisker at each point. dotted: each point has a dot.
+    """
+
+    name: str
+    points: tuple[tuple[float, float], ...]
+    family: str
+    paper: bool = False
+    joined: bool = True
+    computed: bool = False
+    high: tuple[float, ...] = ()
+    dotted: bool = True
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A place on a chart's x axis with a name; y: of the ring drawn there, None for a line from top to bottom."""
+
+    x: float
+    label: str
+    y: float | None = None
+
+
+@dataclass(frozen=True)
+class LineChart:
+    """Quantities against a number. level: a horizontal line with a meaning, such as 1 for "as fast as ar"."""
+
+    title: str
+    x_label: str
+    y_label: str
+    lines: tuple[Line, ...]
+    x_ticks: tuple[float, ...] = ()
+    marks: tuple[Mark, ...] = ()
+    level: float | None = None
+    caption: str = ""
+    size: tuple[float, float] = (WIDTH, 380.0)
+
+
+@dataclass(frozen=True)
+class RowSeries:
+    """Values by row; None where there is none. colour: a variable of the style sheet, "" for that of `shade`."""
+
+    name: str
+    values: tuple[float | None, ...]
+    paper: bool = False
+    shade: int = 0
+    colour: str = ""
+
+    @property
+    def variable(self) -> str:
+        """The variable of the style sheet that it is drawn in."""
+        return self.colour or SHADES[self.shade % len(SHADES)]
+
+
+@dataclass(frozen=True)
+class RowChart:
+    """Named rows with a bar for each series, or with dots; a paper's values are diamonds.
+
+    log: the axis is logarithmic. unit: behind each number.
+    """
+
+    title: str
+    x_label: str
+    rows: tuple[str, ...]
+    series: tuple[RowSeries, ...]
+    digits: int = 0
+    level: float | None = None
+    level_label: str = ""
+    caption: str = ""
+    dots: bool = False
+    log: bool = False
+    unit: str = ""
+    width: float = WIDTH
+
+
+def picture(draw: Callable[[Figure], object], label: str, width: float, height: float) -> str:
+    """What `draw` makes of an empty figure, as SVG of so many pixels. label: for readers of screens."""
+    return _inlined(_drawn(draw, STYLE, width, height, "none"), label, width, height)
+
+
+def document(draw: Callable[[Figure], object], width: float, height: float) -> str:
+    """The same as a file that stands alone, in matplotlib's own colours on white."""
+    return _drawn(draw, {"svg.fonttype": "none", "svg.hashsalt": "specnav"}, width, height, "white")
+
+
+def _drawn(
+    draw: Callable[[Figure], object], style: dict[str, Any], width: float, height: float, paper: str
+) -> str:
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    with rc_context(style):
+        figure = Figure(figsize=(width / 72, height / 72), layout="constrained", facecolor=paper)
+        draw(figure)
+        for artist in figure.findobj():
+            artist.set_clip_on(artist.get_clip_path() is not None and artist.get_gid() == CLIPPED)
+        written = io.StringIO()
+        figure.savefig(written, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
+    return written.getvalue()
+
+
+def _inlined(svg: str, label: str, width: float, height: float) -> str:
+    """An SVG document as a part of a page: no style of its own, colours of the page, tips where an id carries one."""
+    body = svg[svg.index(">", svg.index("<svg")) + 1 :]
+    body = re.sub(
+        r"<!--.*?-->|<metadata>.*?</metadata>|<defs>\s*<style.*?</style>\s*</defs>", "", body, flags=re.S
+    )
+    body = re.sub(r'<g id="tip:([^"]*)">', r"<g><title>\1</title>", body)
+    body = body.replace(f' id="{CLIPPED}"', "")
+    body = re.sub(r' id="[\w.]+_\d+"', "", body)
+    body = re.sub(r"font-family: [^;\"]*;? ?| transform=\"rotate\(-0 [^\"]*\"", "", body)
+    body = re.sub(r"(\.\d\d)\d+", r"\1", body)
+    for name, colour in HEX.items():
+        body = body.replace(colour, f"var(--{name})")
+    head = f'<svg viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{escape(label)}">'
+    return head + re.sub(r"\n\s*", "\n", body).strip()
+
+
+def colours_of(families: Sequence[str]) -> dict[str, str]:
+    """A variable of the style sheet for each family; those that have none of their own take turns."""
+    others = [name for name in dict.fromkeys(families) if name not in FAMILIES]
+    taken = {name: OTHERS[place % len(OTHERS)] for place, name in enumerate(others)}
+    return {name: FAMILIES.get(name) or taken[name] for name in families}
+
+
+def line_chart(chart: LineChart) -> str:
+    """Lines with dots, each named at its end; "" when nothing was measured."""
+    lines = [one for one in chart.lines if one.points]
+    if not any(not one.paper for one in lines):
+        return ""
+    colours = {name: HEX[variable] for name, variable in colours_of([one.family for one in lines]).items()}
+
+    def draw(figure: Figure) -> None:
+        axes = _axes(figure, "y")
+        for one in sorted(lines, key=lambda one: one.paper):
+            _draw_line(axes, one, colours[one.family])
+        ys = [y for one in lines for _, y in one.points] + ([] if chart.level is None else [chart.level])
+        if min(ys) < 0.5 * max(ys):
+            axes.set_ylim(bottom=min(0.0, *ys))
+        if chart.level is not None:
+            axes.axhline(chart.level, color=HEX["ink"], linewidth=1.0, linestyle="--")
+        rings = 0
+        for mark in chart.marks:
+            rings += mark.y is not None
+            _draw_mark(axes, mark, rings)
+        if chart.x_ticks:
+            axes.set_xticks(_far_enough(chart.x_ticks, chart.size[0] - 200), minor=False)
+            axes.xaxis.set_major_formatter("{x:g}")
+        axes.set_xlabel(chart.x_label)
+        axes.set_title(chart.y_label, loc="left", fontsize=12, color=HEX["muted"])
+        _name_ends(axes, [one for one in lines if not one.computed], colours, chart.size)
+
+    return picture(draw, chart.title, *chart.size)
+
+
+def rings_of(chart: LineChart) -> list[str]:
+    """What the numbered rings of a chart are, in their order."""
+    return [one.label for one in chart.marks if one.y is not None]
+
+
+def row_chart(chart: RowChart) -> str:
+    """Bars with their numbers, or dots, and diamonds for a paper's values; "" when nothing was measured."""
+    ours = [one for one in chart.series if not one.paper and any(value is not None for value in one.values)]
+    if not ours:
+        return ""
+    height = ROW_PX * len(chart.rows) + 64 + 18 * (chart.level is not None)
+
+    def draw(figure: Figure) -> None:
+        axes = _axes(figure, "x")
+        start = float(chart.log)
+        if chart.log:
+            axes.set_xscale("log")
+        for place, name in enumerate(chart.rows):
+            there = [one for one in ours if one.values[place] is not None]
+            if not there:
+                axes.text(
+                    0.0,
+                    place,
+                    " not measured",
+                    va="center",
+                    color=HEX["faint"],
+                    transform=axes.get_yaxis_transform(),
+                )
+            for number, one in enumerate(there):
+                value = one.values[place] or 0.0
+                tip = f"tip:{name}{', ' * bool(one.name)}{one.name}: {value:.{max(chart.digits, 1)}f}{chart.unit}"
+                if chart.dots:
+                    axes.plot(value, place, "o", markersize=9, color=HEX[one.variable], gid=tip)
+                else:
+                    tall = 0.6 / len(there)
+                    y = place + (number - (len(there) - 1) / 2) * tall
+                    axes.barh(
+                        y, max(value - start, 0.0), 0.92 * tall, left=start, color=HEX[one.variable], gid=tip
+                    )
+            for one in chart.series:
+                if one.paper and (printed := one.values[place]) is not None:
+                    tip = f"tip:{name}, {one.name or 'paper'}: {printed:g}{chart.unit}"
+                    _diamond(axes, printed, place, HEX[one.variable], tip)
+            if there and not chart.dots:
+                words = " / ".join(f"{one.values[place]:.{chart.digits}f}{chart.unit}" for one in there)
+                farthest = max(max(one.values[place] or 0.0 for one in there), start)
+                axes.annotate(
+                    words, (farthest, place), (6, 0), textcoords="offset points", va="center", weight="bold"
+                )
+        axes.set_yticks(range(len(chart.rows)), [_broken(name) for name in chart.rows], weight="bold")
+        axes.set_ylim(len(chart.rows) - 0.5, -0.5)
+        axes.set_xlim(left=start)
+        axes.margins(x=0.12)
+        if chart.log:
+            axes.xaxis.set_major_formatter("{x:,.0f}")
+        if chart.level is not None:
+            axes.axvline(chart.level, color=HEX["uplink"], linewidth=1.5, linestyle="--")
+            axes.annotate(
+                f"{chart.level_label} {chart.level:g}", (chart.level, 1.0), (0, 3), xycoords=axes.get_xaxis_transform(),
+                textcoords="offset points", ha="center", color=HEX["uplink"],
+            )  # fmt: skip
+        axes.set_xlabel(chart.x_label)
+
+    return picture(draw, chart.title, chart.width, height)
+
+
+def row_legend(chart: RowChart) -> list[tuple[str, str, bool]]:
+    """(name, colour, whether it is a paper's) of each series, where there are several."""
+    several = len(chart.series) > 1
+    return [(one.name, f"var(--{one.variable})", one.paper) for one in chart.series if several]
+
+
+def histogram(values: Sequence[float], label: str, variable: str) -> str:
     """Histogram of times in milliseconds with the median and the 95th percentile marked."""
     if not values:
         return ""
-    width, height, left, right, top, bottom = 520.0, 236.0, 44.0, 12.0, 34.0, 46.0
-    marks = ticks(min(values), max(values) * 1.02, 32)
-    step = marks[1] - marks[0] if len(marks) > 1 else max(values) or 1.0
-    low = int(min(values) // step) * step
-    bins = int(max(values) // step) - int(low // step) + 1
-    counts = [0] * bins
-    for value in values:
-        counts[min(int((value - low) // step), bins - 1)] += 1
-    across = Scale(low, low + bins * step, left, width - right)
-    up = Scale(0, max(counts) * 1.05, height - bottom, top)
-    body = [axis_left(up, left, width - right, [v for v in ticks(0, max(counts), 4) if v == int(v)])]
-    for place, count in enumerate(counts):
-        if count:
-            start = low + place * step
-            x = across(start)
-            body.append(
-                rect(
-                    x + 1,
-                    up(count),
-                    across(start + step) - x - 2,
-                    up(0) - up(count),
-                    colour,
-                    f"{start:g}–{start + step:g} ms: {count}",
-                )
-            )
-    body.append(
-        axis_bottom(across, height - bottom, ticks(low, low + bins * step, 7), "milliseconds", height - 8)
-    )
-    middle, high = percentile(values, 50) or 0.0, percentile(values, 95) or 0.0
-    for value, name, row in ((middle, "p50", 12.0), (high, "p95", 27.0)):
-        x = across(value)
-        flip = x > width - 96
-        body.append(line(x, row + 3, x, height - bottom, "axis", "stroke-dasharray:3 3;stroke:var(--ink)"))
-        body.append(
-            text(x + (-4 if flip else 4), row, f"{name} {value:.0f} ms", "end" if flip else "start", "strong")
+
+    def draw(figure: Figure) -> None:
+        axes = _axes(figure, "y")
+        counts, edges, bars = axes.hist(
+            values, bins=min(32, 8 + len(values) // 2), color=HEX[variable], rwidth=0.9
         )
-    return svg(width, height, "".join(body), f"Histogram: {label}")
-
-
-def tokens_per_decision(traces: Sequence[EpisodeTrace]) -> str:
-    """Drafted tokens (light) and accepted ones (solid) of every decision, episodes separated."""
-    groups = [[d for d in trace.decisions if sum(d.drafted)] for trace in traces]
-    total = sum(len(group) for group in groups)
-    if not total:
-        return ""
-    width, height, left, right, top, bottom = 1080.0, 220.0, 44.0, 8.0, 12.0, 46.0
-    gap = 1.2
-    slots = total + gap * max(len([g for g in groups if g]) - 1, 0)
-    slot = min((width - left - right) / slots, 64.0)
-    most = max(sum(d.drafted) for group in groups for d in group)
-    up = Scale(0, most * 1.05, height - bottom, top)
-    body = [axis_left(up, left, width - right, ticks(0, most, 4))]
-    x = left + 4
-    for trace, group in zip(traces, groups, strict=True):
-        if not group:
-            continue
-        begin = x
-        for decision in group:
-            drafted, accepted = sum(decision.drafted), sum(decision.accepted)
-            title = f"decision {decision.index + 1}: {accepted} of {drafted} drafts, {len(decision.drafted)} rounds"
-            bar = slot - min(3.0, 0.2 * slot)
-            body.append(rect(x, up(drafted), bar, up(0) - up(drafted), "var(--drafted)", title))
-            body.append(rect(x, up(accepted), bar, up(0) - up(accepted), "var(--edge)", title))
-            x += slot
-        name = f"episode {trace.result.index + 1}"
-        if x - begin > len(name) * LABEL_CHAR_PX:
-            body.append(text((begin + x - 3) / 2, height - bottom + 18, name, "middle"))
-        elif x - begin > 16:
-            body.append(
-                text((begin + x - 3) / 2, height - bottom + 18, str(trace.result.index + 1), "middle")
+        for count, start, end, bar in zip(counts, edges, edges[1:], bars, strict=False):
+            bar.set_gid(f"tip:{start:.0f}–{end:.0f} ms: {count:.0f}")
+        for rank, height in ((50, 1.12), (95, 1.03)):
+            value = percentile(values, rank) or 0.0
+            axes.axvline(value, ymax=height, color=HEX["ink"], linewidth=1.0, linestyle=":")
+            axes.text(
+                value,
+                height,
+                f" p{rank} {value:.0f} ms",
+                weight="bold",
+                va="bottom",
+                transform=axes.get_xaxis_transform(),
             )
-        x += slot * gap
-    body.append(line(left, height - bottom, width - right, height - bottom))
-    body.append(text(left, height - 8, "draft tokens a decision, one bar each"))
-    return svg(width, height, "".join(body), "Drafted and accepted tokens per decision")
+        axes.yaxis.get_major_locator().set_params(integer=True)
+        axes.set_xlabel("milliseconds")
 
-
-def typical_decision(traces: Sequence[EpisodeTrace]) -> tuple[EpisodeTrace, Decision] | None:
-    """The decision with a timeline whose time lies nearest the median."""
-    known = [(t, d) for t in traces for d in t.decisions if d.timeline and d.decision_ms is not None]
-    if not known:
-        return None
-    middle = percentile([d.decision_ms or 0.0 for _, d in known], 50) or 0.0
-    return min(known, key=lambda pair: abs((pair[1].decision_ms or 0.0) - middle))
+    return picture(draw, f"Histogram: {label}", HALF, 236.0)
 
 
 def timeline(
@@ -126,80 +317,193 @@ def timeline(
     title: str = "Timeline of one decision",
     until_ms: float | None = None,
 ) -> str:
-    """Lanes (edge, uplink, cloud, downlink) over milliseconds; narrow bars keep a visible width.
+    """Lanes (edge, uplink, cloud, downlink) over milliseconds; short spans keep a visible width.
 
     until_ms: show so much, whatever the spans' length, so that several pictures share one scale.
     """
-    if until_ms is not None:
-        spans = [
-            Span(span.lane, span.name, span.start_ms, min(span.end_ms, until_ms))
-            for span in spans
-            if span.start_ms < until_ms
-        ]
-    if not spans:
+    shown = [one for one in spans if one.lane in LANES and (until_ms is None or one.start_ms < until_ms)]
+    if not shown:
         return ""
-    width, left, right, top, bottom = 1080.0, 84.0, 16.0, 10.0, 44.0
-    tops, now = {}, top
-    for lane in LANES:
-        tops[lane] = now
-        now += (WIDE_LANE_PX if lane in ("edge", "cloud") else NARROW_LANES_PX) + 10
-    height = now + bottom - 10
-    end = until_ms or max(span.end_ms for span in spans)
-    across = Scale(0, end * 1.01, left, width - right)
-    body = []
-    for lane in LANES:
-        tall = WIDE_LANE_PX if lane in ("edge", "cloud") else NARROW_LANES_PX
-        body.append(rect(left, tops[lane], width - left - right, tall, "var(--soft)", radius=4))
-        body.append(text(left - 10, tops[lane] + tall / 2 + 4, lane, "end", "strong"))
-    for span in spans:
-        if span.lane not in tops:
-            continue
-        tall = WIDE_LANE_PX if span.lane in ("edge", "cloud") else NARROW_LANES_PX
-        x, wide = across(span.start_ms), max(across(span.end_ms) - across(span.start_ms) - 0.8, 2.0)
-        took = f"{span.start_ms:.1f}–{span.end_ms:.1f} ms ({span.end_ms - span.start_ms:.2f} ms)"
-        tip = f"{span.lane}: {span.name}, {took}"
-        ahead = span.name.endswith((AHEAD, SHADOW))
-        colour = "var(--drafted)" if ahead else f"var(--{span.lane})"
-        body.append(rect(x, tops[span.lane] + 2, wide, tall - 4, colour, tip, 3))
-        if wide > len(span.name) * LABEL_CHAR_PX + 8:
-            middle = tops[span.lane] + tall / 2 + 4
-            style = f"fill:{'var(--ink)' if ahead else '#fff'};font-size:11.5px;pointer-events:none"
-            body.append(text(x + wide / 2, middle, span.name, "middle", style=style))
-    body.append(axis_bottom(across, now - 4, ticks(0, end, 10), label, height - 4))
-    return svg(width, height, "".join(body), title)
+    end = until_ms or max(one.end_ms for one in shown)
+    a_pixel = end / 960.0
+
+    def draw(figure: Figure) -> None:
+        axes = _axes(figure, "x")
+        for place, lane in enumerate(LANES):
+            axes.barh(place, end, 0.8, color=HEX["soft"], zorder=0)
+            for one in (one for one in shown if one.lane == lane):
+                last, ahead = min(one.end_ms, end), one.name.endswith((AHEAD, SHADOW))
+                took = f"{one.start_ms:.1f}–{one.end_ms:.1f} ms ({one.end_ms - one.start_ms:.2f} ms)"
+                axes.barh(
+                    place, max(last - one.start_ms, 2 * a_pixel), 0.72, left=one.start_ms,
+                    color=HEX["drafted" if ahead else lane], edgecolor=HEX["panel"], linewidth=0.5,
+                    gid=f"tip:{lane}: {one.name}, {took}",
+                )  # fmt: skip
+                if last - one.start_ms > (len(one.name) * CHAR_PX + 8) * a_pixel:
+                    middle, colour = (one.start_ms + last) / 2, HEX["ink"] if ahead else "white"
+                    axes.text(middle, place, one.name, ha="center", va="center", color=colour, fontsize=11)
+        axes.set_yticks(range(len(LANES)), LANES, weight="bold")
+        axes.set_ylim(len(LANES) - 0.5, -0.5)
+        axes.set_xlim(0.0, end)
+        axes.set_xlabel(label)
+
+    return picture(draw, title, 1080.0, 190.0)
 
 
-def latency_plot(rows: Sequence[LatencyRow]) -> str:
-    """Camera-to-action p50 (dot) and p95 (whisker) against the emulated round trip, a line per method."""
-    if not rows:
+def share_bars(shares: Mapping[str, Sequence[float]], label: str, columns: int = 4) -> str:
+    """A small chart a name: what share 0, 1, 2 … has."""
+    if not shares:
         return ""
-    width, height, left, right, top, bottom = 520.0, 280.0, 58.0, 40.0, 14.0, 46.0
-    methods = list(dict.fromkeys(row.method for row in rows))
-    colours = ("var(--uplink)", "var(--edge)", "var(--cloud)", "var(--downlink)", "var(--bad)")
-    most = max(row.time_to_action_ms_p95 for row in rows)
-    widest = max(row.rtt_ms for row in rows) or 1.0
-    across = Scale(-0.04 * widest, widest * 1.04, left, width - right)
-    up = Scale(0, most * 1.06, height - bottom, top)
-    body = [axis_left(up, left, width - right, ticks(0, most, 5))]
-    for place, method in enumerate(methods):
-        colour = colours[place % len(colours)]
-        shift = (place - (len(methods) - 1) / 2) * 7
-        mine = sorted((row for row in rows if row.method == method), key=lambda row: row.rtt_ms)
-        points = [(across(row.rtt_ms) + shift, up(row.time_to_action_ms_p50)) for row in mine]
-        body.append(trail(points, f"stroke:{colour};stroke-width:2"))
-        for row, (x, y) in zip(mine, points, strict=True):
-            p50, p95 = row.time_to_action_ms_p50, row.time_to_action_ms_p95
-            title = f"{method}, RTT {row.rtt_ms:g} ms: p50 {p50:.0f} ms, p95 {p95:.0f} ms"
-            body.append(line(x, y, x, up(p95), "axis", f"stroke:{colour};stroke-width:2"))
-            body.append(circle(x, y, 4.5, f"fill:{colour}", title))
-        body.append(text(points[-1][0] + 9, points[-1][1] + 4, method, "start", "strong"))
-    body.append(
-        axis_bottom(
-            across,
-            height - bottom,
-            sorted({row.rtt_ms for row in rows}),
-            "emulated round trip, ms",
-            height - 6,
-        )
+    rows = -(-len(shares) // columns)
+
+    def draw(figure: Figure) -> None:
+        cells = list(figure.subplots(rows, columns, squeeze=False).flat)
+        for cell in cells:
+            cell.set_axis_off()
+        for cell, (name, values) in zip(cells, shares.items(), strict=False):
+            cell.set_axis_on()
+            cell.grid(axis="y")
+            cell.set_title(_broken(name), loc="left", fontsize=12, weight="bold")
+            for place, share in enumerate(values):
+                cell.bar(place, share, 0.8, color=HEX["edge"], gid=f"tip:{name}: {place}, {share:.1%}")
+            cell.xaxis.get_major_locator().set_params(integer=True)
+            cell.set_ylim(0.0, max(*values, 0.2))
+
+    return picture(draw, label, 1024.0, 190.0 * rows)
+
+
+def matrix(counts: Sequence[Sequence[int]], names: Sequence[str], label: str) -> str:
+    """A table of counts, what was wanted down and what was said across; what nobody named is left out."""
+    used = [n for n in range(len(names)) if any(counts[n]) or any(row[n] for row in counts)]
+    if not used:
+        return ""
+
+    def draw(figure: Figure) -> None:
+        axes = figure.add_subplot()
+        for row, wanted in enumerate(used):
+            total = sum(counts[wanted]) or 1
+            for column, said in enumerate(used):
+                count = counts[wanted][said]
+                tip = f"tip:reference {names[wanted]}, decided {names[said]}: {count} of {total}"
+                axes.barh(row, 0.92, 0.92, left=column - 0.46, color=HEX["soft"], gid=tip)
+                if count:
+                    colour = HEX["ok" if wanted == said else "bad"]
+                    axes.barh(
+                        row,
+                        0.92,
+                        0.92,
+                        left=column - 0.46,
+                        color=colour,
+                        alpha=0.25 + 0.75 * count / total,
+                        gid=tip,
+                    )
+                    ink = HEX["ink"] if count / total < 0.5 else "white"
+                    axes.text(column, row, str(count), ha="center", va="center", weight="bold", color=ink)
+        axes.set_yticks(range(len(used)), [names[n] for n in used], weight="bold")
+        axes.set_xticks(range(len(used)), [names[n] for n in used], rotation=38, ha="left")
+        axes.tick_params(top=False, bottom=False, labeltop=True, labelbottom=False)
+        axes.spines.bottom.set_visible(False)
+        axes.set_ylim(len(used) - 0.5, -0.5)
+
+    return picture(draw, label, HALF, 84.0 + 30.0 * len(used))
+
+
+def apart(ys: Sequence[float], bottom: float, top: float, step: float) -> list[float]:
+    """Heights in order, moved so that neighbours are a step apart: up first, then down again from the top."""
+    placed: list[float] = []
+    for y in ys:
+        placed.append(max(y, placed[-1] + step if placed else bottom))
+    highest = top
+    for place in reversed(range(len(placed))):
+        placed[place] = min(placed[place], highest)
+        highest = placed[place] - step
+    return placed
+
+
+def _axes(figure: Figure, grid: str) -> Axes:
+    axes = figure.add_subplot()
+    axes.grid(axis=grid)  # type: ignore[arg-type]
+    axes.set_facecolor("none")
+    return axes
+
+
+def _draw_line(axes: Axes, one: Line, colour: str) -> None:
+    xs, ys = zip(*one.points, strict=True)
+    if one.joined:
+        dashed = one.paper or one.computed or one.family == "formula"
+        axes.plot(xs, ys, color=colour, linestyle="--" if dashed else "-")
+    for (x, y), high in zip(one.points, one.high or ys, strict=True):
+        if high > y:
+            axes.plot((x, x), (y, high), color=colour)
+        tip = f"tip:{one.name}, {x:g}: {y:.2f}"
+        if one.paper:
+            _diamond(axes, x, y, colour, tip)
+        elif one.dotted and not one.computed:
+            axes.plot(x, y, "o", color=colour, markersize=7, gid=tip)
+
+
+def _diamond(axes: Axes, x: float, y: float, colour: str, tip: str) -> None:
+    axes.plot(
+        x,
+        y,
+        "D",
+        markersize=8,
+        markerfacecolor=HEX["panel"],
+        markeredgecolor=colour,
+        markeredgewidth=2,
+        gid=tip,
+        zorder=3,
     )
-    return svg(width, height, "".join(body), "Camera-to-action time against round-trip time")
+
+
+def _draw_mark(axes: Axes, mark: Mark, number: int) -> None:
+    if mark.y is None:
+        axes.axvline(mark.x, color=HEX["uplink"], linewidth=1.0, linestyle=":")
+        beyond = mark.x > sum(axes.get_xlim()) / 2
+        axes.annotate(
+            mark.label, (mark.x, 1.0), (-6 if beyond else 6, 0), xycoords=axes.get_xaxis_transform(),
+            textcoords="offset points", ha="right" if beyond else "left", va="top", color=HEX["uplink"],
+        )  # fmt: skip
+        return
+    axes.plot(
+        mark.x, mark.y, "o", markersize=17, markerfacecolor=HEX["panel"], markeredgecolor=HEX["ink"],
+        gid=f"tip:{mark.label}", zorder=4,
+    )  # fmt: skip
+    axes.text(mark.x, mark.y, str(number), ha="center", va="center", weight="bold", zorder=5)
+
+
+def _name_ends(
+    axes: Axes, lines: Sequence[Line], colours: Mapping[str, str], size: tuple[float, float]
+) -> None:
+    """Names right of the plot, each as near its line's end as the others let it."""
+    low, high = axes.get_ylim()
+    axes.set_ylim(low, high)
+    step = (high - low) * LABEL_PX / (size[1] - 90)
+    ends = sorted((max(one.points)[1], one.name, colours[one.family]) for one in lines)
+    for y, (_, name, colour) in zip(apart([y for y, _, _ in ends], low, high, step), ends, strict=True):
+        axes.annotate(
+            name, (1.0, y), (12, 0), xycoords=axes.get_yaxis_transform(), textcoords="offset points", va="center",
+            color=colour, weight="bold", annotation_clip=False,
+        )  # fmt: skip
+
+
+def _broken(name: str, most: int = 24) -> str:
+    """A method's name in lines of at most so many letters; it breaks before an axis."""
+    first, *axes = name.split("+")
+    lines = [first]
+    for axis in axes:
+        if len(lines[-1]) + 1 + len(axis) <= most:
+            lines[-1] += f"+{axis}"
+        else:
+            lines.append(f"+{axis}")
+    return "\n".join(lines)
+
+
+def _far_enough(values: Sequence[float], pixels: float) -> list[float]:
+    """The values whose labels do not touch."""
+    a_label = (max(values) - min(values)) * 22 / pixels
+    kept: list[float] = []
+    for value in sorted(values):
+        if not kept or value - kept[-1] >= a_label:
+            kept.append(value)
+    return kept

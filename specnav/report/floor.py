@@ -1,12 +1,17 @@
-"""The map of an episode as inline SVG: walls, objects, the driven path, start, decisions, stop, and the goal region."""
+"""The map of an episode: walls, objects, the driven path, start, decisions, stop, and the goal region."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from specnav.report.drawing import circle, escape, outline, svg, text, trail
-from specnav.results.trace import Decision, EpisodeTrace, MapObject, PathPoint, Rectangle
+from specnav.report.charts import CLIPPED, HEX, picture
+from specnav.results.trace import EpisodeTrace, PathPoint, Rectangle
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 SUCCESS_RADIUS_M = 0.8
 LABEL_CHAR_PX, LABEL_HEIGHT_PX = 6.3, 14.0
@@ -90,26 +95,6 @@ def arrow(view: View, point: PathPoint, size: float) -> list[Point]:
     ]
 
 
-def goal_region(view: View, goal: MapObject, clip: str) -> str:
-    """The band within reach of the target's surface (drawn round; the score uses the true surface), on the floor."""
-    reach = SUCCESS_RADIUS_M + max(goal.footprint.width, goal.footprint.depth) / 2
-    style = "fill:var(--ok);fill-opacity:.1;stroke:var(--ok);stroke-dasharray:5 4;stroke-width:1.5"
-    shape = circle(*view.at(goal.footprint.x, goal.footprint.y), reach * view.scale, style)
-    return f'<g clip-path="url(#{clip})">{shape}</g>'
-
-
-def decision_dot(view: View, decision: Decision) -> str:
-    """Where a decision was made: filled for the model, hollow for the exploration policy."""
-    if decision.pose is None:
-        return ""
-    style = "fill:var(--path);stroke:var(--panel)"
-    if decision.source == "policy":
-        style = "fill:var(--policy-soft);stroke:var(--policy);stroke-width:2"
-    return circle(
-        *view.at(decision.pose.x, decision.pose.y), 4, style, f"{decision.index + 1}: {decision.action}"
-    )
-
-
 def draw_map(trace: EpisodeTrace) -> str:
     """The floor plan with the path of one episode."""
     low_x, low_y, high_x, high_y = trace.bounds
@@ -117,47 +102,88 @@ def draw_map(trace: EpisodeTrace) -> str:
     scale = min((MAP_WIDTH_PX - 2 * MARGIN_PX) / wide, (MAP_HEIGHT_PX - 2 * MARGIN_PX) / deep)
     view = View(low_x, high_y, scale)
     limits = (wide * scale + 2 * MARGIN_PX, deep * scale + 2 * MARGIN_PX)
-    middle = ((low_x + high_x) / 2, (low_y + high_y) / 2)
-    areas = trace.floors or [Rectangle(*middle, wide, deep)]
-    floor = "".join(outline(corners(view, area), "fill:var(--floor)") for area in areas)
-    clip = f"floor{trace.result.index}"
-    body = [f'<clipPath id="{clip}">{floor}</clipPath>{floor}']
-    body += [goal_region(view, thing, clip) for thing in trace.objects if thing.is_target]
-    body += [outline(corners(view, wall), "fill:var(--wall)") for wall in trace.walls]
-    taken: list[Box] = [bounding_box(corners(view, wall)) for wall in trace.walls]
-    for piece in trace.furniture:
-        shape = corners(view, piece)
-        body.append(outline(shape, "fill:var(--line);stroke:var(--faint)", "furniture"))
-        taken.append(bounding_box(shape))
+
+    def draw(figure: Figure) -> None:
+        figure.set_layout_engine("none")
+        axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
+        axes.set_axis_off()
+        axes.set_xlim(0.0, limits[0])
+        axes.set_ylim(limits[1], 0.0)
+        _draw(axes, view, trace, limits)
+
+    return picture(draw, f"Map of episode {trace.result.index + 1}", *limits)
+
+
+def _draw(axes: Axes, view: View, trace: EpisodeTrace, limits: Point) -> None:
+    from matplotlib.colors import is_color_like
+    from matplotlib.patches import Circle, Polygon
+    from matplotlib.path import Path
+
+    def outline(
+        points: list[Point], fill: str, edge: str = "none", width: float = 1.0, tip: str = ""
+    ) -> None:
+        gid = f"tip:{tip}" if tip else None
+        axes.add_patch(Polygon(points, facecolor=fill, edgecolor=edge, linewidth=width, gid=gid, zorder=2))
+
+    low_x, low_y, high_x, high_y = trace.bounds
+    whole = Rectangle((low_x + high_x) / 2, (low_y + high_y) / 2, high_x - low_x, high_y - low_y)
+    areas = [corners(view, area) for area in trace.floors or [whole]]
+    for area in areas:
+        outline(area, HEX["floor"])
+    floor = Path.make_compound_path(*(Path([*area, area[0]], closed=True) for area in areas))
     for thing in trace.objects:
-        edge = "var(--ok);stroke-width:2.5" if thing.is_target else "var(--wall);stroke-width:1"
+        if thing.is_target:  # drawn round; the score uses the true surface
+            reach = SUCCESS_RADIUS_M + max(thing.footprint.width, thing.footprint.depth) / 2
+            middle = view.at(thing.footprint.x, thing.footprint.y)
+            ring = Circle(middle, reach * view.scale, facecolor=HEX["ok"], alpha=0.1, zorder=2, gid=CLIPPED)
+            edge = Circle(
+                middle, reach * view.scale, fill=False, ec=HEX["ok"], ls="--", lw=1.5, zorder=2, gid=CLIPPED
+            )
+            for one in (ring, edge):
+                axes.add_patch(one)
+                one.set_clip_path(floor, axes.transData)
+    taken: list[Box] = []
+    for wall in trace.walls:
+        outline(corners(view, wall), HEX["wall"])
+        taken.append(bounding_box(corners(view, wall)))
+    for piece in trace.furniture:
+        outline(corners(view, piece), HEX["line"], HEX["faint"], tip="furniture")
+        taken.append(bounding_box(corners(view, piece)))
+    for thing in trace.objects:
         shape = corners(view, thing.footprint)
-        body.append(outline(shape, f"fill:{escape(thing.colour)};stroke:{edge}", thing.name))
+        fill = thing.colour if is_color_like(thing.colour) else HEX["faint"]
+        outline(
+            shape, fill, HEX["ok" if thing.is_target else "wall"], 2.5 if thing.is_target else 1.0, thing.name
+        )
         taken.append(bounding_box(shape))
     pixels = [view.at(point.x, point.y) for point in trace.path]
     if pixels:
-        body.append(trail(pixels, "stroke:var(--path);stroke-width:2.5;stroke-linejoin:round"))
+        axes.plot(*zip(*pixels, strict=True), color=HEX["path"], linewidth=2.5, zorder=2)
         taken += [(x - 3, y - 3, x + 3, y + 3) for x, y in pixels[:: max(len(pixels) // 60, 1)]]
-    body += [decision_dot(view, decision) for decision in trace.decisions]
-    body += ends(view, trace, taken, limits)
-    for thing in sorted(trace.objects, key=lambda item: not item.is_target):
-        spot = place_label(thing.name, bounding_box(corners(view, thing.footprint)), taken, limits)
-        style = "font-size:11px;font-weight:600" if thing.is_target else "font-size:11px"
-        body.append(text(*spot, thing.name, "middle", "halo", style))
-    return svg(*limits, "".join(body), f"Map of episode {trace.result.index + 1}")
-
-
-def ends(view: View, trace: EpisodeTrace, taken: list[Box], limits: Point) -> list[str]:
-    """Arrowheads and labels of the first and last pose."""
-    if not trace.path:
-        return []
-    first, last = trace.path[0], trace.path[-1]
-    done = "var(--ok)" if trace.result.success else "var(--bad)"
-    parts = [
-        outline(arrow(view, first, 11), "fill:var(--panel);stroke:var(--path);stroke-width:2", "start"),
-        outline(arrow(view, last, 12), f"fill:{done};stroke:var(--panel);stroke-width:1.5", "last position"),
-    ]
-    for name, point in (("start", first), ("stop" if trace.result.said_stop else "end", last)):
-        spot = place_label(name, bounding_box(arrow(view, point, 11)), taken, limits)
-        parts.append(text(*spot, name, "middle", "halo", "font-weight:600"))
-    return parts
+    for decision in trace.decisions:
+        if decision.pose is not None:
+            policy = decision.source == "policy"
+            axes.plot(
+                *view.at(decision.pose.x, decision.pose.y), "o", markersize=8, zorder=3,
+                mfc=HEX["policy-soft" if policy else "path"], mec=HEX["policy" if policy else "panel"],
+                gid=f"tip:{decision.index + 1}: {decision.action}",
+            )  # fmt: skip
+    labels = [(one.name, bounding_box(corners(view, one.footprint)), one.is_target) for one in trace.objects]
+    labels.sort(key=lambda label: not label[2])
+    if trace.path:
+        first, last = trace.path[0], trace.path[-1]
+        outline(arrow(view, first, 11), HEX["panel"], HEX["path"], 2.0, "start")
+        outline(
+            arrow(view, last, 12),
+            HEX["ok" if trace.result.success else "bad"],
+            HEX["panel"],
+            1.5,
+            "last position",
+        )
+        end = "stop" if trace.result.said_stop else "end"
+        labels[:0] = [
+            (name, bounding_box(arrow(view, at, 11)), True) for name, at in (("start", first), (end, last))
+        ]
+    for name, box, bold in labels:
+        x, y = place_label(name, box, taken, limits)
+        axes.text(x, y, name, ha="center", fontsize=11, weight="bold" if bold else "normal", zorder=4)

@@ -8,17 +8,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import jinja2
 from markupsafe import Markup
 
-from specnav.report import charts
+from specnav.report.charts import HALF, HEX, Line, LineChart, histogram, line_chart, picture, timeline
 from specnav.report.floor import draw_map
 from specnav.report.media import embed, embed_frame, make_gif
-from specnav.results.demo import DemoResults, Setting, load_results, percentile
+from specnav.results.demo import DemoResults, LatencyRow, Setting, load_results, percentile
 from specnav.results.files import write_bytes_atomic
 from specnav.results.standing import LATE_MS
 from specnav.results.trace import Decision, EpisodeTrace, load_traces
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as MplFigure
 
 REPORT_FILE, GIF_FILE = "report.html", "demo.gif"
 TEMPLATES = Path(__file__).parent / "templates"
@@ -202,21 +206,77 @@ def histograms(results: DemoResults) -> list[Chart]:
     for values, colour, title, caption in (
         (
             [v for e in results.episodes for v in e.decision_ms],
-            "var(--edge)",
+            "edge",
             "Decision time",
             "From the decision's beginning to its action sentence verified.",
         ),
         (
             [v for e in results.episodes for v in e.time_to_action_ms],
-            "var(--downlink)",
+            "downlink",
             "Camera to action",
             "From the frame's arrival at the robot's node to the motion command sent.",
         ),
     ):
         if values:
-            picture = Markup(charts.histogram(values, title, colour))
+            picture = Markup(histogram(values, title, colour))
             found.append(Chart(title, picture, f"{caption} n = {len(values)}."))
     return found
+
+
+def tokens_per_decision(traces: Sequence[EpisodeTrace]) -> str:
+    """Drafted tokens (pale) and accepted ones of every decision, episodes apart."""
+    groups = {
+        trace.result.index + 1: found
+        for trace in traces
+        if (found := [one for one in trace.decisions if sum(one.drafted)])
+    }
+    if not groups:
+        return ""
+
+    def draw(figure: MplFigure) -> None:
+        axes = figure.add_subplot()
+        axes.grid(axis="y")
+        x, middles = 0, []
+        for decisions in groups.values():
+            middles.append(x + (len(decisions) - 1) / 2)
+            for one in decisions:
+                drafted, accepted = sum(one.drafted), sum(one.accepted)
+                tip = (
+                    f"tip:decision {one.index + 1}: {accepted} of {drafted} drafts, {len(one.drafted)} rounds"
+                )
+                axes.bar(x, drafted, color=HEX["drafted"], gid=tip)
+                axes.bar(x, accepted, color=HEX["edge"], gid=tip)
+                x += 1
+            x += 1
+        axes.set_xticks(
+            middles, [f"episode {number}" if len(groups) < 12 else str(number) for number in groups]
+        )
+        axes.set_xlabel("draft tokens a decision, one bar each")
+
+    return picture(draw, "Drafted and accepted tokens per decision", 1080.0, 220.0)
+
+
+def typical_decision(traces: Sequence[EpisodeTrace]) -> tuple[EpisodeTrace, Decision] | None:
+    """The decision with a timeline whose time lies nearest the median."""
+    known = [(t, d) for t in traces for d in t.decisions if d.timeline and d.decision_ms is not None]
+    if not known:
+        return None
+    middle = percentile([d.decision_ms or 0.0 for _, d in known], 50) or 0.0
+    return min(known, key=lambda pair: abs((pair[1].decision_ms or 0.0) - middle))
+
+
+def latency_plot(rows: Sequence[LatencyRow]) -> str:
+    """Camera-to-action p50 (dot) and p95 (whisker) against the emulated round trip, a line per method."""
+    lines = []
+    for method in dict.fromkeys(row.method for row in rows):
+        mine = sorted((row for row in rows if row.method == method), key=lambda row: row.rtt_ms)
+        points = tuple((row.rtt_ms, row.time_to_action_ms_p50) for row in mine)
+        lines.append(Line(method, points, method, high=tuple(row.time_to_action_ms_p95 for row in mine)))
+    rtts = tuple(sorted({row.rtt_ms for row in rows}))
+    title = "Camera-to-action time against round-trip time"
+    return line_chart(
+        LineChart(title, "emulated round trip, ms", "ms", tuple(lines), rtts, size=(HALF, 280.0))
+    )
 
 
 def round_table(traces: Sequence[EpisodeTrace]) -> list[tuple[str, str, str]]:
@@ -242,7 +302,7 @@ def round_table(traces: Sequence[EpisodeTrace]) -> list[tuple[str, str, str]]:
 
 def typical(traces: Sequence[EpisodeTrace]) -> Chart | None:
     """The timeline of the decision nearest the median."""
-    found = charts.typical_decision(traces)
+    found = typical_decision(traces)
     if found is None:
         return None
     trace, chosen = found
@@ -251,7 +311,7 @@ def typical(traces: Sequence[EpisodeTrace]) -> Chart | None:
     words += " The prompt and the frame go up once; after that only token ids travel."
     if chosen.uplink_bytes:
         words += f" Uplink {sum(chosen.uplink_bytes) / len(chosen.uplink_bytes):.0f} bytes a round."
-    return Chart("One decision, edge to cloud and back", Markup(charts.timeline(chosen.timeline)), words)
+    return Chart("One decision, edge to cloud and back", Markup(timeline(chosen.timeline)), words)
 
 
 def view_shot(run: Path, trace: EpisodeTrace, decision: Decision, with_picture: bool) -> Shot:
@@ -320,10 +380,10 @@ def build_page(run: Path, results: DemoResults, traces: Sequence[EpisodeTrace]) 
             figures=headline(results),
             outcomes=OUTCOME_WORDS,
             histograms=histograms(results),
-            tokens=Markup(charts.tokens_per_decision(traces)),
+            tokens=Markup(tokens_per_decision(traces)),
             typical=typical(traces),
             rounds=round_table(traces),
-            latency_plot=Markup(charts.latency_plot(results.latency_study)),
+            latency_plot=Markup(latency_plot(results.latency_study)),
             episodes=view_episodes(run, traces),
             config=[(name, word(value)) for name, value in results.config.items()],
             machine=machine,

@@ -9,14 +9,13 @@ from pathlib import Path
 from markupsafe import Markup
 
 from specnav.bags.records import DecisionRecord, ReplayResults, ReplayRow, load_decisions, load_replay
-from specnav.report import charts
+from specnav.report.charts import HALF, RowChart, RowSeries, histogram, matrix, row_chart
 from specnav.report.media import embed
 from specnav.report.page import REPORT_FILE, TEMPLATES, Chart, Figure, environment, shown, word
-from specnav.report.replay_charts import agreement_bars, confusion_matrix
 from specnav.results.files import write_bytes_atomic
 
 SHOTS, CHANGES = 60, 30
-COLOURS = ("var(--edge)", "var(--uplink)", "var(--cloud)", "var(--downlink)")
+COLOURS = ("edge", "uplink", "cloud", "downlink")
 
 
 @dataclass(frozen=True)
@@ -115,8 +114,23 @@ def matrices(results: ReplayResults) -> list[Chart]:
         caption = (
             f"{first.agreed} of {first.scored} on the diagonal. Rows: the reference; columns: the decision."
         )
-        found.append(Chart(names, Markup(confusion_matrix(first.confusion, results.actions)), caption))
+        found.append(
+            Chart(
+                names,
+                Markup(matrix(first.confusion, results.actions, "Confusion matrix of actions")),
+                caption,
+            )
+        )
     return found
+
+
+def agreement_chart(results: ReplayResults) -> RowChart:
+    """Share of scored decisions that agree with the reference, a bar a method."""
+    scored = [row for row in results.rows if row.agreement is not None]
+    names = tuple(f"{row.method} ({row.scored})" for row in scored)
+    values = tuple(100 * (row.agreement or 0.0) for row in scored)
+    series = (RowSeries("", values),)
+    return RowChart("Agreement of actions", "actions that agree, %", names, series, 1, unit=" %", width=HALF)
 
 
 def histograms(results: ReplayResults, decisions: Sequence[DecisionRecord]) -> list[Chart]:
@@ -125,7 +139,7 @@ def histograms(results: ReplayResults, decisions: Sequence[DecisionRecord]) -> l
     for place, row in enumerate(results.rows):
         values = [d.decision_ms for d in decisions if d.method == row.method and d.decision_ms is not None]
         if values:
-            picture = charts.histogram(values, f"Decision time, {row.method}", COLOURS[place % len(COLOURS)])
+            picture = histogram(values, f"Decision time, {row.method}", COLOURS[place % len(COLOURS)])
             found.append(
                 Chart(row.method, Markup(picture), f"n = {len(values)}, from the frame to its action.")
             )
@@ -192,7 +206,7 @@ def build_replay_page(run: Path, results: ReplayResults, decisions: Sequence[Dec
         chips=chips_of(results),
         alert=alert_text(results),
         figures=headline(results),
-        agreement=Markup(agreement_bars(results.rows)),
+        agreement=Markup(row_chart(agreement_chart(results))),
         matrices=matrices(results),
         histograms=histograms(results, decisions),
         shots=shots_of(run, results, decisions),

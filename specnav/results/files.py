@@ -5,13 +5,12 @@ A reader never sees half a file: text goes to a temporary file in the same folde
 
 from __future__ import annotations
 
-import os
-import tempfile
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
+from specdec.whole_files import write_whole
 from specnav.results.errors import EvaluationError
 
 T = TypeVar("T")
@@ -20,17 +19,7 @@ T = TypeVar("T")
 def write_bytes_atomic(path: Path, data: bytes) -> None:
     """Replace `path` with `data` in one step; the old content stays if anything fails."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    write_whole(path, data)
 
 
 def write_json(path: Path, value: msgspec.Struct) -> None:

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from specdec.edge.stats import RoundStats
 from specdec.link.shaping import LinkProfile
-from specnav.bench.core.floor import floor_ms
-from specnav.bench.core.records import (
-    AnswerRecord,
-    BenchResults,
-    PaperFigure,
-    PointRecord,
-    Skipped,
-)
-from specnav.bench.core.summary import make_rows
+from specnav.bench.data.points import PaperFigure, PointRecord
+from specnav.bench.records.bench import AnswerRecord, BenchResults, Skipped
+from specnav.bench.records.floor import floor_ms
+from specnav.bench.records.summary import make_rows
 from specnav.results.trace import Span
 
 LINK = LinkProfile(rtt_ms=40.0)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from specdec.methods import METHODS, get_method
-from specnav.bench import latency
-from specnav.bench.config import load_point
-from specnav.bench.core.records import BenchRow
+from specnav.bench.data import latency
+from specnav.bench.data.points import load_point
+from specnav.bench.records.bench import BenchRow
+from specnav.bench.records.study import DraftRecord, FormulaRecord, PayloadRecord, SettingRecord, StudyResults
 from specnav.bench.studies import study_named
 from specnav.bench.studies.plan import Asked, Setting
-from specnav.bench.studies.records import DraftRecord, FormulaRecord, SettingRecord, StudyResults
 from tests.bench.made_up_serving import made_up_batch, made_up_clients
 
 ASKED = Asked(tuple(METHODS), layers=tuple(range(7)))
@@ -21,6 +21,8 @@ def made_up_study(name: str, done: int | None = None, point: str = "go2-wifi6") 
         return made_up_clients(done)
     if name == "batch":
         return made_up_batch(done)
+    if name in ("payloads", "cost"):
+        return made_up_numbers(name, done)
     settings = list(study_named(name).settings(ASKED))
     if name == "drafts":
         settings = [
@@ -51,6 +53,18 @@ def made_up_study(name: str, done: int | None = None, point: str = "go2-wifi6") 
         started_at="2026-01-02T03:04:05Z",
         wall_s=321.0,
     )
+
+
+def made_up_numbers(name: str, done: int | None) -> StudyResults:
+    """A study that needs no process."""
+    row = PayloadRecord(
+        scheme="dssd", sampling="full support", rounds=9, acceptance=0.7, up=18.0, down=600.0, rejected_down=900.0,
+        rejected_p95=950.0, rejected_max=999, again=0.0, whole_rows=3,
+    )  # fmt: skip
+    return StudyResults(
+        schema=1, name=name, settings=[], config={"gamma": 4}, machine={"processor": "made up"}, asked=1,
+        payloads=[row] * (done != 0), interrupted=done is not None, started_at="2026-01-02T03:04:07Z",
+    )  # fmt: skip
 
 
 def made_up_drafts() -> list[DraftRecord]:

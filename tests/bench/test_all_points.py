@@ -7,13 +7,14 @@ import pytest
 
 from specdec.errors import OptionsError
 from specdec.methods import METHODS
-from specnav.bench.config import POINTS, make_config
-from specnav.bench.core.journal import Journal
-from specnav.bench.core.records import load_bench
-from specnav.bench.points import point_names, run_points
-from specnav.bench.run import methods_of
+from specnav.bench.data.points import POINTS
+from specnav.bench.records.bench import load_bench
+from specnav.bench.records.journal import Journal
+from specnav.bench.report.points import INDEX_FILE, MARKDOWN_FILE, write_points
+from specnav.bench.runner.points import point_names, run_points
+from specnav.bench.runner.run import methods_of
+from specnav.bench.settings import make_config
 from specnav.errors import UsageError
-from specnav.report.points import INDEX_FILE, MARKDOWN_FILE, write_points
 from specnav.results.errors import EvaluationError
 from tests.bench.made_up import made_up_results
 
@@ -46,7 +47,7 @@ def flags(model_root, tmp_path):
     }
 
 
-def test_a_page_over_all_points_says_ours_the_papers_and_why(tmp_path):
+def test_a_page_over_all_points_says_ours_and_the_papers(tmp_path):
     results, answers = made_up_results()
     results = msgspec.structs.replace(
         results, point=msgspec.structs.replace(results.point, explained="The pair is another one.")
@@ -61,7 +62,7 @@ def test_a_page_over_all_points_says_ours_the_papers_and_why(tmp_path):
     text = (tmp_path / MARKDOWN_FILE).read_text()
     assert "| method | one | two |" in text and "/ 1.50 |" in text and "/ 2.50 |" in text
     assert "The pair is another one." in text and "The pair is another one." in page
-    assert "fsd over sd: paper 1.30×, ours not in this run" in text and "the formula gives" in text
+    assert "fsd over sd: paper 1.30×, ours not in this run" in text
     with pytest.raises(EvaluationError, match="no run"):
         write_points(tmp_path / "one")
 

@@ -15,9 +15,9 @@ import psutil
 import pytest
 
 from specdec.methods import METHODS
-from specnav.bench.config import BenchConfig
-from specnav.bench.core.records import load_bench
-from specnav.bench.run import logs_folder, run_bench
+from specnav.bench.records.bench import load_bench
+from specnav.bench.runner.run import logs_folder, run_bench
+from specnav.bench.settings import BenchConfig
 from specnav.errors import UsageError
 
 TOKENS = 32
@@ -44,6 +44,7 @@ def command(config: BenchConfig, *more: str) -> list[str]:
         "-m",
         "specnav.cli",
         "bench",
+        "run",
         "--out",
         str(config.out),
         "--max-new-tokens",

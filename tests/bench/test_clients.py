@@ -1,4 +1,4 @@
-"""`specnav bench --clients`: the table from what clients saw, mistakes in one line, and once over real processes."""
+"""`specnav bench clients`: the table from what clients saw, mistakes in one line, and once over real processes."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from specnav.bench.serving.capacity import CLIENTS_FILE, numbers_of, run_capacity, table
-from specnav.bench.serving.client import ClientRecord, Round
-from specnav.bench.serving.clients import summarise
-from specnav.bench.serving.watch import Between, Look, between, metrics_of
+from specnav.bench.runner.client import ClientRecord, Round
+from specnav.bench.runner.clients import CLIENTS_FILE, numbers_of, run_capacity, summarise, table
+from specnav.bench.runner.watch import Between, Look, between, metrics_of
 from specnav.errors import HarnessError, UsageError
 
 SEEN = Between({"idle_share": 0.25}, 0.4, 0.3)

@@ -10,10 +10,10 @@ from specdec.link.shaping import LinkProfile
 from specdec.methods import METHODS
 from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
-from specnav.bench.core.contestants import EdgeContestant
-from specnav.bench.core.loop import prompt_of, run_questions, split_by_length
-from specnav.bench.core.names import check_names, comparable_with_ar, is_lossy
-from specnav.bench.questions import Question
+from specnav.bench.data.names import check_names, comparable_with_ar, is_lossy
+from specnav.bench.data.questions import Question
+from specnav.bench.runner.contestants import EdgeContestant
+from specnav.bench.runner.loop import prompt_of, run_questions, split_by_length
 from specnav.results.errors import EvaluationError
 
 pytestmark = [pytest.mark.realtime, pytest.mark.slow]
@@ -28,7 +28,7 @@ OPTIONS = GenerationOptions(max_new_tokens=12)
 
 def library_contestant(*given, **more):
     """The library is imported by what runs it, not by every worker that collects this file."""
-    from specnav.bench.core.oracles import OracleContestant
+    from specnav.bench.runner.oracles import OracleContestant
 
     return OracleContestant(*given, **more)
 

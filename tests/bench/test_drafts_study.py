@@ -1,4 +1,4 @@
-"""`specnav bench --draft-backends`: which drafts are compared, timed, run in their folders, shown side by side."""
+"""`specnav bench run --draft-backends`: which drafts are compared, timed, run in their folders, shown side by side."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from specnav.bench.config import BenchConfig
-from specnav.bench.core.records import BenchResults, save_bench
-from specnav.bench.drafts.candidates import candidates_of
-from specnav.bench.drafts.run import run_drafts_study
-from specnav.bench.questions import load_questions
-from specnav.bench.run import methods_of, settings_of
+from specnav.bench.data.questions import load_questions
+from specnav.bench.records.bench import BenchResults, save_bench
+from specnav.bench.records.study import load_study
+from specnav.bench.runner.drafts import candidates_of, run_drafts_study
+from specnav.bench.runner.run import methods_of, settings_of
+from specnav.bench.settings import BenchConfig
 from specnav.bench.studies import study_named
 from specnav.bench.studies.plan import Setting
-from specnav.bench.studies.records import load_study
 from specnav.cli.app import app
 from specnav.errors import UsageError
 from tests.bench.made_up_studies import made_up_setting, made_up_study
@@ -87,7 +86,7 @@ def test_every_draft_is_timed_and_asked_without_and_with_a_link(tmp_path, capsys
     assert [(config.rtt_ms, config.draft_quantize) for config in runs.configs] == [
         (0, "none"), (25, "none"), (0, "8bit"), (25, "8bit"),
     ]  # fmt: skip
-    assert "forwards quicker" in capsys.readouterr().out
+    assert "What a draft forward takes" in capsys.readouterr().out
     assert "Tokens a second" in (tmp_path / "s" / "report.html").read_text()
 
 
@@ -108,7 +107,6 @@ def test_the_table_tells_times_worth_and_speed():
     cells = tuple(f"{name},\nRTT {rtt}" for rtt in (0, 40) for name in ("ar", "sd", "fsd"))
     assert speeds.head == ("Draft", *cells, "as ar")
     assert [row[-1] for row in speeds.rows] == ["yes", "yes"]
-    assert "4.0× (1 row)" in findings.words[0]
 
 
 @pytest.mark.gguf
@@ -122,10 +120,9 @@ def test_a_folder_is_converted_into_the_run(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--draft-backends", "torch", "--study", "link"], "a study of its own"),
-        (["--draft-models", "/nowhere"], "/nowhere does not exist"),
-        (["--draft-backends", "torch", "--draft-model", FOLDER], "--draft-models"),
-        (["--study", "drafts"], "--draft-backends"),
+        (["--draft-backends", "torch", "--study", "link"], "leave --study and --clients out"),
+        (["drafts", "--models", "/nowhere"], "/nowhere does not exist"),
+        (["study", "drafts"], "specnav bench drafts"),
     ],
 )
 def test_flags_that_do_not_go_together_are_told(arguments, said):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from specdec.link.shaping import LinkProfile
-from specnav.bench.core.floor import floor_ms, one_way_ms, union_length
-from specnav.bench.core.records import PaperFigure
-from specnav.bench.core.summary import make_rows, ours_for
+from specnav.bench.data.points import PaperFigure
+from specnav.bench.records.floor import floor_ms, one_way_ms, union_length
+from specnav.bench.records.summary import make_rows, ours_for
 from specnav.results.trace import Span
 from tests.bench.made_up import (
     DRAFT_MS,

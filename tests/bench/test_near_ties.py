@@ -12,16 +12,16 @@ import torch
 from specdec.models import LoadedModel, load_model
 from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
-from specnav.bench.config import BenchConfig
-from specnav.bench.core.loop import prompt_of
-from specnav.bench.core.near_ties import NearTies, both_ways, find_flips, first_difference
-from specnav.bench.core.records import AnswerRecord
-from specnav.bench.core.summary import make_rows
-from specnav.bench.questions import Question
-from specnav.bench.serving.client import ClientRecord
-from specnav.bench.serving.clients import near_ties_of, summarise
-from specnav.bench.serving.watch import Between
-from specnav.bench.view import as_ar
+from specnav.bench.data.questions import Question
+from specnav.bench.records.bench import AnswerRecord
+from specnav.bench.records.summary import make_rows
+from specnav.bench.runner.client import ClientRecord
+from specnav.bench.runner.clients import near_ties_of, summarise
+from specnav.bench.runner.loop import prompt_of
+from specnav.bench.runner.near_ties import NearTies, both_ways, find_flips, first_difference
+from specnav.bench.runner.view import as_ar
+from specnav.bench.runner.watch import Between
+from specnav.bench.settings import BenchConfig
 from tests.bench.made_up import sd_answer
 from tests.helpers import tiny_models as tiny
 
@@ -126,6 +126,6 @@ def test_picks_that_won_by_less_than_the_noise_are_counted(
     model: LoadedModel, right: list[list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps = torch.tensor([[1.0, 0.9, 0.0], [2.0, 0.0, 0.0], [0.0, 0.5, 0.55]])
-    monkeypatch.setattr("specnav.bench.core.near_ties.both_ways", lambda *_: (steps, steps + 0.2))
+    monkeypatch.setattr("specnav.bench.runner.near_ties.both_ways", lambda *_: (steps, steps + 0.2))
     found = find_flips(model, [QUESTION], answers("ar", right[:1]), [], OPTIONS)
     assert (found.close, found.positions) == (2, 3) and found.noise == pytest.approx(0.2)

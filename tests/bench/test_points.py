@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from specnav.bench.config import POINTS, BenchConfig, load_point, make_config
-from specnav.bench.latency import specedge_depth
-from specnav.bench.papers import figure, figures
+from specnav.bench.data.latency import specedge_depth
+from specnav.bench.data.papers import figure, figures
+from specnav.bench.data.points import POINTS, load_point
+from specnav.bench.settings import BenchConfig, make_config
 from specnav.errors import UsageError
 from specnav.results.errors import EvaluationError
 

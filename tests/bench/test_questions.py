@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from specnav.bench.questions import load_questions, questions_of_rows
+from specnav.bench.data.questions import load_questions, questions_of_rows
 from specnav.results.errors import EvaluationError
 
 

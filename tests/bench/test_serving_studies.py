@@ -11,16 +11,15 @@ import pytest
 
 from specdec.errors import OptionsError
 from specdec.models import load_model
-from specnav.bench.capacity import BATCH_FILE, Capacity, Flow, load_curve, most_clients, rounds_a_second
-from specnav.bench.papers import figure
-from specnav.bench.serving.batch_study import run_batch_study
-from specnav.bench.serving.forwards import measure_curve
-from specnav.bench.serving.study import run_clients_study
+from specnav.bench.data.papers import figure
+from specnav.bench.records.batch import BATCH_FILE, Capacity, Flow, load_curve, most_clients, rounds_a_second
+from specnav.bench.records.study import load_study
+from specnav.bench.runner.batch_study import run_batch_study
+from specnav.bench.runner.clients_study import run_clients_study
+from specnav.bench.runner.forwards import measure_curve
 from specnav.bench.studies import study_named
-from specnav.bench.studies.records import load_study
-from specnav.bench.studies.serving.cells import METHODS, RTTS, Cell, best_gammas, cells, searches, seen_in
-from specnav.bench.studies.serving.clients import PAPER
-from specnav.bench.studies.serving.planned import predicted
+from specnav.bench.studies.cells import METHODS, RTTS, Cell, best_gammas, cells, searches, seen_in
+from specnav.bench.studies.clients import PAPER, predicted
 from specnav.errors import HarnessError, UsageError
 from specnav.results.errors import EvaluationError
 from specnav.results.files import write_json
@@ -120,11 +119,10 @@ class TestWhatIsReadOff:
                 assert quarter.capacity(rtt, name)[0] == whole.capacity(rtt, name)[0]
         assert quarter.rtt_ms == whole.rtt_ms == 15.0
 
-    def test_the_headline_says_what_both_serve_and_the_papers_figure_stands_beside(self) -> None:
+    def test_the_headline_counts_clients_and_the_papers_figure_stands_beside(self) -> None:
         found = study_named("clients").read(made_up_clients())
-        assert "cloud-sd serves ≥ 16 clients" in found.words[0] and "with so many" in found.words[0]
-        assert any(f"the paper prints {figure(PAPER):g} times" in words for words in found.words)
-        assert any("are client-bound" in words for words in found.words)
+        row = next(row for row in found.tables[0].rows if row[0] == "cloud-sd")
+        assert row[1] == "≥ 16"
         ratios = next(chart for chart in found.charts if chart.title.startswith("Twice"))
         assert [line.points for line in ratios.lines if line.paper] == [((1.0, figure(PAPER)),)]
         assert ratios.lines[0].points[0][0] == 1 and ratios.level == 1.0
@@ -145,19 +143,22 @@ class TestWhatIsReadOff:
         seen = seen_in(results)
         assert predicted(slowed, seen, 15.0, "sd")[16] < 0.8 * predicted(results, seen, 15.0, "sd")[16]
 
-    def test_how_says_the_bound_as_run_and_a_different_answer(self) -> None:
+    def test_how_says_which_measurements_are_bound_and_a_different_answer(self) -> None:
         results = made_up_clients(scale=0.5)
-        said = " ".join(study_named("clients").how(results))
-        assert "10 tokens a second are 20 as run" in said and "identical, every token" in said
+        facts = dict(study_named("clients").how(results))
+        answers = 3 * len(results.cells)
+        assert facts["Answers that are the target's own"] == f"{answers} of {answers}"
+        assert facts["Measurements that are client-bound"].endswith(f" of {len(results.cells)}")
         wrong = msgspec.structs.replace(results.cells[0].row, wrong=2, errors=["lost"])
         one = msgspec.structs.replace(results.cells[0], row=wrong)
-        said = " ".join(study_named("clients").how(msgspec.structs.replace(results, cells=[one])))
-        assert "2 DIFFER" in said and "1 clients: lost" in said
+        facts = dict(study_named("clients").how(msgspec.structs.replace(results, cells=[one])))
+        assert facts["Answers that are the target's own"] == "1 of 3, the others DIFFER"
+        assert "1 clients: lost" in facts["Ended early"]
 
     def test_forwards_tell_what_sharing_gains_and_what_a_prompt_costs(self) -> None:
-        words = study_named("batch").read(made_up_batch()).words
-        assert "32 sessions with 1 row each: one shared forward takes 3.6 ms, 1.8 times" in words[0]
-        assert "2.0 times as long (the longest 3.0 times)" in words[-1]
+        forwards, prompts = study_named("batch").read(made_up_batch()).tables
+        assert next(row for row in forwards.rows if row[0] == "32 × 1")[:4] == ("32 × 1", "3.60", "65.60", "18.22×")
+        assert prompts.rows[0][6:8] == ("2.00×", "3.00×")
 
 
 class MadeUpMeasurements:
@@ -193,7 +194,7 @@ class TestARun:
         results = load_study(tmp_path / "s" / "clients")
         assert not results.interrupted and len(results.cells) == results.asked == 26 and results.curve
         said = capsys.readouterr()
-        assert "5 done already" in said.err and "cloud-sd serves ≥ 2 clients" in said.out
+        assert "5 done already" in said.err and "≥ 2" in said.out
         assert "Planned and measured" in (tmp_path / "s" / "report.html").read_text()
         again = MadeUpMeasurements()
         more = {**flags, "resume": True, "rtt_ms": 15.0}
@@ -213,7 +214,7 @@ class TestARun:
             return measure
 
         run_clients_study(flags, None, "1", None, None, with_others(0.7))
-        assert "--resume makes these again" in " ".join(load_study(tmp_path / "s" / "clients").words)
+        assert "Measurements that are disturbed" in (tmp_path / "s" / "report.html").read_text()
         for others in (0.8, 0.1, 0.0):
             run_clients_study(again, None, "1", None, None, with_others(others))
         assert measured == [0.7, 0.8, 0.1]  # the last was not disturbed

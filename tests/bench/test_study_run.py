@@ -1,4 +1,4 @@
-"""`specnav bench --study`: which flags go together, runs in their folders, resumed, drawn; once over real processes."""
+"""`specnav bench study`: which flags go together, runs in their folders, resumed, drawn; once over real processes."""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ import msgspec
 import pytest
 
 from specdec.row_ms import RowMs, read_ms
-from specnav.bench.config import BenchConfig
-from specnav.bench.core.records import BenchResults, load_bench, save_bench
-from specnav.bench.questions import load_questions
-from specnav.bench.run import methods_of, settings_of
+from specnav.bench.data.questions import load_questions
+from specnav.bench.records.bench import BenchResults, load_bench, save_bench
+from specnav.bench.records.study import load_study
+from specnav.bench.runner.jobs import make_jobs
+from specnav.bench.runner.run import methods_of, settings_of
+from specnav.bench.runner.study import StudyView, redraw, run_studies
+from specnav.bench.settings import BenchConfig
 from specnav.bench.studies import study_named
 from specnav.bench.studies.plan import Setting
-from specnav.bench.studies.records import load_study
-from specnav.bench.study import redraw, run_studies
-from specnav.bench.study_jobs import make_jobs
-from specnav.bench.study_view import StudyView
 from specnav.errors import UsageError
 from specnav.results.errors import EvaluationError
 from tests.bench.made_up_studies import made_up_setting
@@ -67,7 +66,7 @@ def test_every_setting_is_a_run_with_the_times_of_the_point_scaled(tmp_path, cap
     assert runs.configs[-1].out == tmp_path / "s" / "threads" / "rows" and runs.configs[0].point == ""
     link = load_study(tmp_path / "s" / "link")
     assert [one.x for one in link.settings] == [0, 5, 15, 40, 80, 150, 250] and link.asked == 7
-    assert link.point.name == "go2-wifi6" and link.wall_s == 14 and not link.interrupted and link.words
+    assert link.point.name == "go2-wifi6" and link.wall_s == 14 and not link.interrupted
     said = capsys.readouterr()
     assert "study link: 7 settings, about" in said.err and "(8 of 8, about" in said.err
     assert "link: The fastest fixed method" in said.out

@@ -30,7 +30,7 @@ from specnav.supervise.children import emulator_spec, endpoint_of, ros_arguments
         ("loss", 1.5, "from 0 to 0.9"),
         ("rtt_ms", float("nan"), "from 0 to 60000"),
         ("method", "magic", "must be one of fsd, auto, sd"),
-        ("exploration", "random", "must be one of auto, frontier_search, damped_search, none"),
+        ("exploration", "random", "must be one of auto, frontier_search, none"),
         ("gamma", 0, "from 1 to 32"),
     ],
 )

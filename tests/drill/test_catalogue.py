@@ -47,7 +47,7 @@ def test_the_simulators_faults_are_undone_to_its_normal_values():
 
 def test_every_lie_of_a_base_is_told_under_both_policies_and_one_of_them_in_ci():
     lies = [d for d in all_drills() if d.policy]
-    names = {d.name.removesuffix("-none").removesuffix("-damped-search") for d in lies}
+    names = {d.name.removesuffix("-none").removesuffix("-frontier-search") for d in lies}
     assert names == {
         "odometry-frozen",
         "base-stuck",
@@ -74,7 +74,7 @@ def test_faults_are_chosen_by_name_or_beginning_and_an_unknown_one_is_refused():
         "odometry-nan",
         "odometry-stopped",
         "odometry-scaled-none",
-        "odometry-scaled-damped-search",
+        "odometry-scaled-frontier-search",
     }
     assert [d.name for d in choose([])] == [d.name for d in all_drills()]
     with pytest.raises(HarnessError, match="no fault is called 'odour'"):

@@ -232,7 +232,7 @@ def make_run(run: Path, episodes: int = 3, study: bool = True) -> DemoResults:
             "bandwidth_mbps": 0.0,
             "loss": 0.0,
             "seed": 100,
-            "exploration": "damped_search",
+            "exploration": "frontier_search",
             "target_model": "default_models/nav-target",
             "draft_model": "default_models/nav-draft",
             "temperature": 0.0,

@@ -12,10 +12,10 @@ from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
 from specdec.row_ms import read_ms
 from specdec.sampling.disturbed import Disturbance
-from specnav.bench.acceptance.calibrated import bisect, calibrate, matches, rounds_of, tell
-from specnav.bench.acceptance.pace import draft_pace, verify_pace
-from specnav.bench.acceptance.wanted import Wanted, read_acceptance
-from specnav.bench.questions import Question
+from specnav.bench.data.acceptance import Wanted, read_acceptance
+from specnav.bench.data.questions import Question
+from specnav.bench.runner.acceptance import bisect, calibrate, matches, rounds_of, tell
+from specnav.bench.runner.edge import draft_pace, verify_pace
 from specnav.paths import DEFAULT_TEXT_TARGET
 from specnav.results.errors import EvaluationError
 from tests.bench.made_up import VERIFY_MS, ar_answer, sd_answer
@@ -146,14 +146,14 @@ class TestCalibrated:
     )
     def test_what_cannot_be_reached_is_one_line(self, target, text, words, monkeypatch):
         if text == "alpha:0":  # of 3,072 tokens noise is hardly ever right: as if it were
-            monkeypatch.setattr("specnav.bench.acceptance.calibrated.matches", lambda *args: [True])
+            monkeypatch.setattr("specnav.bench.runner.acceptance.matches", lambda *args: [True])
         with pytest.raises(EvaluationError, match=words) as error:
             calibrated(target, text)
         assert "\n" not in str(error.value)
 
 
 def chat(target, question):
-    from specnav.bench.core.loop import prompt_of
+    from specnav.bench.runner.loop import prompt_of
 
     return prompt_of(target.tokenizer, question, [])
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from specdec.link.shaping import LinkProfile
-from specnav.bench.latency import acceptance_for, cloud_ar, edge_sd, expected_tokens
+from specnav.bench.data.latency import acceptance_for, cloud_ar, edge_sd, expected_tokens
 from specnav.plan.simulated.simulation import Played, Window, simulate
 from specnav.plan.simulated.times import RowTimes
 from tests.evaluation.fleets import FLAT, ExponentialTimes, fleet, pair, single_server

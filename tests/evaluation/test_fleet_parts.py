@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from specdec.row_ms import RowMs
-from specnav.bench.capacity import BatchCurve, CurvePoint
+from specnav.bench.records.batch import BatchCurve, CurvePoint
 from specnav.plan.simulated.links import PRESETS, in_words, profile_of
 from specnav.plan.simulated.measures import batch_ci, figures_of
 from specnav.plan.simulated.pair import METHODS, accepted, way_of

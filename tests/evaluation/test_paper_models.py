@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from specnav.bench import latency
-from specnav.bench.costs import Price, Workload, api_cost, kilotokens_per_dollar
-from specnav.bench.papers import figures
+from specnav.bench.data import latency
+from specnav.bench.data.papers import figures
+from specnav.bench.studies.cost import Price, Workload, api_cost, kilotokens_per_dollar
 
 
 @pytest.mark.parametrize("row", figures()["fsd_000"]["api_cost"]["rows"], ids=lambda row: row["target"])

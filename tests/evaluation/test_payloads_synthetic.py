@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from specdec.sampling.recoveries import Recovery
-from specnav.bench.payloads import SCHEMES, RowShape, Scheme, payloads
+from specnav.bench.runner.payloads import SCHEMES, RowShape, Scheme, payloads
 from specnav.results.errors import EvaluationError
 
 VOCAB = 150_000

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from specnav.bench.questions import load_questions, questions_of_rows
+from specnav.bench.data.questions import load_questions, questions_of_rows
 from specnav.results.errors import EvaluationError
 
 ONE = '{"question_id": 1, "turns": ["a"]}'

@@ -18,7 +18,6 @@ from specdec.estimates.shadow_budget import ShadowBudget
 from specdec.estimates.trial import Trial
 from specdec.link.shaping import LinkProfile
 from specdec.link.wire import AloneUp, Down, Open, Tokens, Up
-from specnav.bench.core.promises import mean_error, promises_chart, windows
 from specnav.bench.regret.bounds import bound_in, words
 from specnav.bench.regret.language import Language
 from specnav.bench.regret.machine import Machine
@@ -26,6 +25,7 @@ from specnav.bench.regret.page import regret_page
 from specnav.bench.regret.playing import language_of, play
 from specnav.bench.regret.study import ENOUGH, OF_AR, Regret, regret_in
 from specnav.bench.regret.worlds import World, forwards, random_world
+from specnav.bench.report.promises import mean_error, promises_chart, windows
 
 WORLDS = 40
 CHEAP = 0.15

@@ -10,10 +10,10 @@ import pytest
 from PIL import Image
 
 from specnav.report import write_report
-from specnav.report.charts import histogram, latency_plot, timeline, tokens_per_decision
-from specnav.report.drawing import Scale, ticks
+from specnav.report.charts import HEX, apart, document, histogram, timeline
 from specnav.report.floor import overlap, place_label
 from specnav.report.media import every_nth, make_gif
+from specnav.report.page import latency_plot, tokens_per_decision
 from specnav.results.demo import load_results, save_results, summarise
 from specnav.results.errors import EvaluationError
 from specnav.results.trace import EpisodeTrace, Span, load_traces, save_trace
@@ -55,7 +55,7 @@ def test_report_loads_nothing_from_outside(page: tuple[Path, str]) -> None:
     loaded = read(text).loaded
     assert len(loaded) > 20
     assert all(value.startswith("data:image/") for value in loaded)
-    assert "url(" not in text.replace("url(#floor", "") and "@import" not in text and "<script" not in text
+    assert "url(" not in re.sub(r"url\(#\w+\)", "", text) and "@import" not in text and "<script" not in text
 
 
 def test_report_shows_every_part(page: tuple[Path, str]) -> None:
@@ -149,12 +149,12 @@ def test_broken_trace_is_refused_by_name(tmp_path: Path) -> None:
 
 def test_histogram_counts_every_value() -> None:
     values = [10.0, 12.0, 12.5, 40.0, 90.0]
-    text = histogram(values, "times", "blue")
+    text = histogram(values, "times", "edge")
     counted = sum(int(n) for n in re.findall(r"ms: (\d+)</title>", text))
     assert counted == len(values)
     assert "p50 12 ms" in text
-    assert histogram([], "times", "blue") == ""
-    assert "p50 7 ms" in histogram([7.0, 7.0], "times", "blue")
+    assert histogram([], "times", "edge") == ""
+    assert "p50 7 ms" in histogram([7.0, 7.0], "times", "edge")
 
 
 def test_empty_charts_are_empty() -> None:
@@ -176,10 +176,17 @@ def test_timeline_draws_each_span_in_its_lane() -> None:
     assert text.count("<title>") == 3
 
 
-def test_ticks_are_round_and_inside() -> None:
-    assert ticks(0, 100, 5) == [0, 20, 40, 60, 80, 100]
-    assert ticks(3, 9.5, 4) == [4, 6, 8]
-    assert Scale(0, 10, 100, 200)(5) == 150
+def test_a_chart_has_the_pages_colours_and_nothing_to_load() -> None:
+    text = timeline([Span("edge", "draft <1>", 0.0, 8.0)])
+    assert "var(--edge)" in text and not any(colour in text for colour in HEX.values())
+    assert "&lt;1&gt;" in text and "<style" not in text and "url(" not in text and "DejaVu" not in text
+    alone = document(lambda figure: figure.add_subplot().plot([1, 2], [3, 4]), 200.0, 100.0)
+    assert alone.startswith("<?xml") and alone == document(lambda f: f.add_subplot().plot([1, 2], [3, 4]), 200.0, 100.0)
+
+
+def test_labels_are_a_step_apart_and_inside() -> None:
+    assert apart([1.0, 1.1, 9.9], 0.0, 10.0, 1.0) == [1.0, 2.0, 9.9]
+    assert apart([9.0, 9.5, 9.9], 0.0, 10.0, 1.0) == [8.0, 9.0, 10.0]
 
 
 def test_labels_avoid_what_is_already_there() -> None:

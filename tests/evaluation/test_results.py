@@ -100,7 +100,7 @@ def test_failed_write_keeps_the_old_file_and_leaves_nothing_beside_it(
     def fail(*_: object) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr("specnav.results.files.os.replace", fail)
+    monkeypatch.setattr("specdec.whole_files.os.replace", fail)
     with pytest.raises(OSError, match="disk full"):
         save_results(tmp_path, results)
     assert (tmp_path / "results.json").read_bytes() == before

@@ -20,8 +20,8 @@ from specdec.link import wire
 from specdec.models import chat_prompt, load_model
 from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
-from specnav.bench.core.records import BenchResults
-from specnav.bench.questions import load_questions
+from specnav.bench.data.questions import load_questions
+from specnav.bench.records.bench import BenchResults
 from specnav.cli.app import app
 from specnav.paths import CONFIG, DEFAULT_TEXT_TARGET
 from specnav.results.demo import DemoResults

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from spec_vlm_nav.parameters.nodes import tables
+from spec_vlm_nav.parameters.nodes import parameter_of, tables
 from tests.robot.launched import PACKAGE, nodes, values
 
 CONFIG = PACKAGE / "config"
@@ -27,12 +27,12 @@ def yours(tmp_path):
 
 def test_an_argument_counts_only_when_it_is_given(started, yours):
     file = yours(
-        vlm_nav_node={"method": "ar", "exploration": "damped_search", "threads": 3, "autostart": False}
+        vlm_nav_node={"method": "ar", "exploration": "frontier_search", "threads": 3, "autostart": False}
     )
     found, context = started("go2.launch.py", params_file=file, method="sd", settle_s="1")
     said = values(nodes(found)["vlm_nav_node"], context)
     assert said["method"] == "sd" and said["settle_s"] == 1.0 and isinstance(said["settle_s"], float)
-    assert said["threads"] == 3 and said["autostart"] is False and said["exploration"] == "damped_search"
+    assert said["threads"] == 3 and said["autostart"] is False and said["exploration"] == "frontier_search"
     assert "verifier" not in said and "on_link_loss" not in said
 
 
@@ -76,7 +76,6 @@ def test_every_node_but_the_one_that_latches_stops_comes_back(started):
         "motion_node": False,
         "vlm_nav_node": True,
         "camera_decode_node": True,
-        "view_node": True,
         "blackbox_node": True,
     }
 
@@ -134,14 +133,15 @@ def test_the_simulator_s_verifier_is_where_the_robot_looks_for_it(started, yours
     assert "tcp://127.0.0.1:7777" in verifier.kwargs["cmd"]
 
 
-def test_every_parameter_that_is_an_argument_exists_with_that_type():
-    arguments = (PACKAGE / "launch/go2.launch.py").read_text()
-    scope: dict = {}
-    exec(arguments[arguments.index("DECIDING, MOVING") : arguments.index("def make_nodes")], scope)
-    for name, (kind, owners, _) in scope["PARAMETERS"].items():
+def test_every_parameter_that_is_an_argument_exists_in_all_its_nodes_with_one_type():
+    text = (PACKAGE / "launch/go2.launch.py").read_text()
+    scope: dict = {"parameter_of": parameter_of}
+    exec(text[text.index("DECIDING, MOVING") : text.index("def make_nodes")], scope)
+    assert set(scope["PARAMETERS"]) > {"gguf", "quantize", "method", "motion_backend"}
+    for name, (kind, owners, said) in scope["PARAMETERS"].items():
         for owner in owners if name != "use_sim_time" else ():
-            (parameter,) = (p for p in tables()[owner] if p.name == name)
-            assert type(parameter.default) is kind, name
+            assert type(parameter_of(owner, name).default) is kind, name
+        assert said
 
 
 def test_files_do_not_repeat_what_the_nodes_have_by_themselves():

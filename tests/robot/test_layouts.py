@@ -11,11 +11,9 @@ pytest.importorskip("spec_vlm_nav_interfaces.msg", reason="the interface package
 
 from geometry_msgs.msg import Twist
 from nav_msgs.msg import Odometry
-from nav_msgs.msg import Path as PathMessage
 from sensor_msgs.msg import CompressedImage, Image
 from spec_vlm_nav_interfaces.msg import DecisionMetrics, MotionStatus
 from std_msgs.msg import Empty, String
-from visualization_msgs.msg import MarkerArray
 
 CONFIG = Path(__file__).resolve().parents[2] / "config"
 TOPICS = {
@@ -25,9 +23,6 @@ TOPICS = {
     "/cmd_vel": Twist,
     "/instruction": String,
     "/motion_status": MotionStatus,
-    "/view_node/action_marker": MarkerArray,
-    "/view_node/image_annotated/compressed": CompressedImage,
-    "/view_node/path": PathMessage,
     "/vlm_nav_node/action": String,
     "/vlm_nav_node/cancel": Empty,
     "/vlm_nav_node/metrics": DecisionMetrics,
@@ -79,7 +74,4 @@ def test_rviz_displays_are_of_topics_that_exist_and_of_their_type():
     assert kinds == {
         "Odometry": ("Odometry", Odometry),
         "Camera": ("Image", Image),
-        "Annotated camera": ("Image", CompressedImage),
-        "Path": ("Path", PathMessage),
-        "Action": ("MarkerArray", MarkerArray),
     }

@@ -146,10 +146,10 @@ def test_a_step_that_waits_is_no_stop():
         ("steps: {a: 1}", 1, "not a list"),
         ("steps:\n- " + "x" * 3000, 2, "3000 characters"),
         ("a" * 300_000, 1, "no mission"),
-        ("[" * 5000, 1, "nested too deeply"),
-        ("- " * 5000, 1, "nested too deeply"),
-        ("? " * 5000, 1, "nested too deeply"),
-        ("steps:\n" + "- go\n" * 38_000, 1, "too many steps"),
+        ("[" * 5000, 1, "nested more than 20 deep"),
+        ("- " * 5000, 1, "nested more than 20 deep"),
+        ("? " * 5000, 1, "nested more than 20 deep"),
+        ("steps:\n" + "- go\n" * 38_000, 14998, "more than 7500 values"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_line_and_what_is_allowed(text, line, words):

@@ -197,7 +197,7 @@ def test_a_motion_node_that_is_silent_or_never_done_is_noticed(tells, after_s):
 
 
 def test_contact_is_handed_to_the_policy_and_its_move_is_marked_as_its_own():
-    world = World("damped_search").instruct().answer(FORWARD)
+    world = World("frontier_search").instruct().answer(FORWARD)
     world.ended(MotionState.BLOCKED, "wall").run(0.5).answer(FORWARD)
     request = world.requests[-1]
     assert (
@@ -210,7 +210,7 @@ def test_contact_is_handed_to_the_policy_and_its_move_is_marked_as_its_own():
 
 @pytest.mark.parametrize(("done_m", "turns_aside"), [(0.1, True), (0.7, False)])
 def test_a_motion_that_slid_along_something_counts_as_contact(done_m, turns_aside):
-    world = World("damped_search").instruct().answer(FORWARD)
+    world = World("frontier_search").instruct().answer(FORWARD)
     world.ended(MotionState.EXPIRED, "not reached in time", Motion(done_m))
     world.run(0.5).answer(FORWARD)
     assert (world.requests[-1].motion.angle_rad != 0) is turns_aside

@@ -125,7 +125,7 @@ def test_a_stop_that_nobody_confirms_is_given_up_in_the_end():
 
 
 def test_a_rollback_leaves_the_memory_of_a_policy_that_came_in_between_alone():
-    world = World("damped_search", on_link_loss="draft_only_slow")
+    world = World("frontier_search", on_link_loss="draft_only_slow")
     unverified(link(world.instruct(), LOST), TURN)
     world.navigator.policy = other = ExplorationPolicy("frontier_search")
     before = other.state
@@ -133,7 +133,7 @@ def test_a_rollback_leaves_the_memory_of_a_policy_that_came_in_between_alone():
 
 
 def test_a_rollback_also_takes_back_what_the_exploration_policy_remembers():
-    world = World("damped_search", on_link_loss="draft_only_slow")
+    world = World("frontier_search", on_link_loss="draft_only_slow")
     before = link(world.instruct(), LOST).navigator.policy.state
     assert unverified(world, TURN).navigator.policy.state != before
     assert reconcile(world, FORWARD).navigator.policy.state == before

@@ -13,13 +13,11 @@ from spec_vlm_nav.deciding.parameters import VLM_NAV
 from spec_vlm_nav.motion.ahead.corridor import CorridorConfig, Mounting
 from spec_vlm_nav.motion.parameters.motion import MOTION, check_motion, corridor_config
 from spec_vlm_nav.robot.parameters import GO2_STATE
-from spec_vlm_nav.viewing.parameters import VIEW
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLES = {
     "vlm_nav_node": VLM_NAV,
     "motion_node": MOTION,
-    "view_node": VIEW,
     "camera_decode_node": CAMERA,
     "blackbox_node": BLACKBOX,
     "go2_state_node": GO2_STATE,

@@ -31,6 +31,12 @@ def test_the_default_prompt_has_the_instruction_before_the_image():
     assert 0 < text.index("find the silver bottle") < text.index(FRAME)
 
 
+def test_a_model_made_for_the_policy_before_gets_its_successor(tmp_path):
+    said = '{"name": "old", "template": "{instruction} {frame}", "exploration": "damped_search"}'
+    (tmp_path / "nav_prompt.json").write_text(said)
+    assert PromptSpec.from_model_folder(tmp_path).exploration == "frontier_search"
+
+
 def test_last_actions_are_the_newest_oldest_first():
     with_actions = spec("{instruction} [{last_actions}] {frame}", last_actions=2)
     assert render(with_actions, "go", [LEFT, LEFT, AHEAD]).startswith("go [turn left 30, forward 50]")

@@ -51,7 +51,7 @@ def test_the_command_line_is_rosbag2_s(recording):
 
 
 def test_what_replay_and_rviz_need_is_recorded(recording):
-    topics = recording["topics"](given(recording, annotated="true"))
+    topics = recording["topics"](given(recording))
     layout = yaml.safe_load((CONFIG / "rviz/navigation.rviz").read_text())
     shown = {d["Topic"]["Value"] for d in layout["Visualization Manager"]["Displays"] if "Topic" in d}
     raw = recording["topics"](given(recording, image_transport="raw"))

@@ -111,7 +111,7 @@ def stopped(robot):
     began = robot.base.pose.x
     robot.core.stop()
     robot.said = robot.stops.stop(robot.now)
-    robot.base.command(robot.said, robot.now)
+    robot.base.command(robot.said.linear, robot.said.angular, robot.now)
     return robot.run(3.0).base.pose.x - began
 
 
@@ -136,7 +136,12 @@ def test_braking_goes_on_for_as_long_as_it_takes():
 def test_a_creep_that_was_lost_is_said_again_when_the_robot_is_seen_to_go_on():
     robot = FaultyRobot(drops_zeros=True, accel=3.0, hold_s=9.0)
     hear = robot.base.command
-    robot.base.command = lambda velocity, now: hear(velocity, now) if velocity != CREEP or now > 3.0 else None
+
+    def lose_the_first(linear, angular, now):
+        if (linear, angular) != (CREEP.linear, CREEP.angular) or now > 3.0:
+            hear(linear, angular, now)
+
+    robot.base.command = lose_the_first
     robot.send(CommandKind.MOVE, Motion(1.0))
     robot.run(2.6 - robot.now).core.stop()
     robot.run(2.0)

@@ -22,7 +22,7 @@ from specdec.verifying.exits import (
     usual_width,
 )
 from specdec.verifying.exits.layers import PUBLISHED
-from specnav.bench.papers import figures
+from specnav.bench.data.papers import figures
 from tests.helpers.servers import Pair
 from tests.specdec.random_exits import random_exits
 

@@ -25,7 +25,7 @@ from specdec.edge.stats import AnswerStats
 from specdec.models import LoadedModel, Prompt, chat_prompt, load_model
 from specdec.options import GenerationOptions
 from specdec.verifying.exits import save_exits
-from specnav.bench.questions import Question, load_questions
+from specnav.bench.data.questions import Question, load_questions
 from specnav.paths import CONFIG, DEFAULT_TEXT_DRAFT, DEFAULT_TEXT_TARGET, ROOT
 from specnav.supervise.children import endpoint_of, verifier_spec
 from specnav.supervise.processes import Supervisor

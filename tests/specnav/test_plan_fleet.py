@@ -11,9 +11,9 @@ import pytest
 from typer.testing import CliRunner
 
 import specnav.plan.fleet as command
-from specnav.bench.capacity import BATCH_FILE, BatchCurve, CurvePoint
-from specnav.bench.core.clients import ClientsRow
-from specnav.bench.latency import expected_tokens
+from specnav.bench.data.latency import expected_tokens
+from specnav.bench.records.batch import BATCH_FILE, BatchCurve, CurvePoint
+from specnav.bench.records.clients import ClientsRow
 from specnav.cli.app import app
 from specnav.errors import UsageError
 from specnav.plan.calibration import calibrated, gpu_names

@@ -25,7 +25,7 @@ from cloud_verifier.errors import VerifierError
 from specdec.models import load_model
 from specdec.models.threads import is_small
 from specnav import serve
-from specnav.bench.serving.capacity import run_capacity
+from specnav.bench.runner.clients import run_capacity
 from specnav.errors import UsageError
 from specnav.paths import DEFAULT_TARGET, DEFAULT_TEXT_TARGET
 from specnav.supervise.children import verifier_spec

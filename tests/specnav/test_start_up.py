@@ -31,7 +31,7 @@ def imported(code: str, watched: tuple[str, ...]) -> list[str]:
 @with_ros
 def test_nodes_come_up_without_torch_simulator_and_video() -> None:
     """The node that decides loads its model in a thread, when it is there already."""
-    nodes = ("motion_node", "view_node", "blackbox_node", "go2_state_node", "vlm_nav_node")
+    nodes = ("motion_node", "blackbox_node", "go2_state_node", "vlm_nav_node")
     code = "\n".join(f"import spec_vlm_nav.ros.nodes.{node}" for node in nodes)
     assert imported(code, (*NO_TORCH, "cv2", "av", "mujoco", "specdec.models")) == []
 
@@ -47,7 +47,7 @@ def test_commands_answer_without_torch() -> None:
     code = (
         "import specnav.cli.app, specnav.generate, specnav.supervise.verifier_process\n"
         "import specnav.serve, specnav.demo.run\n"
-        "import specnav.drill.run, cloud_verifier.__main__, specnav.bench.core.names\n"
+        "import specnav.drill.run, cloud_verifier.__main__, specnav.bench.data.names\n"
         "from specdec.methods import get_method\n"
         "get_method('fsd')"
     )

@@ -132,7 +132,7 @@ GOOD = to_json(Scenario(1, 2.0, Setup(), []))
         (GOOD.replace(b"[]\n}", b'[{"at": 1.0, "what": "stop", "args": {"how": "now"}}]\n}'), "how"),
         (GOOD.replace(b"[]\n}", b'[{"at": 1.0, "what": "odometry", "args": {"fault": "odd"}}]\n}'), "odd"),
         (GOOD.replace(b'"safety": {}', b'"safety": {"max_lunar": 1}'), "max_lunar"),
-        (GOOD.replace(b'"policy": "damped_search"', b'"policy": "luck"'), "luck"),
+        (GOOD.replace(b'"policy": "frontier_search"', b'"policy": "luck"'), "luck"),
     ],
 )
 def test_a_bad_case_file_is_one_line_and_no_success(tmp_path, capsys, content, said):

@@ -9,6 +9,7 @@ import pytest
 import torch
 from safetensors import safe_open
 
+from specdec.drafting.lookup.drafter import LookupDrafter
 from specdec.models import load_model
 from specdec.models.shared import shared_of
 from specnav.recipes.drafts.data.assistant import (
@@ -19,15 +20,16 @@ from specnav.recipes.drafts.data.assistant import (
     report_request,
     request_of,
 )
-from specnav.recipes.drafts.data.sources import Sources
+from specnav.recipes.drafts.data.sources import Sources, question_prompts
+from specnav.recipes.drafts.measure import measured, perfect, replayed
 from specnav.recipes.drafts.network import Network
 from specnav.recipes.drafts.task import some_tokens
 from specnav.recipes.drafts.teacher import Teacher
 from specnav.recipes.drafts.train import train_draft
 from specnav.recipes.errors import TrainingError
-from specnav.recipes.exits.samples import cut
+from specnav.recipes.exits.samples import Sample, cut
 from tests.training.test_drafts import little
-from tests.training.words import said_by
+from tests.training.words import WORDS, said_by
 
 ENDS = {"model.embed_tokens.weight", "lm_head.weight"}
 
@@ -131,6 +133,21 @@ def test_a_run_from_an_assistants_requests(model_root: Path, tmp_path: Path) -> 
     changed = {"length": 400, "new_tokens": 8, "prompts": 24, "steps": 1, "batch": 1}
     result = train_draft(little(model_root, tmp_path, sources=sources, **changed))
     assert "nothing of any benchmark" in (result.folder / "README.md").read_text(encoding="utf-8")
+
+
+def test_lookups_are_replayed_round_by_round_and_remember_earlier_answers() -> None:
+    texts = [Sample((1, 2, *range(10, 20)), 2)] * 2
+    found = replayed(texts, 4, LookupDrafter)
+    assert (found.answers, found.tokens) == (2, 20)
+    assert found.tau == pytest.approx(20 / 12)  # the first answer token by token, the second five at a time
+    assert found.agreement == 1.0  # nothing was looked up for the first
+
+
+def test_the_better_of_both_gains_what_a_perfect_draft_gains(model_root: Path) -> None:
+    target = Network(str(model_root / "text-target"))
+    texts = [text for text in target.answer(question_prompts(target.loaded, WORDS, "words"), 15)]
+    both = measured(f"both:{model_root / 'text-target'}", texts, 4)
+    assert both.tau >= perfect(texts, 4) - 1.0 and measured(str(model_root / "text-target"), texts, 4).agreement == 1.0
 
 
 class TestRequests:

@@ -45,7 +45,6 @@ setup(
             'motion_node = spec_vlm_nav.ros.nodes.motion_node:main',
             'camera_decode_node = spec_vlm_nav.ros.nodes.camera_decode_node:main',
             'go2_state_node = spec_vlm_nav.ros.nodes.go2_state_node:main',
-            'view_node = spec_vlm_nav.ros.nodes.view_node:main',
             'blackbox_node = spec_vlm_nav.ros.nodes.blackbox_node:main',
             'console_node = spec_vlm_nav.ros.nodes.console_node:main',
             'mission_node = spec_vlm_nav.ros.nodes.mission_node:main',

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import msgspec
@@ -13,6 +12,7 @@ from specdec.models.loaded import LoadedModel
 from specdec.verifying.exits.adapters import ExitAdapters
 from specdec.verifying.exits.exits import Exits
 from specdec.verifying.exits.fingerprint import Fingerprint, fingerprint
+from specdec.whole_files import write_whole
 
 SCHEMA = 1
 WEIGHTS, ABOUT = "exits.safetensors", "exits.json"
@@ -57,12 +57,9 @@ def save_exits(folder: Path, exits: Exits) -> None:
         (WEIGHTS, save(weights)),
         (ABOUT, msgspec.json.format(msgspec.json.encode(about)) + b"\n"),
     ):
-        partial = folder / f"{name}.tmp"
         try:
-            partial.write_bytes(data)
-            os.replace(partial, folder / name)
+            write_whole(folder / name, data)
         except OSError as error:
-            partial.unlink(missing_ok=True)
             raise ModelError(
                 f"{folder / name} cannot be written ({error.strerror or error}): make room or choose another folder"
             ) from error

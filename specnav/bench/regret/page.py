@@ -5,9 +5,10 @@ from __future__ import annotations
 from markupsafe import Markup
 
 from specnav.bench.regret.study import ENOUGH, OF_AR, Regret
-from specnav.bench.studies.plan import Line, LineChart, Table
+from specnav.bench.report.studies import StudyView, view_chart
+from specnav.bench.studies.plan import Table
+from specnav.report.charts import Line, LineChart
 from specnav.report.page import TEMPLATES, environment
-from specnav.report.studies import StudyView, view_chart
 
 HOW = [
     "The real edge decodes here: its controller, estimates and drafters, one decoder a world.",

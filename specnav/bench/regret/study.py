@@ -6,9 +6,9 @@ from statistics import fmean, median
 
 import msgspec
 
-from specnav.bench.core.promises import WINDOW_TOKENS, mean_error, windows
 from specnav.bench.regret.playing import Played, language_of, methods_in, play
 from specnav.bench.regret.worlds import World, random_world
+from specnav.bench.report.promises import WINDOW_TOKENS, mean_error, windows
 
 ENOUGH = 0.95
 """Of the best fixed method's speed: what `auto` is to reach."""

@@ -4,10 +4,11 @@ engines.
 
 from __future__ import annotations
 
-from specnav.bench.core.records import BenchRow
+from specnav.bench.records.bench import BenchRow
+from specnav.bench.records.study import DraftRecord, SettingRecord, StudyResults
 from specnav.bench.studies.figures import percent, times
-from specnav.bench.studies.plan import Findings, Line, LineChart, RowChart, RowSeries, Study, Table
-from specnav.bench.studies.records import DraftRecord, SettingRecord, StudyResults
+from specnav.bench.studies.plan import Findings, Study, Table
+from specnav.report.charts import Line, LineChart, RowChart, RowSeries
 from specnav.report.page import shown
 
 METHODS = ("ar", "sd", "fsd", "auto")
@@ -35,7 +36,7 @@ def _read(results: StudyResults) -> Findings:
         series = (RowSeries("τ", taus),)
         names = tuple(one.label for one in drafts)
         charts.append(RowChart(f"Tokens a round ({TAU_OF})", "τ", names, series, digits=2))
-    return Findings(charts, [_cost_table(results), _speed_table(results)], _words(results))
+    return Findings(charts, [_cost_table(results), _speed_table(results)])
 
 
 def _tau(row: BenchRow) -> float | None:
@@ -97,29 +98,9 @@ def _speed_table(results: StudyResults) -> Table:
     return Table("Tokens a second", head, tuple(rows))
 
 
-def _words(results: StudyResults) -> list[str]:
-    words = []
-    first = results.drafts[0]
-    for one in results.drafts[1:]:
-        gains = [
-            f"{before / after:.1f}× ({rows} row{'s' * (rows > 1)})"
-            for rows, after in one.row_ms
-            if (before := _ms(first, rows)) is not None and after
-        ]
-        tau, tau_first = (_value(results, which, TAU_OF, _tau) for which in (one, first))
-        worth = "" if tau is None or tau_first is None else f"; τ {tau:.2f} for {tau_first:.2f}"
-        words.append(f"{one.label} against {first.label}: forwards quicker {', '.join(gains)}{worth}.")
-    return words
-
-
-def _how(results: StudyResults) -> list[str]:
-    words = [
-        "Edge and cloud are two processes on one machine over real ZeroMQ; the link is emulated where its round trip "
-        "is not 0. Draft forwards are not paced: they take what they take here."
-    ]
-    if results.config.get("verify_ms"):
-        words.append(f"Forwards of the target are paced to {results.config['verify_ms']} ms.")
-    return [*words, f"{results.wall_s:.0f} s in all.", *results.notes]
+def _how(results: StudyResults) -> list[tuple[str, str]]:
+    verify = results.config.get("verify_ms")
+    return [("Draft forwards", "not paced"), ("Target forwards", f"paced to {verify} ms" if verify else "not paced")]
 
 
 STUDY = Study(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from specnav.bench.core.records import BenchRow
+from specnav.bench.records.bench import BenchRow
+from specnav.bench.records.study import SettingRecord, StudyResults
 from specnav.bench.studies.figures import miss_percent, percent, speedup, system_of, times
-from specnav.bench.studies.plan import Asked, Findings, RowChart, RowSeries, Setting, Study, Table
-from specnav.bench.studies.records import SettingRecord, StudyResults
+from specnav.bench.studies.plan import Asked, Findings, Setting, Study, Table
+from specnav.report.charts import RowChart, RowSeries
 from specnav.report.page import shown
 
 METHOD = "fsd+overlap:hints"
@@ -38,7 +39,7 @@ def _read(results: StudyResults) -> Findings:
         RowSeries("draft tokens drafted only after the verdict (r)", late, shade=1),
     )
     charts = [
-        RowChart("What was not ready when the verdict came", "%", names, ready, 0, *paper),
+        RowChart("What was not ready when the verdict came", "%", names, ready, 0, *paper, dots=True),
         RowChart(
             "Hints that were acted on in time",
             "hits over hints received, %",
@@ -48,7 +49,7 @@ def _read(results: StudyResults) -> Findings:
         ),
         RowChart("Speed-up over cloud AR", "times ar", names, (RowSeries("", speeds),), 2, 1.0, "ar"),
     ]
-    return Findings(charts if done else [], [_table(done, results.time_scale)], _words(done))
+    return Findings(charts if done else [], [_table(done, results.time_scale)])
 
 
 def _hits_a_hint(one: SettingRecord) -> float | None:
@@ -85,17 +86,6 @@ def _line(one: SettingRecord, scale: float) -> tuple[str, ...]:
         times(one.value(METHOD, speedup)),
         shown(None if formula is None else formula.verify / scale, 1),
     )
-
-
-def _words(done: Sequence[SettingRecord]) -> list[str]:
-    missed = {one.label: found for one in done if (found := one.value(METHOD, miss_percent)) is not None}
-    if not missed:
-        return []
-    best = min(missed, key=lambda one: missed[one])
-    return [
-        f"Least misses: {best} ({missed[best]:.0f} %)"
-        + (f"; what auto chooses: {missed[SETS['auto']]:.0f} %." if SETS["auto"] in missed else ".")
-    ]
 
 
 STUDY = Study(

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from specnav.bench.core.records import BenchRow, PointRecord
-from specnav.bench.papers import figures
+from specnav.bench.data.papers import figures
+from specnav.bench.data.points import PointRecord
+from specnav.bench.records.bench import BenchRow
 from specnav.report.page import shown
 
 FSD_PAPER = "fsd_000"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from specnav.bench.papers import figure, figures
-from specnav.bench.studies.crossings import crossings
+from specnav.bench.data.papers import figure, figures
+from specnav.bench.records.study import SettingRecord, StudyResults
 from specnav.bench.studies.figures import (
     FSD_PAPER,
     OFF_WORDS,
@@ -15,8 +15,8 @@ from specnav.bench.studies.figures import (
     speedup,
     times,
 )
-from specnav.bench.studies.plan import Asked, Findings, Line, LineChart, Mark, Setting, Study, Table
-from specnav.bench.studies.records import SettingRecord, StudyResults
+from specnav.bench.studies.plan import Asked, Findings, Setting, Study, Table
+from specnav.report.charts import Line, LineChart, Mark
 from specnav.report.page import shown
 
 GAMMAS = tuple(range(1, 11))
@@ -63,7 +63,7 @@ def _read(results: StudyResults) -> Findings:
                 level=1.0,
             )
         )
-    return Findings(charts, [_table(results, methods)], _words(results, methods, pays_to))
+    return Findings(charts, [_table(results, methods)])
 
 
 def _paper_lines(results: StudyResults) -> list[Line]:
@@ -111,23 +111,6 @@ def _line(
     for name in methods:
         cells += [times(one.value(name, speedup))] + [signed(one.off(name))] * (name in formulas)
     return tuple(cells)
-
-
-def _words(results: StudyResults, methods: Sequence[str], pays_to: float) -> list[str]:
-    words = []
-    for name in methods:
-        points = results.series(name, speedup)
-        if not points:
-            continue
-        best, most = max(points, key=lambda point: point[1])
-        level = {name: points, "ar": [(x, 1.0) for x, _ in points]}
-        falls = [f"{one.x:.2g}" for one in crossings(level) if one.before == "ar" and points[-1][1] < 1]
-        words.append(
-            f"{name} is fastest at γ = {best:g} ({most:.2f}× ar)"
-            + (f" and slower than ar from γ = {falls[-1]} on." if falls else ".")
-        )
-    paper = f"In the paper (RTX client, GSM8K) sd is slower than ar once γ exceeds {pays_to:g}."
-    return [*words, paper] if words else []
 
 
 STUDY = Study(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from specnav.bench.latency import fsd_speedup_over_sd
-from specnav.bench.papers import figures
-from specnav.bench.studies.crossings import Points, best_by_range, crossings
+from specnav.bench.data.latency import fsd_speedup_over_sd
+from specnav.bench.data.papers import figures
+from specnav.bench.records.study import SettingRecord, StudyResults
+from specnav.bench.studies.crossings import Points, crossings
 from specnav.bench.studies.figures import OFF_WORDS, signed
-from specnav.bench.studies.plan import Asked, Findings, Line, LineChart, Mark, Setting, Study, Table
-from specnav.bench.studies.records import SettingRecord, StudyResults
+from specnav.bench.studies.plan import Asked, Findings, Setting, Study, Table
+from specnav.report.charts import Line, LineChart, Mark
 from specnav.report.page import shown
 
 RTTS = (0, 5, 15, 40, 80, 150, 250)
@@ -43,7 +44,7 @@ def _read(results: StudyResults) -> Findings:
         ),
     )
     tables = [_crossing_table(lines), _time_table(results, lines), *_eq_9(results)]
-    return Findings([chart], [table for table in tables if table.rows], _words(results, lines))
+    return Findings([chart], [table for table in tables if table.rows])
 
 
 def _a_token(results: StudyResults, name: str) -> tuple[tuple[float, float], ...]:
@@ -120,24 +121,6 @@ def _least(lines: Mapping[str, Points], x: float) -> float | None:
     values = [dict(points).get(x) for points in lines.values()]
     known = [value for value in values if value is not None]
     return min(known) if known and len(known) == len(values) else None
-
-
-def _words(results: StudyResults, lines: Mapping[str, Points]) -> list[str]:
-    fixed = {name: points for name, points in lines.items() if name != "auto"}
-    ranges = [f"{name} from {low:.0f} to {high:.0f} ms" for name, low, high in best_by_range(fixed)]
-    words = [f"The fastest fixed method: {', '.join(ranges)}."] if ranges else []
-    auto = dict(lines.get("auto", ()))
-    best = {x: found for x in auto if (found := _least(fixed, x)) is not None}
-    if best:
-        ratios = {x: auto[x] / best[x] for x in best}
-        worst = max(ratios, key=lambda x: ratios[x])
-        words.append(
-            f"auto takes {ratios[worst]:.2f} times as long as the best of them at worst (at {worst:g} ms), and "
-            f"{min(ratios.values()):.2f} times at best."
-        )
-    if results.point is None or results.point.name != SPECEDGE_POINT:
-        words.append("No paper prints the time of a token against the round trip at this operating point.")
-    return words
 
 
 STUDY = Study(

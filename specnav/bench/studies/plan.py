@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from specnav.bench.studies.records import StudyResults
+from specnav.bench.records.study import StudyResults
+from specnav.report.charts import LineChart, RowChart
 
 Value = int | float | str
-Kind = Literal["runs", "clients", "batch", "drafts"]
+Kind = Literal["runs", "clients", "batch", "drafts", "computed"]
 
 
 @dataclass(frozen=True)
@@ -45,68 +46,6 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Line:
-    """One line of a chart. family: the method it is about, which gives the colour. paper: printed, not measured.
-
-    joined: false for figures of different systems. computed: by a formula, not measured.
-    """
-
-    name: str
-    points: tuple[tuple[float, float], ...]
-    family: str
-    paper: bool = False
-    joined: bool = True
-    computed: bool = False
-
-
-@dataclass(frozen=True)
-class Mark:
-    """A place on a chart's x axis with a name; y: of the ring drawn there, None for a line from top to bottom."""
-
-    x: float
-    label: str
-    y: float | None = None
-
-
-@dataclass(frozen=True)
-class LineChart:
-    """Quantities against a number. level: a horizontal line with a meaning, such as 1 for "as fast as ar"."""
-
-    title: str
-    x_label: str
-    y_label: str
-    lines: tuple[Line, ...]
-    x_ticks: tuple[float, ...] = ()
-    marks: tuple[Mark, ...] = ()
-    level: float | None = None
-    caption: str = ""
-
-
-@dataclass(frozen=True)
-class RowSeries:
-    """Values by row; None where there is none."""
-
-    name: str
-    values: tuple[float | None, ...]
-    paper: bool = False
-    shade: int = 0
-
-
-@dataclass(frozen=True)
-class RowChart:
-    """Named rows with a value each (bars), or with several beside each other (dots)."""
-
-    title: str
-    x_label: str
-    rows: tuple[str, ...]
-    series: tuple[RowSeries, ...]
-    digits: int = 0
-    level: float | None = None
-    level_label: str = ""
-    caption: str = ""
-
-
-@dataclass(frozen=True)
 class Table:
     """A table as text; the first column holds names."""
 
@@ -118,11 +57,10 @@ class Table:
 
 @dataclass(frozen=True)
 class Findings:
-    """What a study shows. words: its answer in sentences, the paper's beside it."""
+    """What a study shows."""
 
     charts: Sequence[LineChart | RowChart] = ()
     tables: Sequence[Table] = ()
-    words: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -131,8 +69,9 @@ class Study:
 
     takes_methods: whether the user may name the methods. needs_exits: without early exits it would say nothing.
     limit, max_new_tokens: questions and tokens by default. kind: what its measurements are: bench runs of single
-    clients, many clients on one verifier, forwards, or bench runs with several drafts. how: how it was measured, in
-    sentences; None: as bench runs are. point: the operating point that it is about, unless another is named.
+    clients, many clients on one verifier, forwards, bench runs with several drafts, or nothing that needs a process.
+    how: name and value of how it was measured; None: as bench runs are. point: the operating point that it is about,
+    unless another is named. own: the class of the numbers that it takes beside the bench's settings.
     """
 
     name: str
@@ -146,5 +85,6 @@ class Study:
     limit: int = 2
     max_new_tokens: int = 24
     kind: Kind = "runs"
-    how: Callable[[StudyResults], list[str]] | None = None
+    how: Callable[[StudyResults], list[tuple[str, str]]] | None = None
     point: str = ""
+    own: type | None = None

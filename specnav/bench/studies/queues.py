@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from specnav.bench.papers import figures
+from specnav.bench.data.papers import figures
+from specnav.bench.records.study import SettingRecord, StudyResults
 from specnav.bench.studies.figures import FSD_PAPER, miss_percent, percent
-from specnav.bench.studies.plan import Asked, Findings, RowChart, RowSeries, Setting, Study, Table
-from specnav.bench.studies.records import SettingRecord, StudyResults
-from specnav.results.demo import mean
+from specnav.bench.studies.plan import Asked, Findings, Setting, Study, Table
+from specnav.report.charts import RowChart, RowSeries
 
 ROWS = (3, 5, 10)
 """The columns of the paper's Table 7."""
@@ -45,8 +45,9 @@ def _read(results: StudyResults) -> Findings:
         "miss rate, %",
         names,
         tuple(series),
+        dots=True,
     )
-    return Findings([chart], [_table(run)], _words(run))
+    return Findings([chart], [_table(run)])
 
 
 def _miss(run: SettingRecord, policy: str, rows: int) -> float | None:
@@ -67,27 +68,6 @@ def _table(run: SettingRecord) -> Table:
     ]
     head = ("Edge/cloud", *(text for rows in ROWS for text in (f"{rows} rows", "paper")))
     return Table("Miss rates beside the paper's Table 7", head, tuple(lines))
-
-
-def _words(run: SettingRecord) -> list[str]:
-    words = []
-    for place, rows in enumerate(ROWS):
-        ours = {one: found for one in policies() if (found := _miss(run, one, rows)) is not None}
-        if len(ours) < len(policies()):
-            continue
-        best = min(ours, key=lambda one: ours[one])
-        printed = {one: values[place] for one, values in policies().items()}
-        theirs = min(printed, key=lambda one: printed[one])
-        words.append(
-            f"{rows} rows: {best} misses least ({ours[best]:.0f} %, all six {mean(list(ours.values())):.0f} %); "
-            f"in the paper {theirs} ({printed[theirs]:.0f} %, all six {mean(list(printed.values())):.0f} %)."
-        )
-    rounds = [row.rounds for row in run.rows if row.miss_rate is not None]
-    if words:
-        words.append(
-            f"All policies see the same drafts, in {min(rounds)} rounds: one round is {100 / min(rounds):.1f} points."
-        )
-    return words
 
 
 STUDY = Study(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from specnav.bench.core.records import BenchRow
-from specnav.bench.papers import figure, figures
+from specnav.bench.data.papers import figure, figures
+from specnav.bench.records.bench import BenchRow
+from specnav.bench.records.study import SettingRecord, StudyResults
 from specnav.bench.studies.figures import (
     FSD_PAPER,
     miss_percent,
@@ -15,8 +16,8 @@ from specnav.bench.studies.figures import (
     systems,
     times,
 )
-from specnav.bench.studies.plan import Asked, Findings, Line, LineChart, Mark, Setting, Study, Table
-from specnav.bench.studies.records import SettingRecord, StudyResults
+from specnav.bench.studies.plan import Asked, Findings, Setting, Study, Table
+from specnav.report.charts import Line, LineChart, Mark
 
 ROWS = (0, 1, 2, 3, 5, 7, 10, 15, 20, 30)
 KINDS = {"hints and guesses": "fsd", "hints only, as in the paper": "fsd+overlap:hints"}
@@ -67,7 +68,7 @@ def _read(results: StudyResults) -> Findings:
         ),
         LineChart("Speed-up over cloud AR", "rows", "times ar", tuple(speed_lines), ROWS, (mark,), level=1.0),
     ]
-    return Findings(charts, [_table(run)], _words(run, plateau))
+    return Findings(charts, [_table(run)])
 
 
 def _by_rows(
@@ -104,22 +105,6 @@ def _table(run: SettingRecord) -> Table:
     )
     words = "Miss: verdicts whose next draft did not stand ready, whole. r: draft tokens drafted after the verdict."
     return Table("By rows", head, tuple(lines), words)
-
-
-def _words(run: SettingRecord, plateau: float) -> list[str]:
-    words = []
-    for name, kind in KINDS.items():
-        points = _by_rows(run, kind, miss_percent)
-        if len(points) < 2:
-            continue
-        least = min(miss for _, miss in points)
-        enough = next(rows for rows, miss in points if miss <= least + NEAR_BEST)
-        words.append(
-            f"{name.capitalize()}: the miss rate falls from {points[0][1]:.0f} % to {least:.0f} %; from {enough:.0f} "
-            f"rows on it is within {NEAR_BEST:g} points of that. In the paper, more than {plateau:.0f} threads gain "
-            "little."
-        )
-    return words
 
 
 STUDY = Study(

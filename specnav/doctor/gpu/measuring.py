@@ -32,8 +32,8 @@ from specdec.models.session import ModelSession
 from specdec.options import GenerationOptions
 from specdec.verifying.hints.hints import HintMaker
 from specdec.verifying.verifier import Verifier
-from specnav.bench.core.near_ties import both_ways
-from specnav.bench.serving.forwards import clock_of, plain_ids
+from specnav.bench.runner.forwards import clock_of, plain_ids
+from specnav.bench.runner.near_ties import both_ways
 from specnav.doctor.gpu.counting import Launches, Reads
 from specnav.doctor.gpu.records import Exits, Flips, ForwardTime, Growing, Vision
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from spec_vlm_nav.common.parameters import Value
 
 DECIDER, MOVER, BLACKBOX = "vlm_nav_node", "motion_node", "blackbox_node"
-OPTIONAL = ("view_node", "camera_decode_node", BLACKBOX, "go2_state_node")
+OPTIONAL = ("camera_decode_node", BLACKBOX, "go2_state_node")
 OURS = (DECIDER, MOVER, *OPTIONAL)
 OWN_NAME = "specnav_doctor"
-_LISTENERS = ("blackbox_node", "rosbag2_recorder", "specnav_", "view_node")
+_LISTENERS = ("blackbox_node", "rosbag2_recorder", "specnav_")
 BARE = ("_CREATED_BY_BARE_DDS_APP_", "_NODE_NAME_UNKNOWN_")  # how rmw names what is no ROS node
 
 TWIST, STAMPED = "geometry_msgs/msg/Twist", "geometry_msgs/msg/TwistStamped"

@@ -1,4 +1,4 @@
-"""The simulation beside real processes: a saved run of `specnav bench --clients`, played again as it was set."""
+"""The simulation beside real processes: a saved run of `specnav bench clients`, played again as it was set."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import msgspec
 
 from specdec.link.shaping import LinkProfile
 from specdec.row_ms import RowMs, read_ms
-from specnav.bench.core.clients import ClientsRow
-from specnav.bench.latency import acceptance_for
+from specnav.bench.data.latency import acceptance_for
+from specnav.bench.records.clients import ClientsRow
 from specnav.plan.simulated.pair import METHODS, OVERHEAD_MS, TREE_FAILS, Pair
 from specnav.plan.simulated.replica import ReplicaPolicy
 from specnav.plan.simulated.simulation import Fleet, Window, simulate

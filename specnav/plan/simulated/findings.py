@@ -1,15 +1,16 @@
-"""What a plan of a fleet shows: charts, tables, and its answer in sentences, all of them said to be simulated."""
+"""What a plan of a fleet shows: charts and tables, all of them said to be simulated."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from specnav.bench.capacity import on_line
+from specnav.bench.records.batch import on_line
 from specnav.bench.studies.crossings import Crossing, crossings
 from specnav.bench.studies.figures import percent
-from specnav.bench.studies.plan import Findings, Line, LineChart, Mark, RowChart, RowSeries, Table
+from specnav.bench.studies.plan import Findings, Table
 from specnav.plan.simulated.records import FleetResults
 from specnav.plan.simulated.study import order
+from specnav.report.charts import Line, LineChart, Mark, RowChart, RowSeries
 from specnav.report.page import shown
 
 AMONG_THE_BEST = 0.98
@@ -19,7 +20,7 @@ SHOWN_OVER = 1.6
 
 def fleet_findings(results: FleetResults) -> Findings:
     """Of `fleet.json`, as far as it is there."""
-    return Findings(_charts(results), _tables(results), fleet_words(results))
+    return Findings(_charts(results), _tables(results))
 
 
 def _charts(results: FleetResults) -> list[LineChart | RowChart]:
@@ -138,31 +139,6 @@ def _tables(results: FleetResults) -> list[Table]:
         padded = tuple((*row, *[""] * (width - len(row))) for row in mixed)
         tables.append(Table("What auto chose", ("", *(["share of decisions"] + [""] * (width - 2))), padded))
     return tables
-
-
-def fleet_words(results: FleetResults) -> list[str]:
-    """The answer in sentences."""
-    words = []
-    ordered = order(results.methods)
-    able = [one for one in ordered if one.needed is not None]
-    if able:
-        listed = ", ".join(f"{one.method} {one.needed}" for one in able)
-        words.append(f"Simulated: GPUs for {results.robots} robots with {results.promise}: {listed}.")
-    for one in ordered:
-        if one.needed is None:
-            alone = one.alone.token_ms_p95 if results.promise_of == "token" else one.alone.decision_ms_p95
-            words.append(
-                f"{one.method} cannot keep that with any number of GPUs: one robot alone has a p95 of {alone:.0f} ms."
-            )
-    if able:
-        best = able[0]
-        more = "" if best.marginal <= 0 else f" One GPU more there brings {best.marginal:.1f} robots."
-        words.append(f"{results.gpus} GPUs bear {best.most} robots with {best.method}.{more}")
-    return words + [
-        f"Up to a round trip of about {one.x:.0f} ms one GPU bears most robots with {one.before}, beyond it with "
-        f"{one.after}."
-        for one in overtakings(results)
-    ]
 
 
 def overtakings(results: FleetResults) -> list[Crossing]:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from markupsafe import Markup
 
+from specnav.bench.report.studies import StudyView, view_chart
 from specnav.plan.simulated.findings import fleet_findings
 from specnav.plan.simulated.records import FleetResults, load_fleet
 from specnav.plan.simulated.study import order
 from specnav.report.page import REPORT_FILE, TEMPLATES, Figure, environment, word
-from specnav.report.studies import StudyView, view_chart
 from specnav.results.files import write_bytes_atomic
 
 QUESTION = "How many GPUs do the robots need, by method, and what decides?"
@@ -25,10 +25,9 @@ def build_fleet(results: FleetResults) -> str:
         title=f"{results.robots} robots",
         question=QUESTION,
         alert="",
-        words=found.words,
         charts=[chart for chart in charts if chart.picture],
         tables=[table for table in found.tables if table.rows],
-        how=[*results.calibrated, "Nothing on this page was measured: docs/planning.md says what is modelled."],
+        how=[("Calibrated from", words) for words in results.calibrated],
         runs=[],
     )
     when = results.started_at.replace("T", " ").replace("Z", " UTC")

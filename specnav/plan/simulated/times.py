@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from specdec.row_ms import RowMs
-from specnav.bench.capacity import BatchCurve, on_line
+from specnav.bench.records.batch import BatchCurve, on_line
 from specnav.results.errors import EvaluationError
 
 KNEE_ROWS = 156.0
@@ -25,7 +25,7 @@ class ForwardTimes(Protocol):
 
 
 class CurveTimes:
-    """As `specnav bench --study batch` measured it; rows of a prompt count as rows of one session more."""
+    """As `specnav bench study batch` measured it; rows of a prompt count as rows of one session more."""
 
     def __init__(self, curve: BatchCurve) -> None:
         self._curve = curve

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from specdec.whole_files import write_whole
 from specnav.recipes.errors import TrainingError
-from specnav.recipes.exits.curves import STYLE
-from specnav.report.drawing import Scale, axis_bottom, axis_left, text, ticks, trail
+from specnav.report.charts import document
 
-WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 560.0, 320.0, 52.0, 16.0, 34.0, 46.0
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,8 @@ def read_curve(log: Path) -> list[Point]:
             if isinstance(said, dict) and {"step", "seconds", "tau", "agreement"} <= said.keys():
                 noted[said["step"]] = said
     return [
-        Point(step, noted[step]["seconds"], noted[step]["tau"], noted[step]["agreement"]) for step in sorted(noted)
+        Point(step, noted[step]["seconds"], noted[step]["tau"], noted[step]["agreement"])
+        for step in sorted(noted)
     ]
 
 
@@ -49,7 +51,12 @@ def write_curve(folder: Path, points: list[Point], gamma: int) -> None:
     found = {
         "gamma": gamma,
         "points": [
-            {"step": p.step, "seconds": round(p.seconds, 1), "tau": round(p.tau, 4), "agreement": round(p.agreement, 4)}
+            {
+                "step": p.step,
+                "seconds": round(p.seconds, 1),
+                "tau": round(p.tau, 4),
+                "agreement": round(p.agreement, 4),
+            }
             for p in points
         ],
     }
@@ -59,31 +66,29 @@ def write_curve(folder: Path, points: list[Point], gamma: int) -> None:
 
 def draw_curve(points: list[Point], gamma: int) -> str:
     """An SVG document."""
-    taus = [point.tau for point in points] or [1.0]
-    low, high = min(taus), max(taus)
-    margin = max(0.1 * (high - low), 0.05)
-    across = Scale(0.0, max([point.step for point in points], default=1) or 1, LEFT, WIDTH - RIGHT)
-    up = Scale(max(low - margin, 0.0), high + margin, HEIGHT - BOTTOM, TOP)
-    body = [
-        text(LEFT, 18, f"τ at γ = {gamma} on answers held out (tokens a verification)", kind="strong"),
-        axis_left(up, across.start, across.end, ticks(up.low, up.high, 5)),
-        trail([(across(point.step), up(point.tau)) for point in points], "stroke:hsl(210,65%,45%)"),
-        axis_bottom(across, HEIGHT - BOTTOM, ticks(0, across.high, 6), "updates", HEIGHT - 8),
-    ]
-    if points:
-        last = points[-1]
-        body.append(text(across(last.step) - 34, up(last.tau) - 6, f"{last.tau:.2f}", kind="strong"))
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH:g} {HEIGHT:g}" width="{WIDTH:g}" '
-        f'height="{HEIGHT:g}"><style>{STYLE}</style>{"".join(body)}</svg>\n'
-    )
+
+    def draw(figure: Figure) -> None:
+        axes = figure.add_subplot()
+        axes.plot([point.step for point in points], [point.tau for point in points])
+        axes.set_title(f"τ at γ = {gamma} on answers held out (tokens a verification)")
+        axes.set_xlabel("updates")
+        axes.grid(axis="y")
+        if points:
+            last = points[-1]
+            axes.annotate(
+                f"{last.tau:.2f}",
+                (last.step, last.tau),
+                (-6, 8),
+                textcoords="offset points",
+                ha="right",
+                weight="bold",
+            )
+
+    return document(draw, 560.0, 320.0)
 
 
 def _at_once(file: Path, content: str) -> None:
-    partial = file.with_name(file.name + ".tmp")
     try:
-        partial.write_text(content, encoding="utf-8")
-        os.replace(partial, file)
+        write_whole(file, content.encode())
     except OSError as error:
-        partial.unlink(missing_ok=True)
         raise TrainingError(f"{file} cannot be written ({error.strerror or error}): make room, then go on") from error

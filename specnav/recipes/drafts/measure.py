@@ -13,10 +13,9 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from specdec.drafting import Drafter, DraftModel
+from specdec.drafting import DraftModel
 from specdec.drafting.lookup.drafter import BetterDrafter, LookupDrafter
 from specdec.drafting.lookup.suffixes import SuffixMemory
-from specdec.drafting.memory import PromptMemory
 from specdec.errors import SpecdecError
 from specdec.models import Prompt
 from specdec.models.drafts import load_draft
@@ -52,7 +51,7 @@ def main() -> int:
         print("| questions | answers | " + " | ".join(map(str, asked.drafts)) + " | a draft that is never wrong |")
         print("|---" * (len(asked.drafts) + 3) + "|")
         for name, texts in answers.items():
-            found = [_figures(draft, texts, asked.gamma) for draft in asked.drafts]
+            found = [measured(draft, texts, asked.gamma) for draft in asked.drafts]
             cells = " | ".join(f"{one.tau:.2f} ({one.agreement:.1%})" for one in found)
             print(f"| {name} | {len(texts)} | {cells} | {perfect(texts, asked.gamma):.2f} |", flush=True)
     except (TrainingError, SpecdecError) as error:
@@ -61,23 +60,24 @@ def main() -> int:
     return 0
 
 
-def _figures(draft: str, texts: list[Sample], gamma: int) -> DraftFigures:
+def measured(draft: str, texts: list[Sample], gamma: int) -> DraftFigures:
+    """Figures of a draft that is named as on the command line."""
     if draft != NGRAM and not draft.startswith(BOTH):
         return draft_figures(Network(draft), texts, gamma)
     if draft == NGRAM:
         return replayed(texts, gamma, lambda memory: LookupDrafter(memory))
     model = load_draft(draft.removeprefix(BOTH))
-    return replayed(
-        texts, gamma, lambda memory: BetterDrafter(DraftModel(model, GenerationOptions(), PromptMemory()), memory)
-    )
+    return replayed(texts, gamma, lambda memory: BetterDrafter(DraftModel(model, GenerationOptions()), memory))
 
 
-def replayed(texts: Sequence[Sample], gamma: int, make: Callable[[SuffixMemory], Drafter]) -> DraftFigures:
+def replayed(
+    texts: Sequence[Sample], gamma: int, make: Callable[[SuffixMemory], LookupDrafter | BetterDrafter]
+) -> DraftFigures:
     """What a drafter would have gained, round by round, on answers that are known; what it looks up outlives an answer.
     Its agreement is the share of its tokens that were accepted.
     """
-    memory, gained, offered, accepted, tokens = SuffixMemory(), 0, 0, 0, 0
-    rounds = 0
+    memory = SuffixMemory()
+    gained = offered = accepted = tokens = rounds = 0
     for text in texts:
         drafter = make(memory)
         drafter.prefill(Prompt(text.ids[: text.start]))

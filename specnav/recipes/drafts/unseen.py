@@ -154,7 +154,7 @@ def walked(target: Path, chosen: list[Episode], folder: Path, file: Path) -> lis
     from specnav.recipes.rollouts import JPEG_QUALITY, MAX_DECISIONS, roll_out
 
     with World() as world:
-        walks = roll_out(world, ModelSpeaker(load_trained(target)), chosen, "damped_search", MAX_DECISIONS)
+        walks = roll_out(world, ModelSpeaker(load_trained(target)), chosen, "frontier_search", MAX_DECISIONS)
     network = Network(str(target))
     spec = PromptSpec.from_model_folder(network.loaded.path)
     folder.mkdir(parents=True, exist_ok=True)

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from specnav.recipes.errors import TrainingError
-from specnav.report.drawing import Scale, axis_bottom, axis_left, text, ticks, trail
+from specnav.report.charts import document
 
-WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 940.0, 320.0, 52.0, 34.0, 46.0
-PLOT = 360.0
-LABEL = 13.0
-"""Least distance of two labels, pixels."""
-STYLE = (
-    "text{font:12px sans-serif;fill:#333}.axis{stroke:#888}.grid{stroke:#e4e4e4}"
-    ".strong{font-weight:600}svg{background:#fff}"
-)
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 def read_log(file: Path) -> list[dict[str, float]]:
@@ -31,38 +26,26 @@ def read_log(file: Path) -> list[dict[str, float]]:
 def draw_curves(noted: list[dict[str, float]], layers: tuple[int, ...]) -> str:
     """An SVG document."""
     steps = [entry["step"] for entry in noted]
-    losses = {"loss": [entry["loss"] for entry in noted]}
-    agreement = {f"layer {layer}": [entry[f"exit_{layer}"] for entry in noted] for layer in layers}
-    body = _plot("loss: distance from the final exit", steps, losses, 0.0, max(losses["loss"], default=1.0))
-    right = _plot("agreement with the final exit, top-1", steps, agreement, WIDTH / 2, 1.0)
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH:g} {HEIGHT:g}" width="{WIDTH:g}" '
-        f'height="{HEIGHT:g}"><style>{STYLE}</style>{body}{right}</svg>\n'
-    )
 
+    def draw(figure: Figure) -> None:
+        loss, agreement = figure.subplots(1, 2)
+        loss.plot(steps, _smooth([entry["loss"] for entry in noted]))
+        loss.set_title("loss: distance from the final exit")
+        agreement.set_prop_cycle(color=[f"C{place % 10}" for place in range(len(layers))])
+        for layer in layers:
+            agreement.plot(
+                steps, _smooth([entry[f"exit_{layer}"] for entry in noted]), label=f"layer {layer}"
+            )
+        agreement.set_title("agreement with the final exit, top-1")
+        agreement.set_ylim(0.0, 1.0)
+        if layers:
+            figure.legend(loc="outside right center")
+        for axes in (loss, agreement):
+            axes.set_xlabel("updates")
+            axes.grid(axis="y")
+            axes.set_ylim(bottom=0.0)
 
-def _plot(title: str, steps: list[float], lines: dict[str, list[float]], offset: float, most: float) -> str:
-    across = Scale(0.0, max(steps, default=1), offset + LEFT, offset + LEFT + PLOT)
-    up = Scale(0.0, most, HEIGHT - BOTTOM, TOP)
-    body = [
-        text(offset + LEFT, 18, title, kind="strong"),
-        axis_left(up, across.start, across.end, ticks(0, most, 5)),
-    ]
-    labels: list[tuple[float, str, str]] = []
-    for place, (name, values) in enumerate(lines.items()):
-        colour = f"hsl({round(210 + 250 * place / max(len(lines), 1)) % 360},65%,45%)"
-        smooth = _smooth(values)
-        body.append(
-            trail([(across(s), up(v)) for s, v in zip(steps, smooth, strict=True)], f"stroke:{colour}")
-        )
-        if smooth and len(lines) > 1 and (len(lines) <= 8 or place % (len(lines) // 8 + 1) == 0):
-            labels.append((up(smooth[-1]) + 4, name, colour))
-    lowest = TOP - LABEL
-    for y, name, colour in sorted(labels):
-        lowest = max(y, lowest + LABEL)
-        body.append(text(across.end + 4, lowest, name, style=f"fill:{colour}"))
-    body.append(axis_bottom(across, HEIGHT - BOTTOM, ticks(0, across.high, 6), "updates", HEIGHT - 8))
-    return "".join(body)
+    return document(draw, 940.0, 320.0)
 
 
 def _smooth(values: list[float]) -> list[float]:

@@ -5,7 +5,6 @@ Samples lie in the run folder as one JSON object a line, so that every process a
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import msgspec
 
 from specdec.errors import ModelError
 from specdec.models import EncodedPrompt, LoadedModel, Prompt
+from specdec.whole_files import write_whole
 from specnav.recipes.errors import TrainingError
 
 SHORTEST = 2
@@ -50,12 +50,9 @@ def cut(sample: Sample, length: int) -> Sample | None:
 
 def save_samples(file: Path, samples: Sequence[Sample]) -> None:
     """Write all at once."""
-    partial = file.with_suffix(".tmp")
     try:
-        partial.write_bytes(b"".join(msgspec.json.encode(sample) + b"\n" for sample in samples))
-        os.replace(partial, file)
+        write_whole(file, b"".join(msgspec.json.encode(sample) + b"\n" for sample in samples))
     except OSError as error:
-        partial.unlink(missing_ok=True)
         raise TrainingError(
             f"{file} cannot be written ({error.strerror or error}): make room for it"
         ) from error

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specnav.bench.questions import load_questions
+from specnav.bench.data.questions import load_questions
 from specnav.recipes.errors import TrainingError
 from specnav.recipes.text.repeats import loops
 from specnav.recipes.text.rows import OwnTexts
@@ -89,7 +89,7 @@ def pair_figures(draft, texts: OwnTexts, gamma: int) -> PairFigures:
 
 
 def read_questions(file: Path) -> list[str]:
-    """First turns of a question file (see `specnav.bench.questions`). Raises TrainingError."""
+    """First turns of a question file (see `specnav.bench.data.questions`). Raises TrainingError."""
     try:
         return [question.turns[0] for question in load_questions([file])]
     except EvaluationError as error:

@@ -6,7 +6,6 @@ trained on short rows know long distances too (positional skip-wise training, ar
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from specdec.whole_files import replacing
 from specnav.recipes.text.corpus import Part, Talk
 from specnav.recipes.text.vocabulary import ASSISTANT, CONTEXT, END, USER
 
@@ -95,9 +95,8 @@ def load_stream(file: Path, name: str) -> Stream:
 
 
 def _save_arrays(file: Path, arrays: dict[str, np.ndarray]) -> None:
-    partial = file.with_suffix(".tmp.npz")
-    np.savez(partial, allow_pickle=False, **arrays)
-    os.replace(partial, file)
+    with replacing(file) as partial, partial.open("wb") as stream:
+        np.savez(stream, allow_pickle=False, **arrays)
 
 
 class RowSource:

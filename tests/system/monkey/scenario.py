@@ -44,7 +44,7 @@ class Event(msgspec.Struct, frozen=True):
 class Setup(msgspec.Struct, frozen=True):
     """Parameters of the two nodes that differ from their defaults, and what the world is like."""
 
-    policy: str = "damped_search"
+    policy: str = "frontier_search"
     navigator: dict[str, Value] = {}
     safety: dict[str, Value] = {}
     base: dict[str, Value] = {}
@@ -108,7 +108,7 @@ def _setup(rng: random.Random, seconds: float) -> Setup:
     if rng.random() < 0.2:
         navigator |= {"max_distance_m": rng.uniform(1.0, 8.0)}
     return Setup(
-        policy=rng.choice(["frontier_search", "damped_search", "none"]),
+        policy=rng.choice(["frontier_search", "frontier_search", "none"]),
         navigator=navigator,
         safety=safety,
         base=_base(rng),

@@ -28,6 +28,7 @@ from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import Node
 from launch_ros.parameter_descriptions import ParameterValue
 from spec_vlm_nav.parameters.files import said_in
+from spec_vlm_nav.parameters.nodes import parameter_of
 
 PLACES = {
     'namespace': ('', 'Namespace of the console; robots of other namespaces are found, too.'),
@@ -38,15 +39,21 @@ PLACES = {
 }
 # An empty one is not given.
 PARAMETERS = {
-    'host': (str, 'Address to listen on; beyond loopback tokens and a certificate are needed.'),
-    'port': (int, 'Port of the page.'),
-    'certificate': (str, 'TLS: certificate file.'),
-    'key': (str, 'TLS: its key file.'),
-    'require_operator': (bool, 'Dead man: the robot stops when the page in control is lost.'),
-    'templates': (str, 'Instructions the page offers, with | between them.'),
-    'blackbox_folder': (str, "blackbox_node's folder, whose files the page lists."),
-    'simulator': (bool, 'true: the page offers faults of the simulator, and other rooms.'),
-    'image_transport': (str, 'Type of `image`: raw or compressed; empty: as its name says.'),
+    parameter.name: (type(parameter.default), parameter.description)
+    for parameter in (
+        parameter_of('console_node', name)
+        for name in (
+            'host',
+            'port',
+            'certificate',
+            'key',
+            'require_operator',
+            'templates',
+            'blackbox_folder',
+            'simulator',
+            'image_transport',
+        )
+    )
 }
 
 

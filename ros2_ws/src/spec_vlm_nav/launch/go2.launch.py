@@ -29,11 +29,12 @@ go2_bringup.launch.py.
 from pathlib import Path
 
 from launch import LaunchContext, LaunchDescription
-from launch.actions import DeclareLaunchArgument, OpaqueFunction
+from launch.actions import DeclareLaunchArgument, LogInfo, OpaqueFunction
 from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import Node
 from launch_ros.parameter_descriptions import ParameterValue
 from spec_vlm_nav.parameters.files import said_in
+from spec_vlm_nav.parameters.nodes import parameter_of
 
 # config/ lies beside launch/, in the package and where it is installed.
 CONFIG = Path(__file__).resolve().parent.parent / 'config'
@@ -54,7 +55,7 @@ PLACES = {
         'Where velocities go; cmd_vel_nav where twist_mux or a collision monitor follows.',
     ),
     'motion': ('true', 'false: without motion_node (bags that hold its topics).'),
-    'view': ('false', 'Also start view_node: annotated image, path, marker of the motion.'),
+    'view': ('false', 'Gone with view_node: console:=true shows it, or rqt and RViz.'),
     'blackbox': (
         'true',
         'Also start blackbox_node: the last minute, written when something fails.',
@@ -76,53 +77,35 @@ PLACES = {
         "With camera_decode url: this machine's address on the robot's network.",
     ),
 }
-# Parameters of nodes that can also be given as arguments (type, nodes): an empty one is not given.
-DECIDING, MOVING, VIEWING, RECORDING = 'vlm_nav_node', 'motion_node', 'view_node', 'blackbox_node'
+# Parameters of nodes that can also be given as arguments: an empty one is not given.
+DECIDING, MOVING, RECORDING = 'vlm_nav_node', 'motion_node', 'blackbox_node'
 DECODING, STATE = 'camera_decode_node', 'go2_state_node'
 MISSIONS, CONSOLE = 'mission_node', 'console_node'
-EVERY = (DECIDING, MOVING, VIEWING, RECORDING, DECODING, STATE, MISSIONS, CONSOLE)
-PARAMETERS = {
-    'use_sim_time': (bool, EVERY, 'Stamp messages with /clock.'),
-    'dry_run': (bool, (DECIDING, MOVING), 'true: decide, but move nothing.'),
-    'verifier': (str, (DECIDING,), 'Address of the cloud verifier.'),
-    'verifier_key': (str, (DECIDING,), 'Key file for it; without one the wire is in the clear.'),
-    'draft_model': (str, (DECIDING,), 'Draft model: folder, hub id, or GGUF file.'),
-    'gguf': (str, (DECIDING,), 'Of a GGUF draft: gpu_layers=-1,context=4096,kv=f16 ...'),
-    'quantize': (str, (DECIDING,), 'The draft model by bitsandbytes: none, 8bit or 4bit.'),
-    'threads': (int, (DECIDING,), 'CPU threads of the draft model.'),
-    'pixels': (int, (DECIDING,), 'Most pixels of a picture for a model that takes any size.'),
-    'method': (str, (DECIDING,), 'fsd, auto, sd, specedge, picospec or ar.'),
-    'exploration': (
-        str,
-        (DECIDING,),
-        'Around the model: auto, frontier_search, damped_search or none (on a Go2 none).',
-    ),
-    'on_link_loss': (str, (DECIDING,), 'Without the verifier: stop, hold, or draft_only_slow.'),
-    'autostart': (bool, (DECIDING,), 'false: vlm_nav_node waits for ros2 lifecycle set.'),
-    'settle_s': (
-        float,
-        (DECIDING,),
-        'Latency of the camera: only frames received so long after a motion are used, s.',
-    ),
-    'image_transport': (
-        str,
-        (DECIDING, VIEWING, RECORDING, CONSOLE),
-        'Type of `image`: raw or compressed.',
-    ),
-    'require_operator': (
-        bool,
-        (MOVING, CONSOLE),
-        'true: it moves only while the console of an operator holds control (dead man).',
-    ),
-    'simulator': (bool, (CONSOLE,), 'true: the console offers faults of the simulator.'),
-    'motion_backend': (
-        str,
-        (MOVING,),
-        'twist (cmd_vel, for a driver), go2_sport (api/sport/request, needs unitree_api), '
-        'nav2 (needs nav2_msgs), auto (go2_sport where unitree_api is installed, else twist).',
-    ),
-    'enable_stamped_cmd_vel': (bool, (MOVING, RECORDING), 'true: TwistStamped instead of Twist.'),
+EVERY = (DECIDING, MOVING, RECORDING, DECODING, STATE, MISSIONS, CONSOLE)
+OWNERS = {
+    'dry_run': (DECIDING, MOVING),
+    'verifier': (DECIDING,),
+    'verifier_key': (DECIDING,),
+    'draft_model': (DECIDING,),
+    'gguf': (DECIDING,),
+    'quantize': (DECIDING,),
+    'threads': (DECIDING,),
+    'pixels': (DECIDING,),
+    'method': (DECIDING,),
+    'exploration': (DECIDING,),
+    'on_link_loss': (DECIDING,),
+    'autostart': (DECIDING,),
+    'settle_s': (DECIDING,),
+    'image_transport': (DECIDING, RECORDING, CONSOLE),
+    'require_operator': (MOVING, CONSOLE),
+    'simulator': (CONSOLE,),
+    'motion_backend': (MOVING,),
+    'enable_stamped_cmd_vel': (MOVING, RECORDING),
 }
+PARAMETERS = {'use_sim_time': (bool, EVERY, 'Stamp messages with /clock.')}
+for name, nodes in OWNERS.items():
+    parameter = parameter_of(nodes[0], name)
+    PARAMETERS[name] = (type(parameter.default), nodes, parameter.description)
 
 
 def make_nodes(context: LaunchContext) -> list[Node]:
@@ -177,7 +160,7 @@ def make_nodes(context: LaunchContext) -> list[Node]:
         camera = {'camera/image_raw': 'image', 'camera/image_raw/compressed': 'image'}
         nodes.append(node(DECODING, {'video': 'video', **camera}, own))
     if is_on('view'):
-        nodes.append(node(VIEWING, {'image': 'image', 'odom': 'odom'}))
+        nodes.append(LogInfo(msg='view_node is gone: console:=true shows it, or rqt and RViz'))
     if is_on('mission') or is_on('console'):
         nodes.append(node(MISSIONS, {'odom': 'odom'}))
     if is_on('console'):

@@ -38,11 +38,6 @@ ARGUMENTS = {
     ),
     'odom': ('odom', 'Odometry topic.', None),
     'cmd_vel': ('cmd_vel', 'Topic of velocities.', None),
-    'annotated': (
-        'false',
-        'Also record the picture that view_node draws; replay must then be told --image-topic.',
-        ['true', 'false'],
-    ),
     'storage': ('mcap', 'File format: mcap (rosbag2_storage_mcap) or sqlite3.', None),
     'max_size_mb': ('1000', 'Begin a new file at this size, MB; 0: one file.', None),
     'max_duration_s': ('600', 'Begin a new file after so long, s; 0: one file.', None),
@@ -63,19 +58,14 @@ OURS = (
     'vlm_nav_node/metrics',
     'vlm_nav_node/outcome',
     'vlm_nav_node/reasoning',
-    'view_node/action_marker',
-    'view_node/path',
 )
 SHARED = ('/diagnostics', '/tf', '/tf_static')
-ANNOTATED = 'view_node/image_annotated/compressed'
 
 
 def topics(given: Mapping[str, str]) -> list[str]:
     """Return the full names of the topics to record."""
     camera = given['image'] or CAMERA[given['image_transport']]
     names = [camera, given['odom'], given['cmd_vel'], *OURS, *SHARED]
-    if given['annotated'] == 'true':
-        names.append(ANNOTATED)
     namespace = given['namespace'].strip('/')
     prefix = f'/{namespace}/' if namespace else '/'
     return [name if name.startswith('/') else prefix + name for name in names]

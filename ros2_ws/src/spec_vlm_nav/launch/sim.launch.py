@@ -35,12 +35,13 @@ from launch.launch_description_sources import PythonLaunchDescriptionSource
 from launch.substitutions import LaunchConfiguration
 from spec_vlm_nav.model.folders import find_model
 from spec_vlm_nav.parameters.files import said_in
+from spec_vlm_nav.parameters.nodes import parameter_of
 
 # config/ lies beside launch/, in the package and where it is installed.
 HERE = Path(__file__).resolve().parent
 CONFIG = HERE.parent / 'config'
 
-ADDRESS = 'tcp://127.0.0.1:5555'  # the default of vlm_nav_node
+ADDRESS = parameter_of('vlm_nav_node', 'verifier').default
 
 ARGUMENTS = {
     'namespace': ('', 'Namespace of the robot and the simulator.'),
@@ -60,17 +61,22 @@ ARGUMENTS = {
         'Its early exits; empty: NAME-exits beside a model NAME-target, none: no hints.',
     ),
     # Of the robot's nodes; what is not given, their parameters say.
-    'draft_model': ('', 'Draft model: folder, hub id, or GGUF file.'),
-    'gguf': ('', 'Of a GGUF draft: gpu_layers=-1,context=4096,kv=f16 ...'),
-    'quantize': ('', 'The draft model by bitsandbytes: none, 8bit or 4bit.'),
-    'threads': ('', 'CPU threads of the draft model.'),
-    'pixels': ('', 'Most pixels of a picture for a model that takes any size.'),
-    'method': ('', 'fsd, auto, sd, specedge, picospec or ar.'),
-    'exploration': ('', 'Around the model: auto, frontier_search, damped_search or none.'),
-    'on_link_loss': ('', 'Without the verifier: stop, hold, or draft_only_slow.'),
-    'autostart': ('', 'false: vlm_nav_node waits for ros2 lifecycle set.'),
+    **{
+        name: ('', parameter_of('vlm_nav_node', name).description)
+        for name in (
+            'draft_model',
+            'gguf',
+            'quantize',
+            'threads',
+            'pixels',
+            'method',
+            'exploration',
+            'on_link_loss',
+            'autostart',
+        )
+    },
     'dry_run': ('', 'true: decide, but move nothing.'),
-    'view': ('false', 'Also start view_node: annotated image, path, marker of the motion.'),
+    'view': ('false', 'Gone with view_node: console:=true shows it, or rqt and RViz.'),
     'mission': ('false', 'Also start mission_node: several instructions one after the other.'),
     'console': ('false', "Also start console_node: the operator's page, on this machine."),
     'require_operator': (

@@ -40,7 +40,7 @@ import rclpy
 PACKAGE = Path(__file__).resolve().parent.parent
 MODELS = Path(os.environ.get('SPECNAV_MODELS', PACKAGE.resolve().parents[2] / 'default_models'))
 START_S = 120.0
-NODES = {'motion_node', 'vlm_nav_node', 'view_node'}
+NODES = {'motion_node', 'vlm_nav_node'}
 TOPICS = {'camera/image_raw', 'odom', 'cmd_vel', 'instruction', 'motion_command', 'motion_status'}
 
 
@@ -54,7 +54,6 @@ def generate_test_description():
         'namespace': 'robot1',
         'draft_model': str(MODELS / 'nav-draft'),
         'verifier': 'tcp://127.0.0.1:9',
-        'view': 'true',
     }
     source = PythonLaunchDescriptionSource(str(PACKAGE / 'launch' / 'go2.launch.py'))
     return LaunchDescription(

@@ -43,7 +43,7 @@ PACKAGE = Path(__file__).resolve().parent.parent
 MODELS = Path(os.environ.get('SPECNAV_MODELS', PACKAGE.resolve().parents[2] / 'default_models'))
 START_S, MOVE_S = 120.0, 60.0
 # An ended `ros2 launch` sends SIGINT; a node that dies of it would leave the robot as it is.
-NODES = ('motion_node', 'vlm_nav_node', 'view_node', 'navsim', 'cloud_verifier')
+NODES = ('motion_node', 'vlm_nav_node', 'navsim', 'cloud_verifier')
 
 
 def free_port() -> int:
@@ -63,7 +63,6 @@ def generate_test_description():
         'model': str(MODELS / 'nav-target'),
         'draft_model': str(MODELS / 'nav-draft'),
         'verifier': f'tcp://127.0.0.1:{free_port()}',
-        'view': 'true',
     }
     source = PythonLaunchDescriptionSource(str(PACKAGE / 'launch' / 'sim.launch.py'))
     return LaunchDescription(
@@ -81,7 +80,6 @@ class TestRunning(unittest.TestCase):
         for words in (
             'motion_node ready',
             'vlm_nav_node ready',
-            'view_node ready',
             '"event": "ready"',
         ):
             proc_output.assertWaitFor(words, timeout=START_S)

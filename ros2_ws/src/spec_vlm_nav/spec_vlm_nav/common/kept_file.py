@@ -20,27 +20,15 @@ import os
 from pathlib import Path
 import stat
 
+from specdec import whole_files
+
 MOST_BYTES = 1 << 20
 
 
 def write_whole(file: Path, data: bytes) -> None:
     """Put a file in place of another. Raises OSError; the old one is then still there."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    beside = file.with_name(f'{file.name}.{os.getpid()}.part')
-    try:
-        with beside.open('wb') as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        beside.replace(file)
-    finally:
-        beside.unlink(missing_ok=True)
-    # The new name is on the disk when the folder is.
-    folder = os.open(file.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    whole_files.write_whole(file, data)
 
 
 def read_small(file: Path) -> bytes | None:

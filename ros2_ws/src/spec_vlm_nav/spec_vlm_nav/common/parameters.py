@@ -22,11 +22,13 @@ hands them to rclpy, `parameters/nodes.py` has them all.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 import enum
 import math
+from typing import Any
 
 from spec_vlm_nav.common.errors import ParameterError
+from specdec.settings import settings_of
 
 Value = bool | int | float | str
 
@@ -107,6 +109,13 @@ class Parameter:
         if tighter is Tighter.LOWER_0_OFF:
             return (after or math.inf) > (before or math.inf)
         return after > before if tighter is Tighter.LOWER else after < before
+
+
+def like(kind: type, name: str, live: bool = False, **changes: Any) -> Parameter:
+    """Return the parameter of a setting that specdec declares; changes: what differs here."""
+    told = settings_of(kind)[name]
+    made = Parameter(name, told.default, told.help, told.low, told.high, told.choices, live)
+    return replace(made, **changes)
 
 
 RELIABILITY: tuple[str, ...] = ('best_effort', 'reliable')

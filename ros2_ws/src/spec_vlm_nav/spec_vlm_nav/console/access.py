@@ -34,6 +34,7 @@ import stat
 from urllib.parse import urlsplit
 
 from spec_vlm_nav.common.errors import ConsoleError
+from specdec.whole_files import write_whole
 
 PREFIX = 'snc_'
 NONE = 'none'  # the setting that has everybody on this machine come in
@@ -153,12 +154,9 @@ def add_token(file: Path, token: Token) -> None:
     """Add a token to a file, in the place of one of the same name. Raises ConsoleError."""
     kept = [each for each in read_tokens(file) or () if each.name != token.name]
     rows = [{'name': t.name, 'role': t.role.value, 'sha256': t.sha256} for t in (*kept, token)]
-    beside = file.with_name(f'{file.name}.{os.getpid()}.part')
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), 'w') as stream:
-            stream.write(json.dumps(rows, indent=1) + '\n')
-        beside.replace(file)
+        write_whole(file, (json.dumps(rows, indent=1) + '\n').encode(), private=True)
     except OSError as error:
         raise ConsoleError(f'{file}: {error.strerror or error}') from error
 

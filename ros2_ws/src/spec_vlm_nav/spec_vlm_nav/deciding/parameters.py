@@ -16,10 +16,15 @@
 
 from __future__ import annotations
 
-from spec_vlm_nav.common.parameters import Parameter, RELIABILITY, Tighter
+from spec_vlm_nav.common.parameters import like, Parameter, RELIABILITY, Tighter
 from spec_vlm_nav.language.exploration import AUTO, POLICIES
-from spec_vlm_nav.model.decider import ANSWER_GRAMMARS, ANSWER_ORDERS, ON_LINK_LOSS
-from specdec.options import RESUME_TIMEOUT_S
+from spec_vlm_nav.model.decider import (
+    ANSWER_GRAMMARS,
+    ANSWER_ORDERS,
+    DecoderSettings,
+    ON_LINK_LOSS,
+)
+from specdec.options import DecodingOptions, GenerationOptions, ModelOptions
 
 VLM_NAV = (
     Parameter(
@@ -29,7 +34,7 @@ VLM_NAV = (
     ),
     Parameter(
         'verifier',
-        'tcp://127.0.0.1:5555',
+        DecoderSettings.verifier,
         'The cloud verifier, tcp://HOST:PORT, or fleet://HOST:PORT.',
     ),
     Parameter(
@@ -39,16 +44,16 @@ VLM_NAV = (
     ),
     Parameter(
         'method',
-        'fsd',
+        DecoderSettings.method,
         'How answers are decoded: fsd (drafts prepared while the cloud verifies), auto (chosen '
         'as it goes), sd, specedge, picospec, ngram (no draft model), or ar (the cloud alone).',
         choices=('fsd', 'auto', 'sd', 'specedge', 'picospec', 'ngram', 'ar'),
         live=True,
     ),
-    Parameter('gamma', 4, 'Draft tokens a round.', 1, 32, live=True),
+    like(DecodingOptions, 'gamma', live=True),
     Parameter(
         'draft_model',
-        'default_models/nav-draft',
+        DecoderSettings.draft_model,
         "Draft model: an absolute folder, one in the package's share, a hub id, or a GGUF file.",
     ),
     Parameter(
@@ -64,46 +69,50 @@ VLM_NAV = (
     ),
     Parameter(
         'prompt',
-        'auto',
+        DecoderSettings.prompt,
         "Prompt preset; auto: nav_prompt.json in the draft's folder, else what suits it.",
     ),
-    Parameter('max_new_tokens', 96, 'Longest answer, tokens.', 8, 1024, live=True),
     Parameter(
-        'temperature',
-        0.0,
-        "0: greedy; above: the target's distribution by shared noise.",
-        0.0,
-        2.0,
+        'max_new_tokens',
+        DecoderSettings.max_new_tokens,
+        'Longest answer, tokens.',
+        8,
+        1024,
         live=True,
     ),
-    Parameter('seed', 0, 'Seed of the shared noise.', 0, 2**31 - 1, live=True),
-    Parameter('device', 'auto', 'Device of the draft model: auto, cpu, cuda, cuda:0 ...'),
-    Parameter(
-        'dtype',
-        'auto',
-        'Type the draft computes in.',
-        choices=('auto', 'float32', 'float16', 'bfloat16'),
+    like(GenerationOptions, 'temperature', live=True, high=2.0),
+    like(
+        GenerationOptions,
+        'seed',
+        live=True,
+        description='Seed of the shared noise.',
+        high=2**31 - 1,
     ),
-    Parameter(
-        'quantize',
-        'none',
-        'bitsandbytes quantisation of the draft.',
-        choices=('none', '8bit', '4bit'),
+    like(
+        ModelOptions,
+        'device',
+        description='Device of the draft model: auto, cpu, cuda, cuda:0 ...',
     ),
-    Parameter('threads', 1, 'CPU threads of the draft model.', 1, 64),
+    like(ModelOptions, 'dtype', description='Type the draft computes in.'),
+    like(ModelOptions, 'quantize', description='bitsandbytes quantisation of the draft.'),
+    Parameter('threads', DecoderSettings.threads, 'CPU threads of the draft model.', 1, 64),
     Parameter(
-        'connect_timeout_s', 1.0, "Longest wait for the verifier's hand-shake, s.", 0.05, 60.0
+        'connect_timeout_s',
+        DecoderSettings.connect_timeout_s,
+        "Longest wait for the verifier's hand-shake, s.",
+        0.05,
+        60.0,
     ),
     Parameter(
         'reply_timeout_s',
-        1.0,
+        DecoderSettings.reply_timeout_s,
         'Silence of the verifier that counts as a lost link, s.',
         0.05,
         60.0,
     ),
     Parameter(
         'link_timeout_s',
-        1.0,
+        DecoderSettings.link_timeout_s,
         'Link monitor: silence that counts as a lost link, s.',
         0.3,
         60.0,
@@ -112,7 +121,7 @@ VLM_NAV = (
     ),
     Parameter(
         'resume_timeout_s',
-        RESUME_TIMEOUT_S,
+        DecoderSettings.resume_timeout_s,
         'An answer cut off goes on where it was if the verifier is back so soon, s; 0: never.',
         0.0,
         60.0,
@@ -120,7 +129,7 @@ VLM_NAV = (
     ),
     Parameter(
         'on_link_loss',
-        'stop',
+        DecoderSettings.on_link_loss,
         'Without a verifier: stop (and give up after a while), hold (wait as long as it takes), '
         'or draft_only_slow (the draft model decides alone, slowly, marked unverified).',
         choices=ON_LINK_LOSS,
@@ -129,14 +138,14 @@ VLM_NAV = (
     ),
     Parameter(
         'answer_order',
-        'as_trained',
+        DecoderSettings.answer_order,
         'as_trained, or action_first: the model is asked for the action before its reasoning.',
         choices=ANSWER_ORDERS,
         live=True,
     ),
     Parameter(
         'answer_grammar',
-        'off',
+        DecoderSettings.answer_grammar,
         'off, or actions: the target can only say reasoning and then one action sentence, so that '
         'every answer parses, and what is certain of it takes no time.',
         choices=ANSWER_GRAMMARS,
@@ -181,8 +190,7 @@ VLM_NAV = (
         'exploration',
         'auto',
         'Exploration policy around the model: auto (the one whose language its prompt declares '
-        'to speak, else none), frontier_search or damped_search (both refused for other models), '
-        'or none.',
+        'to speak, else none), frontier_search (refused for other models), or none.',
         choices=(AUTO, *POLICIES),
         live=True,
     ),

@@ -22,24 +22,18 @@ EXPLORATION with the rule that made it. It must never turn a STOP into a motion.
 from __future__ import annotations
 
 from spec_vlm_nav.common.errors import ParameterError
-from spec_vlm_nav.exploring.damped_search import damped_search, SearchState
 from spec_vlm_nav.exploring.frontier_search import frontier_search, FrontierState
 from spec_vlm_nav.exploring.moves import ActionSource, Move, Observation
-from spec_vlm_nav.language.exploration import (
-    DAMPED_SEARCH,
-    FRONTIER_SEARCH,
-    NONE,
-    POLICIES,
-)
+from spec_vlm_nav.language.exploration import FRONTIER_SEARCH, NONE, POLICIES
 
-Memory = SearchState | FrontierState
+Memory = FrontierState
 """What a policy remembers; immutable, so that a decision that is taken back leaves no trace."""
 
 
 class ExplorationPolicy:
     """A policy by name, with its memory; one per robot, `reset` at every new instruction."""
 
-    def __init__(self, name: str = DAMPED_SEARCH) -> None:
+    def __init__(self, name: str = FRONTIER_SEARCH) -> None:
         if name not in POLICIES:
             raise ParameterError(
                 f"exploration policy must be one of {', '.join(POLICIES)}, got '{name}'"
@@ -49,7 +43,7 @@ class ExplorationPolicy:
 
     def reset(self) -> None:
         """Forget everything."""
-        self.state: Memory = FrontierState() if self.name == FRONTIER_SEARCH else SearchState()
+        self.state: Memory = FrontierState()
 
     @property
     def looks(self) -> bool:
@@ -60,8 +54,5 @@ class ExplorationPolicy:
         """Return what to do at this decision."""
         if self.name == NONE:
             return Move(seen.proposed, ActionSource.MODEL)
-        if isinstance(self.state, FrontierState):
-            self.state, move = frontier_search(self.state, seen)
-        else:
-            self.state, move = damped_search(self.state, seen)
+        self.state, move = frontier_search(self.state, seen)
         return move

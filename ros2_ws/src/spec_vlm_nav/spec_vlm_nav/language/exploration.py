@@ -18,8 +18,8 @@ from __future__ import annotations
 
 from spec_vlm_nav.common.errors import ParameterError
 
-FRONTIER_SEARCH, DAMPED_SEARCH, NONE = 'frontier_search', 'damped_search', 'none'
-POLICIES = (FRONTIER_SEARCH, DAMPED_SEARCH, NONE)
+FRONTIER_SEARCH, NONE = 'frontier_search', 'none'
+POLICIES = (FRONTIER_SEARCH, NONE)
 AUTO = 'auto'  # the policy that the model's prompt spec declares
 
 
@@ -27,7 +27,6 @@ def fitting_policy(wanted: str, spoken: str, model: str) -> str:
     """
     Return the policy to use; `spoken`: the one whose language the model declares to speak.
 
-    Both searches read the same words, so a model that speaks to one may be used with either.
     Raises ParameterError where a policy is wanted that would not understand the model.
     """
     if wanted == AUTO:

@@ -32,7 +32,7 @@ from typing import Any, TYPE_CHECKING
 from spec_vlm_nav.camera.images import PictureOptions
 from spec_vlm_nav.common.errors import InstructionError, PromptError
 from spec_vlm_nav.language.actions import Action, ACTION_SENTENCES
-from spec_vlm_nav.language.exploration import POLICIES
+from spec_vlm_nav.language.exploration import FRONTIER_SEARCH, POLICIES
 
 if TYPE_CHECKING:
     from specdec.models import Prompt
@@ -150,6 +150,9 @@ class PromptSpec:
                 raise PromptError(
                     f'{file}: unknown settings {sorted(unknown)}; known are {sorted(known)}'
                 )
+            # Models that were made for the policy before this one use the same words.
+            if 'exploration' in said and said['exploration'] == 'damped_search':
+                said = {**said, 'exploration': FRONTIER_SEARCH}
             return cls(**said)
         except (ValueError, TypeError) as error:
             raise PromptError(f'{file} is not a prompt spec: {error}') from error

@@ -40,6 +40,7 @@ from spec_vlm_nav.missions.plan import (
     Step,
 )
 from spec_vlm_nav.missions.sentences import split
+from specdec.settings_files import compose_yaml
 import yaml
 
 LONGEST_FILE = 200_000  # characters
@@ -51,9 +52,8 @@ BOUND_KEYS = ('max_s', 'max_m', 'retries', 'on_failure')
 KINDS = tuple(kind.value for kind in Kind)
 _NUMBER = re.compile(r'[-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?')
 Node = yaml.Node
-LOADER: Any = getattr(yaml, 'CSafeLoader', yaml.SafeLoader)  # libyaml's, where it is there
 DEEPEST_YAML = 2 * DEEPEST + 10
-MOST_EVENTS = 30 * MOST_STEPS
+MOST_VALUES = 15 * MOST_STEPS
 T = TypeVar('T')
 
 
@@ -93,15 +93,12 @@ class _Reader:
             self.bad(1, f'{len(text)} characters are no mission', f'at most {LONGEST_FILE}')
             return None
         try:
-            root = compose(text)
+            root = compose_yaml(text, DEEPEST_YAML, MOST_VALUES)
         except yaml.YAMLError as error:
             mark = getattr(error, 'problem_mark', None)
             said = ' '.join(str(getattr(error, 'problem', None) or error).split())
             line = min(mark.line, text.count('\n')) + 1 if mark else 1
             self.bad(line, f'not YAML: {said}')
-            return None
-        except MissionError as error:
-            self.bad(1, str(error))
             return None
         if root is None:
             self.bad(1, 'there is no mission in it', 'steps: and a list of steps')
@@ -332,28 +329,6 @@ class _Reader:
             self.bad(node, f'{name}: {_shown(node)}', f'{kind}{low:g} to {high:g}')
             return low
         return value
-
-
-def compose(text: str) -> Node | None:
-    """
-    Return the node of a YAML text whose size and depth are bounded.
-
-    They are looked at before anything is built, from events that are read one by one: the time
-    that a text takes grows with its length alone. Raises MissionError, yaml.YAMLError.
-    """
-    depth = 0
-    for count, event in enumerate(yaml.parse(text, Loader=LOADER)):
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
-        elif isinstance(event, yaml.AliasEvent):
-            raise MissionError('anchors and aliases are not used here: write it out')
-        if depth > DEEPEST_YAML:
-            raise MissionError('nested too deeply')
-        if count > MOST_EVENTS:
-            raise MissionError(f'too many steps; allowed: {MOST_STEPS}, repetitions included')
-    return yaml.compose(text, Loader=LOADER)
 
 
 def _repeats(node: Node) -> bool:

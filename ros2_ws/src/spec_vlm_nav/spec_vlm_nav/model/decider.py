@@ -32,7 +32,7 @@ from spec_vlm_nav.camera.images import PictureOptions
 from spec_vlm_nav.common.codes import LinkState
 from spec_vlm_nav.model.answers import Answer, Job, Question
 from spec_vlm_nav.model.course import Course
-from specdec.options import RESUME_TIMEOUT_S
+from specdec.options import DecodingOptions, GenerationOptions, ModelOptions
 
 DRAFT_ONLY = 'draft_only_slow'
 ON_LINK_LOSS = ('stop', 'hold', DRAFT_ONLY)
@@ -143,20 +143,20 @@ class DecoderSettings:
     verifier: str = 'tcp://127.0.0.1:5555'
     verifier_key: str = ''
     draft_model: str = 'default_models/nav-draft'
-    gguf: str = ''
-    method: str = 'fsd'
-    gamma: int = 4
+    gguf: str = ModelOptions.gguf
+    method: str = DecodingOptions.method
+    gamma: int = DecodingOptions.gamma
     max_new_tokens: int = 96
-    temperature: float = 0.0
-    seed: int = 0
-    device: str = 'auto'
-    dtype: str = 'auto'
-    quantize: str = 'none'
+    temperature: float = GenerationOptions.temperature
+    seed: int = GenerationOptions.seed
+    device: str = ModelOptions.device
+    dtype: str = ModelOptions.dtype
+    quantize: str = ModelOptions.quantize
     threads: int = 1
     connect_timeout_s: float = 1.0
     reply_timeout_s: float = 1.0
     link_timeout_s: float = 1.0
-    resume_timeout_s: float = RESUME_TIMEOUT_S
+    resume_timeout_s: float = DecodingOptions.patience_s
     on_link_loss: str = 'stop'
     prompt: str = 'auto'
     answer_order: str = 'as_trained'

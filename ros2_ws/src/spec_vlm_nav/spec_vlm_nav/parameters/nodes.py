@@ -28,7 +28,6 @@ from spec_vlm_nav.deciding.parameters import VLM_NAV
 from spec_vlm_nav.missions.parameters import MISSION
 from spec_vlm_nav.motion.parameters.motion import MOTION
 from spec_vlm_nav.robot.parameters import GO2_STATE
-from spec_vlm_nav.viewing.parameters import VIEW
 
 
 def tables() -> dict[str, tuple[Parameter, ...]]:
@@ -36,13 +35,17 @@ def tables() -> dict[str, tuple[Parameter, ...]]:
     return {
         'vlm_nav_node': tuple(VLM_NAV),
         'motion_node': MOTION,
-        'view_node': tuple(VIEW),
         'camera_decode_node': CAMERA,
         'blackbox_node': BLACKBOX,
         'go2_state_node': GO2_STATE,
         'mission_node': MISSION,
         'console_node': CONSOLE,
     }
+
+
+def parameter_of(node: str, name: str) -> Parameter:
+    """Return a node's parameter."""
+    return next(parameter for parameter in tables()[node] if parameter.name == name)
 
 
 if __name__ == '__main__':

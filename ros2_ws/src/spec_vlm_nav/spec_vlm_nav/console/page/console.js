@@ -107,7 +107,7 @@ function showState(m) {
   const doing = m.state === 'MOVING' ? `${m.action || 'Moving'}${left}` : STATES[m.state] || m.state || 'Waiting for the robot';
   const goal = m.instruction ? ` — “${m.instruction}”` : '';
   show($('doing'), `${doing}${goal}${m.unverified ? ' — UNVERIFIED: the draft model alone' : ''}`);
-  show($('thought'), m.problem || (m.state && m.state !== 'MOVING' ? m.reason : '') || '');
+  show($('thought'), (m.state && m.state !== 'MOVING' ? m.reason : '') || '');
   const age = m.camera_age_s;
   level($('age'), age == null ? 'no camera' : `${(1000 * age).toFixed(0)} ms`, age == null || age > 1 ? 'bad' : 'good');
   if (!pending) {

@@ -37,18 +37,18 @@ from spec_vlm_nav.camera.images import from_raw, to_jpeg
 from spec_vlm_nav.common.codes import MotionState
 from spec_vlm_nav.common.errors import FrameError
 from spec_vlm_nav.common.parameters import Value
+from spec_vlm_nav.console.board import Board
 from spec_vlm_nav.console.decisions import decision_record
 from spec_vlm_nav.console.thought import Thought
+from spec_vlm_nav.console.trail import Trail
 from spec_vlm_nav.ros.console.senses import Senses, small_picture
 from spec_vlm_nav.ros.console.sights import Sights
 from spec_vlm_nav.ros.console.simulator import Simulator
 from spec_vlm_nav.ros.console.speaking import Answer, RELIABLE, Speaking
+from spec_vlm_nav.ros.convert.board_messages import told_of
 from spec_vlm_nav.ros.convert.messages import frame_of, pose_of, status_of
-from spec_vlm_nav.ros.convert.view_messages import link_words, told_of
 from spec_vlm_nav.ros.polled import Polled
 from spec_vlm_nav.ros.sparing import Sparing
-from spec_vlm_nav.viewing.board import Board
-from spec_vlm_nav.viewing.track import Trail
 from spec_vlm_nav_interfaces.msg import (
     DecisionMetrics,
     MotionCommand,
@@ -155,7 +155,6 @@ class Robot(Speaking):
                     self._take_odometry(odometry)
                 if (life := self._lives.take()) is not None:
                     self._life = (now, life)
-                    self._board.on_supervision(link_words(life), now)
         return ('frame',) if is_new else ()
 
     def _read_pictures(self) -> None:
@@ -169,10 +168,10 @@ class Robot(Speaking):
         self._senses.keep((message.header.stamp.sec, message.header.stamp.nanosec), data)
 
     def _take_odometry(self, message: Odometry) -> None:
-        pose, stamp = pose_of(message), message.header.stamp
+        pose = pose_of(message)
         if pose.is_finite:
             self._pose, self._odom_at = (pose.x, pose.y, pose.yaw), time.monotonic()
-            self._trail.add(pose, (stamp.sec, stamp.nanosec))
+            self._trail.add(pose)
 
     # -- what is heard
 
@@ -288,7 +287,7 @@ class Robot(Speaking):
     def map(self) -> dict[str, Any]:
         """Return the path so far and where instructions began and ended."""
         with self._lock:
-            points = [(round(s.pose.x, 2), round(s.pose.y, 2)) for s in self._trail]
+            points = [(round(pose.x, 2), round(pose.y, 2)) for pose in self._trail]
             places, touched = list(self._places), list(self._senses.obstacles)
             seen = self._senses.seen(self._pose)
         step = max(1, len(points) // PATH_POINTS)
@@ -311,11 +310,10 @@ class Robot(Speaking):
             own = self._senses.words()
         told: dict[str, Any] = {
             'pose': pose,
-            'instruction': instruction or scene.instruction,
+            'instruction': instruction,
             'action': scene.action,
             'by': scene.decided_by,
             'unverified': scene.unverified,
-            'problem': scene.problem,
             'mission': mission,
             'camera_age_s': None if frame is None else round(now - frame[1], 2),
             'simulator': self._simulator is not None and self._simulator.is_there,

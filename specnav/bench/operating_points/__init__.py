@@ -1,1 +1,0 @@
-"""Operating points side by side: ours, what the papers print, and what their own formulas make of their own numbers."""

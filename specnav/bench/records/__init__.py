@@ -1,0 +1,1 @@
+"""What runs leave on disk, and the figures that follow: results.json, rounds.jsonl, answers.jsonl, study.json."""

@@ -1,0 +1,106 @@
+"""What has been answered so far, on disk after every question, so that whatever happens is kept and can be resumed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from specnav.bench.data.questions import Question
+from specnav.bench.records.bench import ANSWERS_FILE, ROUNDS_FILE, AnswerRecord, BenchResults, save_bench
+from specnav.results.errors import EvaluationError
+from specnav.results.files import write_bytes_atomic
+
+_decoder = msgspec.json.Decoder(AnswerRecord)
+
+
+def load_answers(run: Path) -> list[AnswerRecord]:
+    """The answers of a run; an unfinished last line (the run was killed) is dropped. Raises EvaluationError."""
+    path = run / ANSWERS_FILE
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise EvaluationError(
+            f"cannot read {path}: {error.strerror or error}; give the folder of a run"
+        ) from error
+    records = []
+    # What follows the last newline was being written when the run ended.
+    for number, line in enumerate(lines[:-1], start=1):
+        if not line:
+            continue
+        try:
+            records.append(_decoder.decode(line))
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise EvaluationError(f"{path} line {number}: {error}; remove that line or the folder") from error
+    return records
+
+
+class Journal:
+    """Answers by contestant and question. `results` makes the current results.json of the answers so far."""
+
+    def __init__(
+        self,
+        run: Path,
+        results: Callable[[Sequence[AnswerRecord]], BenchResults],
+        earlier: Iterable[AnswerRecord] = (),
+    ) -> None:
+        """Start from the answers of an earlier run of the same settings; both files are written anew."""
+        self._run = run
+        self._results = results
+        self.answers: list[AnswerRecord] = list(earlier)
+        self._turns: dict[tuple[str, str, str], int] = {}
+        for record in self.answers:
+            self._count(record)
+        write_bytes_atomic(run / ANSWERS_FILE, _lines(self.answers))
+        write_bytes_atomic(run / ROUNDS_FILE, _lines(_rounds(self.answers)))
+        self.settle()
+
+    def has(self, question: Question, method: str) -> bool:
+        """Whether every turn of the question was answered by the contestant."""
+        return self._turns.get((method, question.source, question.question_id), 0) >= len(question.turns)
+
+    def add(self, records: Sequence[AnswerRecord]) -> None:
+        """Keep all turns of one question by one contestant."""
+        for name, data in ((ANSWERS_FILE, _lines(records)), (ROUNDS_FILE, _lines(_rounds(records)))):
+            with (self._run / name).open("ab") as stream:
+                stream.write(data)
+        self.answers += records
+        for record in records:
+            self._count(record)
+
+    def settle(self) -> None:
+        """Write results.json from what there is."""
+        save_bench(self._run, self._results(self.answers))
+
+    def _count(self, record: AnswerRecord) -> None:
+        key = (record.method, record.source, record.question_id)
+        self._turns[key] = self._turns.get(key, 0) + 1
+
+
+def whole_questions(
+    answers: Sequence[AnswerRecord], questions: Sequence[Question], methods: Sequence[str]
+) -> list[AnswerRecord]:
+    """The answers of an earlier run that this one can use: its methods, its questions, every turn there."""
+    turns = {(q.source, q.question_id): len(q.turns) for q in questions}
+    counts: dict[tuple[str, str, str], int] = {}
+    for record in answers:
+        key = (record.method, record.source, record.question_id)
+        counts[key] = counts.get(key, 0) + 1
+    return [
+        record
+        for record in answers
+        if record.method in methods
+        and counts[(record.method, record.source, record.question_id)]
+        == turns.get((record.source, record.question_id))
+    ]
+
+
+def _rounds(records: Iterable[AnswerRecord]) -> list[dict[str, object]]:
+    return [line for record in records for line in record.round_lines()]
+
+
+def _lines(records: Iterable[object]) -> bytes:
+    return b"".join(msgspec.json.encode(record) + b"\n" for record in records)

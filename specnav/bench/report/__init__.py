@@ -1,0 +1,1 @@
+"""The pages over runs, studies and operating points. Draws from what lies on disk, starts nothing."""

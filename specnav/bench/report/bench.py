@@ -1,0 +1,334 @@
+"""The report of a bench run: one HTML file that opens offline, drawn from `results.json` and `answers.jsonl`.
+
+The look, the drawing and the words are those of the demo's report; here is what a comparison of methods shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from markupsafe import Markup
+
+from specnav.bench.records.bench import AnswerRecord, BenchResults, BenchRow, load_bench
+from specnav.bench.records.journal import load_answers
+from specnav.bench.records.predicted import predictions_of
+from specnav.bench.records.summary import common_answers, ours_for
+from specnav.bench.report.promises import promises_chart, promises_of
+from specnav.bench.report.studies import view_chart
+from specnav.report.charts import HALF, RowChart, RowSeries, share_bars, timeline
+from specnav.report.page import (
+    REPORT_FILE,
+    TEMPLATES,
+    Chart,
+    Figure,
+    environment,
+    shown,
+    what_is_real,
+    word,
+)
+from specnav.results.files import write_bytes_atomic
+from specnav.results.trace import Span
+
+TIMELINE_ROUNDS = 5
+TIMELINE_TOKENS = 8  # an answer with so many tokens by everybody is long enough to show
+QUANTITY_WORDS = {
+    "speedup": "speed-up over {}",
+    "tau": "τ, tokens a round",
+    "accepted": "draft tokens accepted a round",
+    "tpot_ms": "ms a token",
+    "tokens_per_s": "tokens a second",
+    "predraft_hit_rate": "pre-draft hit rate",
+}
+
+
+@dataclass(frozen=True)
+class Beside:
+    """A paper's figure and ours."""
+
+    method: str
+    quantity: str
+    paper: str
+    ours: str
+    ratio: str
+    where: str
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a controller chose for the rounds from one on, and why."""
+
+    method: str
+    question: str
+    round: int
+    mode: str
+    why: str
+
+
+def methods_of(results: BenchResults) -> list[str]:
+    """The contestants, in the table's order."""
+    return [row.method for row in results.rows]
+
+
+def lead_text(results: BenchResults) -> str:
+    """The first paragraph."""
+    most = max((row.questions for row in results.rows), default=0)
+    when = results.started_at.replace("T", " ").replace("Z", " UTC")
+    return (
+        f"{len(results.rows)} methods, {most} question{'' if most == 1 else 's'} each, "
+        f"at most {results.config.get('max_new_tokens')} tokens an answer, {when}. The same questions, the same pair, "
+        "the same link and one machine; every method takes its turn at every question."
+    )
+
+
+def chips_of(results: BenchResults) -> list[tuple[str, str]]:
+    """What is emulated, paced and real, and how tokens are picked."""
+    real = dict(what_is_real(results.config))
+    temperature = float(results.config.get("temperature") or 0)
+    names = [Path(str(results.config.get(role, "?"))).name for role in ("draft_model", "target_model")]
+    oracles = [name for name in methods_of(results) if name.startswith("hf-")]
+    chips = [
+        ("Pair", f"{names[0]} on the edge, {names[1]} in the cloud"),
+        ("Emulated link", real["Emulated link"]),
+        ("Pacing", real["Pacing"]),
+        ("Sampling", "greedy" if temperature == 0 else f"temperature {temperature:g}, one seed for all"),
+        ("Real", "edge and cloud are two processes, every message goes over ZeroMQ"),
+    ]
+    if results.acceptance is not None:
+        chips[0] = ("Pair", f"{names[1]} on both sides, disturbed where it drafts")
+        chips.insert(1, ("Acceptance", results.acceptance.line))
+    if oracles:
+        chips.append(("One process, no link", ", ".join(oracles)))
+    return chips
+
+
+def alert_text(results: BenchResults) -> str:
+    """What went wrong, or ""."""
+    rest = "The figures cover the questions that every method answered."
+    if results.error:
+        return f"The run failed: {results.error} {rest}"
+    return f"Interrupted. {rest}" if results.interrupted else ""
+
+
+def same_words(results: BenchResults) -> str:
+    """How the same: in half precision but for near-ties."""
+    near = sum(row.near_ties for row in results.rows)
+    return f"but for {near} near-ties of half precision" if near else "every id of every answer"
+
+
+def headline(results: BenchResults) -> list[Figure]:
+    """The run as a row of figures."""
+    rows = results.rows
+    speeds = [row for row in rows if row.speedup_vs_ar is not None and row.overhead_over_floor is not None]
+    best = max(speeds, key=lambda row: row.speedup_vs_ar or 0.0, default=None)
+    compared = [row for row in rows if row.identical_to_ar is not None and row.method != "ar"]
+    same = sum(bool(row.identical_to_ar) or (row.near_ties > 0 and not row.errors) for row in compared)
+    figures = [
+        Figure("Questions", str(max((row.questions for row in rows), default=0)), f"of {results.asked}"),
+        Figure(
+            "Same tokens as cloud AR",
+            f"{same} of {len(compared)}" if compared else "–",
+            "methods" if compared else "",
+            same_words(results) if compared else "not compared",
+        ),
+    ]
+    if best is not None:
+        figures.append(
+            Figure("Fastest over the link", best.method, "", f"{best.speedup_vs_ar:.2f} times cloud AR")
+        )
+        overheads = [row for row in speeds if row.method not in ("ar",)] or speeds
+        least = min(overheads, key=lambda row: row.overhead_over_floor or 0.0)
+        figures.append(
+            Figure(
+                "Least overhead",
+                f"{least.overhead_over_floor:.2f}",
+                "× floor",
+                f"{least.method}: wall time over forwards and link delays",
+            )
+        )
+    return figures
+
+
+def beside_the_paper(results: BenchResults) -> list[Beside]:
+    """The point's printed figures and this run's, in the file's order."""
+    found = []
+    for figure in results.point.figures if results.point else []:
+        ours = ours_for(figure, results.rows, float(results.config.get("time_scale") or 1.0))
+        digits = 1 if figure.quantity in ("tpot_ms", "tokens_per_s") else 2
+        found.append(
+            Beside(
+                method=figure.method,
+                quantity=QUANTITY_WORDS[figure.quantity].format(figure.over),
+                paper=f"{figure.value:.{digits}f}",
+                ours=shown(ours, digits) if ours is not None else "not in this run",
+                ratio=shown(ours / figure.value, 2, "×") if ours is not None and figure.value else "–",
+                where=figure.where,
+            )
+        )
+    return found
+
+
+def paper_speedups(results: BenchResults) -> dict[str, float]:
+    """The paper's speed-ups over `ar`, for the diamonds."""
+    figures = results.point.figures if results.point else []
+    return {f.method: f.value for f in figures if f.quantity == "speedup" and f.over == "ar"}
+
+
+def speedup_chart(results: BenchResults) -> RowChart:
+    """Tokens a second over those of `ar`, a bar a method, and what the paper printed."""
+    rows = [row for row in results.rows if row.speedup_vs_ar is not None]
+    papers = paper_speedups(results)
+    linked = tuple(None if row.uplink_bytes_per_round is None else row.speedup_vs_ar for row in rows)
+    alone = tuple(row.speedup_vs_ar if row.uplink_bytes_per_round is None else None for row in rows)
+    printed = tuple(papers.get(row.method) for row in rows)
+    series = [
+        RowSeries("over edge and cloud", linked),
+        RowSeries("one process, no link", alone, colour="faint"),
+        RowSeries("the paper's figure", printed, paper=True, colour="uplink"),
+    ]
+    return RowChart(
+        "Speed-up over cloud AR",
+        "tokens a second, over cloud AR",
+        tuple(row.method for row in rows),
+        tuple(one for one in series if any(one.values)),
+        digits=2,
+        level=1.0,
+        level_label="ar",
+        unit="×",
+        width=HALF,
+    )
+
+
+def bytes_chart(results: BenchResults) -> RowChart:
+    """Mean bytes up and down a round."""
+    rows = [row for row in results.rows if row.uplink_bytes_per_round is not None]
+    return RowChart(
+        "Bytes a round",
+        "bytes a round, up / down",
+        tuple(row.method for row in rows),
+        (
+            RowSeries("uplink", tuple(row.uplink_bytes_per_round for row in rows), colour="uplink"),
+            RowSeries("downlink", tuple(row.downlink_bytes_per_round for row in rows), colour="downlink"),
+        ),
+        log=True,
+        width=HALF,
+        caption="Everything ZeroMQ is handed, on a logarithmic scale; the prompt goes up once and is not in it.",
+    )
+
+
+def accepted_lengths(answers: Mapping[str, Sequence[AnswerRecord]]) -> dict[str, list[float]]:
+    """By drafting method, the share of rounds in which 0, 1, 2 … draft tokens were accepted."""
+    found = {}
+    for method, records in answers.items():
+        lengths = [one.accepted for record in records for one in record.rounds if one.drafted]
+        if lengths:
+            found[method] = [lengths.count(n) / len(lengths) for n in range(max(lengths) + 1)]
+    return found
+
+
+def arrivals(record: AnswerRecord) -> list[float]:
+    """When verified tokens arrived at the edge, milliseconds since the answer began."""
+    return sorted(span.end_ms for span in record.timeline if span.lane == "downlink" and span.name != "hint")
+
+
+def tokens_until(record: AnswerRecord, until_ms: float) -> int:
+    """Tokens that were verified and at the edge by then: one with the prompt's reply, then those of each round."""
+    gained = [1, *(one.gained for one in record.rounds)]
+    return min(
+        sum(g for at, g in zip(arrivals(record), gained, strict=False) if at <= until_ms), len(record.ids)
+    )
+
+
+def choices_of(answers: Mapping[str, Sequence[AnswerRecord]]) -> list[Choice]:
+    """Where a controller changed its mind, and what it said; the first round of all, too."""
+    found: list[Choice] = []
+    for method, records in answers.items():
+        before = ""
+        for record in records:
+            for number, one in enumerate(record.rounds, start=1):
+                if one.mode and one.mode != before:
+                    found.append(
+                        Choice(method, f"{record.source} {record.question_id}", number, one.mode, one.why)
+                    )
+                    before = one.mode
+    return found
+
+
+def timelines(results: BenchResults, answers: Mapping[str, Sequence[AnswerRecord]]) -> list[Chart]:
+    """The first rounds of one question by every method over a link, on one scale."""
+    linked = {m: {a.key: a for a in records if a.timeline} for m, records in answers.items()}
+    linked = {method: found for method, found in linked.items() if found}
+    if not linked:
+        return []
+    common = [key for key in next(iter(linked.values())) if all(key in found for found in linked.values())]
+    if not common:
+        return []
+    long_enough = [
+        key for key in common if all(len(found[key].ids) >= TIMELINE_TOKENS for found in linked.values())
+    ]
+    key = (long_enough or common)[0]
+    chosen = {method: found[key] for method, found in linked.items()}
+    until = max(arrivals(a)[: TIMELINE_ROUNDS + 1][-1] if arrivals(a) else a.wall_ms for a in chosen.values())
+    rows = {row.method: row for row in results.rows}
+    return [_timeline(method, record, until * 1.02, rows[method]) for method, record in chosen.items()]
+
+
+def _timeline(method: str, record: AnswerRecord, until_ms: float, row: BenchRow) -> Chart:
+    spans: list[Span] = record.timeline
+    tokens = tokens_until(record, until_ms)
+    picture = timeline(
+        spans,
+        label="milliseconds since the question was put",
+        title=f"Timeline of {method}",
+        until_ms=until_ms,
+    )
+    busy = [
+        f"the {lane} is busy {100 * share:.0f} % of the time"
+        for lane, share in (("edge", row.edge_busy), ("cloud", row.cloud_busy))
+        if share is not None
+    ]
+    caption = f"{tokens} tokens verified in the time shown. Over all answers {' and '.join(busy)}."
+    return Chart(method, Markup(picture), caption)
+
+
+def build_bench_page(results: BenchResults, answers: Sequence[AnswerRecord]) -> str:
+    """The whole report as HTML text."""
+    methods = methods_of(results)
+    common = common_answers(answers, methods)
+    predicted = predictions_of(results, common)
+    machine = [(name, word(value)) for name, value in results.machine.items()]
+    machine += [("wall time", f"{results.wall_s:.0f} s")] if results.wall_s else []
+    return (
+        environment()
+        .get_template("bench.html.jinja")
+        .render(
+            style=Markup((TEMPLATES / "style.css").read_text(encoding="utf-8")),
+            results=results,
+            lead=lead_text(results),
+            chips=chips_of(results),
+            alert=alert_text(results),
+            figures=headline(results),
+            speedups=view_chart(speedup_chart(results)),
+            beside=beside_the_paper(results),
+            predicted=predicted,
+            formulas=list(dict.fromkeys(one.formula for one in predicted)),
+            promises=[
+                view_chart(promises_chart(method, found)) for method, found in promises_of(common).items()
+            ],
+            timelines=timelines(results, common),
+            choices=choices_of(common),
+            chosen={row.method: row.modes for row in results.rows if row.modes},
+            bytes=view_chart(bytes_chart(results)),
+            accepted=Markup(share_bars(accepted_lengths(common), "Accepted draft tokens a round")),
+            config=[(name, word(value)) for name, value in results.config.items()],
+            machine=machine,
+        )
+    )
+
+
+def write_bench_report(run: Path) -> Path:
+    """Draw `report.html` for a bench run's folder; returns its path. Raises EvaluationError."""
+    path = run / REPORT_FILE
+    write_bytes_atomic(path, build_bench_page(load_bench(run), load_answers(run)).encode())
+    return path

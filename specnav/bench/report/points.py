@@ -1,0 +1,151 @@
+"""The page over several operating points, `index.html`, and the same as a table for a note, `points.md`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from markupsafe import Markup
+
+from specnav.bench.report.bench import chips_of
+from specnav.bench.report.point_runs import (
+    PointRun,
+    PointsTable,
+    formula_at,
+    load_points,
+    other_figures,
+    paper_of,
+    points_tables,
+)
+from specnav.report.page import REPORT_FILE, TEMPLATES, environment, shown, word
+from specnav.results.files import write_bytes_atomic
+
+INDEX_FILE, MARKDOWN_FILE = "index.html", "points.md"
+LEGEND = (
+    "Ours / the paper's / what its own formula gives at its own numbers, where there are such. A dash: none. The "
+    "devices are paced and the link is emulated; the pair is ours."
+)
+SAME = "Greedy, dsd, dssd and dssd-thin do what sd does, and picospec-lossy what picospec does: they are measured once."
+
+
+@dataclass(frozen=True)
+class PointNote:
+    """What is said of one point under the tables. rows: method, tau, and over ar: ours, the paper's, its formula's."""
+
+    folder: str
+    title: str
+    report: str
+    lines: list[str]
+    rows: list[tuple[str, str, str, str, str]]
+
+
+def notes_of(run: PointRun) -> PointNote:
+    """Where the point is from, and how it was emulated."""
+    results, point = run.results, run.results.point
+    lines = [f"{point.models}. {point.source}."] if point else []
+    lines.append("; ".join(f"{name}: {words}" for name, words in chips_of(results) if name != "Real"))
+    if run.time_scale != 1:
+        lines.append(f"Every time was multiplied by {run.time_scale:g}: ratios stay, and figures are given without it.")
+    lines += results.notes
+    lines += other_figures(run)
+    lines += [point.explained] if point and point.explained else []
+    if results.error or results.interrupted:
+        lines.append(f"This run is not complete: {results.error or 'interrupted'}.")
+    return PointNote(run.folder, run.title, f"{run.folder}/{REPORT_FILE}", lines, beside(run))
+
+
+def beside(run: PointRun) -> list[tuple[str, str, str, str, str]]:
+    """Three figures a method, where the run is at its paper's acceptance."""
+    if run.printed is None:
+        return []
+    return [
+        (
+            row.method,
+            shown(row.tau, 2),
+            shown(row.speedup_vs_ar, 2, "×"),
+            shown(paper_of(run, row.method, "speedup"), 2, "×"),
+            shown(formula_at(run, row.method, "speedup"), 2, "×"),
+        )
+        for row in run.results.rows
+        if row.method != "ar"
+    ]
+
+
+def lead_of(runs: Sequence[PointRun]) -> str:
+    """How much was asked, on what."""
+    asked = sorted({row.questions for run in runs for row in run.results.rows})
+    tokens = sorted({str(run.results.config.get("max_new_tokens")) for run in runs})
+    count = f"{asked[0]}" if len(set(asked)) == 1 else f"{asked[0]} to {asked[-1]}" if asked else "no"
+    emulated = any(run.results.acceptance for run in runs)
+    return (
+        f"{len(runs)} operating points of the papers, {count} questions each, at most {' or '.join(tokens)} tokens "
+        "an answer. Every point is one run: the same questions, one pair, one machine, all methods in turn."
+        + f" Acceptance emulated: the draft is the target's own weights, disturbed until it is accepted as often as "
+        f"the paper's. {SAME}" * emulated
+    )
+
+
+def build_markdown(runs: Sequence[PointRun]) -> str:
+    """`points.md`: tables of methods by points, and notes a point."""
+    machine = ", ".join(f"{name} {word(value)}" for name, value in runs[0].results.machine.items())
+    parts = ["# Operating points", "", lead_of(runs), "", f"Machine: {machine}.", ""]
+    for table in points_tables(runs):
+        parts += [f"## {table.title}", "", LEGEND, "", *_markdown_table(table, runs), ""]
+    parts += ["## By point", ""]
+    for run in runs:
+        note = notes_of(run)
+        parts += [f"### {note.title} (`{note.folder}`)", ""]
+        if note.rows:
+            parts += ["| method | τ | ours | paper | its formula |", "|---|---|---|---|---|"]
+            parts += [*(f"| {' | '.join(row)} |" for row in note.rows), ""]
+        parts += [*(f"- {line}" for line in note.lines), ""]
+    return "\n".join(parts)
+
+
+def _markdown_table(table: PointsTable, runs: Sequence[PointRun]) -> list[str]:
+    rows = [f"| method | {' | '.join(run.folder for run in runs)} |", "|---" * (len(runs) + 1) + "|"]
+    for method, cells in zip(table.methods, table.cells, strict=True):
+        rows.append(f"| {method} | {' | '.join(str(cell) or '–' for cell in cells)} |")
+    return rows
+
+
+def chips_over(runs: Sequence[PointRun]) -> list[tuple[str, str]]:
+    """What is emulated in all of them."""
+    if not any(run.results.acceptance for run in runs):
+        return []
+    return [
+        ("Acceptance", "acceptance emulated: the target drafts, its logits disturbed"),
+        ("Devices", "paced"),
+        ("Link", "emulated"),
+        ("Real", "edge and cloud are two processes, every message goes over ZeroMQ"),
+    ]
+
+
+def build_index(runs: Sequence[PointRun]) -> str:
+    """`index.html` as text."""
+    return (
+        environment()
+        .get_template("points.html.jinja")
+        .render(
+            style=Markup((TEMPLATES / "style.css").read_text(encoding="utf-8")),
+            lead=lead_of(runs),
+            chips=chips_over(runs),
+            alert="",
+            figures=[],
+            legend=LEGEND,
+            runs=runs,
+            tables=points_tables(runs),
+            notes=[notes_of(run) for run in runs],
+            machine=[(name, word(value)) for name, value in runs[0].results.machine.items()],
+        )
+    )
+
+
+def write_points(folder: Path) -> Path:
+    """Write both files for a folder of runs; returns the index page's path. Raises EvaluationError."""
+    runs = load_points(folder)
+    write_bytes_atomic(folder / MARKDOWN_FILE, build_markdown(runs).encode())
+    path = folder / INDEX_FILE
+    write_bytes_atomic(path, build_index(runs).encode())
+    return path

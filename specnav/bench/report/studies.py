@@ -1,0 +1,170 @@
+"""The page over a folder of studies: one HTML file that opens offline, drawn from each `study.json` alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from markupsafe import Markup
+
+from specnav.bench.records.study import StudyResults, load_studies
+from specnav.bench.studies import study_named
+from specnav.bench.studies.plan import Study, Table
+from specnav.report.charts import HALF, LineChart, RowChart, line_chart, rings_of, row_chart, row_legend
+from specnav.report.page import REPORT_FILE, TEMPLATES, environment, positive, what_is_real, word
+from specnav.results.errors import EvaluationError
+from specnav.results.files import write_bytes_atomic
+
+
+@dataclass(frozen=True)
+class ChartView:
+    """A picture with what explains it. legend: (name, colour, whether it is a paper's); rings: by number."""
+
+    title: str
+    picture: Markup
+    legend: list[tuple[str, str, bool]]
+    rings: list[str]
+    caption: str
+    is_wide: bool = True
+
+
+@dataclass(frozen=True)
+class StudyView:
+    """One study as the template wants it. runs: (folder, label) of its bench runs that there are."""
+
+    name: str
+    title: str
+    question: str
+    alert: str
+    charts: list[ChartView]
+    tables: Sequence[Table]
+    how: list[tuple[str, str]]
+    runs: list[tuple[str, str]]
+
+
+def view_study(folder: str, results: StudyResults) -> StudyView:
+    """One study; folder: of its runs, relative to the page."""
+    study = study_named(results.name)
+    found = study.read(results)
+    charts = [view_chart(chart) for chart in found.charts]
+    return StudyView(
+        name=study.name,
+        title=study.title,
+        question=study.question,
+        alert=_alert(results),
+        charts=[chart for chart in charts if chart.picture],
+        tables=[table for table in found.tables if table.rows],
+        how=_facts(study, results),
+        runs=[(f"{folder}/{one.folder}", one.label) for one in results.settings if one.rows],
+    )
+
+
+def _facts(study: Study, results: StudyResults) -> list[tuple[str, str]]:
+    """How a study was measured, name and value."""
+    facts = study.how(results) if study.how else how_measured(results)
+    if results.point:
+        facts.insert(
+            0,
+            (
+                "Operating point",
+                f"{results.point.title} ({results.point.source}), flags of the command over it",
+            ),
+        )
+    return [*facts, *(("Note", words) for words in results.notes), ("Wall time", f"{results.wall_s:.0f} s")]
+
+
+def how_measured(results: StudyResults) -> list[tuple[str, str]]:
+    """What was emulated and paced, and how much was asked, of a study that is made of bench runs."""
+    config, real, varied = results.config, dict(what_is_real(results.config)), study_named(results.name).sets
+    questions = max((row.questions for one in results.settings for row in one.rows), default=0)
+    temperature = positive(config, "temperature")
+    facts = [
+        ("Link", "varied" if "rtt_ms" in varied else real["Emulated link"]),
+        ("Pacing", real["Pacing"]),
+        ("γ", "varied" if "gamma" in varied else str(results.gamma)),
+        ("Sampling", f"temperature {temperature:g}" if temperature else "greedy"),
+        (
+            "Questions a method and setting",
+            f"{questions}, answers of at most {config.get('max_new_tokens')} tokens",
+        ),
+        ("Time scale", f"{results.time_scale:g}; milliseconds are given without it"),
+        ("Same tokens as ar", _sameness(results)),
+    ]
+    if emulated := config.get("acceptance"):
+        facts.append(("Acceptance", str(emulated)))
+    return facts
+
+
+def _sameness(results: StudyResults) -> str:
+    """In how many runs every method gave the tokens of `ar`, which is why they can be compared."""
+    rows = [(one.label, row) for one in results.settings for row in one.rows if row.method != "ar"]
+    wrong = [f"{row.method} ({label})" for label, row in rows if row.identical_to_ar is False]
+    same = sum(bool(row.identical_to_ar) for _, row in rows)
+    return f"NOT in {', '.join(wrong)}" if wrong else f"{same} of {len(rows)} runs"
+
+
+def _alert(results: StudyResults) -> str:
+    if not results.error and not results.interrupted:
+        return ""
+    what = f"The study failed: {results.error}" if results.error else "Interrupted."
+    unit = "settings" if results.settings else "measurements"
+    return f"{what} Drawn from {results.done} of {results.asked} {unit}; go on with --resume."
+
+
+def view_chart(chart: LineChart | RowChart) -> ChartView:
+    """A chart as the templates want it."""
+    if isinstance(chart, LineChart):
+        return ChartView(chart.title, Markup(line_chart(chart)), [], rings_of(chart), chart.caption)
+    return ChartView(chart.title, Markup(row_chart(chart)), row_legend(chart), [], chart.caption, chart.width > HALF)
+
+
+def build_studies(studies: Sequence[tuple[str, StudyResults]]) -> str:
+    """The page as HTML text; studies: (folder, results)."""
+    views = [view_study(folder, results) for folder, results in studies]
+    first = studies[0][1]
+    when = first.started_at.replace("T", " ").replace("Z", " UTC")
+    return (
+        environment()
+        .get_template("study.html.jinja")
+        .render(
+            style=Markup((TEMPLATES / "style.css").read_text(encoding="utf-8")),
+            lead=f"{len(views)} ablation stud{'y' if len(views) == 1 else 'ies'}, {when}. In each, one thing is varied "
+            "and everything else stays. Dashed lines and diamonds are what the papers print.",
+            chips=_chips(studies),
+            alert="",
+            figures=[],
+            studies=views,
+            machine=[(name, word(value)) for name, value in first.machine.items()],
+        )
+    )
+
+
+def _chips(studies: Sequence[tuple[str, StudyResults]]) -> list[tuple[str, str]]:
+    """What is real and what is not; forwards alone, and those of compared drafts, are measured as they come."""
+    if all(study_named(results.name).kind == "batch" for _, results in studies):
+        return [("Real", "the verifier's own forward, nothing paced")]
+    if all(study_named(results.name).kind == "computed" for _, results in studies):
+        return [("Computed", "no model, no process, no link")]
+    unpaced = all(study_named(results.name).kind == "drafts" for _, results in studies)
+    emulated = any(results.config.get("acceptance") for _, results in studies)
+    return [
+        *(
+            [("Acceptance", "acceptance emulated: the target drafts, its logits disturbed")]
+            if emulated
+            else []
+        ),
+        ("Emulated link", "delays on real messages"),
+        ("Not paced", "draft forwards") if unpaced else ("Paced", "edge and cloud"),
+        ("Real", "processes of their own, every message over ZeroMQ"),
+    ]
+
+
+def write_studies(folder: Path) -> Path:
+    """Draw `report.html` for a folder of studies; returns its path. Raises EvaluationError."""
+    studies = load_studies(folder)
+    if not studies:
+        raise EvaluationError(f"{folder} holds no study; give the folder that specnav bench study wrote")
+    path = folder / REPORT_FILE
+    write_bytes_atomic(path, build_studies(studies).encode())
+    return path

@@ -1,0 +1,113 @@
+"""The tables of a run at the papers' acceptance as they are kept in a checkout: a block in each point's file, and a
+table in a page, between two markers. Everything around them stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from specnav.bench.data.names import same_at
+from specnav.bench.report.point_runs import PointRun, formula_at, paper_of
+from specnav.results.errors import EvaluationError
+from specnav.results.files import write_bytes_atomic
+
+COMMAND = "specnav bench points all --at-paper-acceptance --write"
+BLOCK = f"# Written by `{COMMAND}`; what stands above this line is not.\nmeasured:\n"
+BEGIN, END = "<!-- begin: written by bench --write -->", "<!-- end: written by bench --write -->"
+SHOWN = ("cloud-sd", "split", "sd", "dsd", "dssd", "picospec", "specedge", "fsd", "auto")
+
+
+def block(run: PointRun) -> str:
+    """`measured:` of a point's file, as YAML."""
+    results, accepted = run.results, run.results.acceptance
+    if accepted is None:
+        raise EvaluationError(f"{run.folder} was not measured at its paper's acceptance; run it with it")
+    asked = max((row.questions for row in results.rows), default=0)
+    quantities = {one.quantity for one in results.point.figures} if results.point else set()
+    lines = [
+        f"  acceptance: emulated, {accepted.words}, {accepted.achieved:.2f} reached",
+        f"  asked: {asked} questions, at most {results.config.get('max_new_tokens')} tokens an answer"
+        + f", every time times {run.time_scale:g}" * (run.time_scale != 1),
+        "  over_ar:   # [ours, the paper's, its formula's at its own numbers]",
+        *_cells(run, "speedup"),
+    ]
+    if "tpot_ms" in quantities:
+        lines += ["  ms_a_token:   # after the first; the same three", *_cells(run, "tpot_ms")]
+    return BLOCK + "\n".join(lines) + "\n"
+
+
+def _cells(run: PointRun, quantity: str) -> list[str]:
+    found = []
+    for row in run.results.rows:
+        if row.method != "ar":
+            others = paper_of(run, row.method, quantity), formula_at(run, row.method, quantity)
+            cells = (run.ours(row, quantity), *others)
+            found.append(f"    {row.method}: [{', '.join(_number(cell) for cell in cells)}]")
+    return found
+
+
+def _number(value: float | None) -> str:
+    return "null" if value is None else f"{value:.2f}"
+
+
+def with_block(text: str, block_: str) -> str:
+    """A point's file with this block in place of the one it had."""
+    return text.partition(BLOCK.splitlines()[0])[0].rstrip("\n") + "\n" + block_
+
+
+def table(runs: Sequence[PointRun]) -> str:
+    """Markdown: a row a point, a column a method; ours (the paper's; its formula's at its own numbers)."""
+    measured = {row.method for run in runs for row in run.results.rows}
+    methods = [name for name in SHOWN if name in measured]
+    head = ["operating point", "τ asked", *(f"`{name}`" for name in methods)]
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    for run in runs:
+        accepted = run.results.acceptance
+        best = max((row.speedup_vs_ar or 0.0 for row in run.results.rows), default=0.0)
+        cells = [_cell(run, name, best) for name in methods]
+        asked = accepted.asked.replace("tau:", "").replace("alpha:", "α ") if accepted else ""
+        lines.append(f"| {' | '.join([run.folder, asked, *cells])} |")
+    return "\n".join(lines)
+
+
+def _cell(run: PointRun, method: str, best: float) -> str:
+    row = next((one for one in run.results.rows if one.method == method), None)
+    if row is None or row.speedup_vs_ar is None:
+        same = same_at(method, float(run.results.config.get("temperature") or 0.0))
+        return f"= `{same}`" if same != method else "–"
+    ours = f"{row.speedup_vs_ar:.2f}"
+    ours = f"**{ours}**" if row.speedup_vs_ar == best else ours
+    others = [paper_of(run, method, "speedup"), formula_at(run, method, "speedup")]
+    if others == [None, None]:
+        return ours
+    return f"{ours} ({'; '.join('–' if one is None else f'{one:.2f}' for one in others)})"
+
+
+def with_table(text: str, table_: str, place: str) -> str:
+    """A page with this table between its markers. Raises EvaluationError where it has none."""
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise EvaluationError(f"{place} has no place for the table: put {BEGIN} and {END} around where it goes")
+    return f"{before}{BEGIN}\n{table_}\n{END}{after}"
+
+
+def write_tables(runs: Sequence[PointRun], points: Path, page: Path) -> list[Path]:
+    """Write the block of every point that has a file in `points`, and the table of the page; what was written.
+
+    Nothing is written unless all of it can be. Raises EvaluationError.
+    """
+    texts: dict[Path, str] = {}
+    try:
+        for run in runs:
+            place = points / f"{run.folder}.yaml"
+            texts[place] = with_block(place.read_text(encoding="utf-8"), block(run))
+        texts[page] = with_table(page.read_text(encoding="utf-8"), table(runs), str(page))
+    except OSError as error:
+        raise EvaluationError(
+            f"cannot write the tables: {error.strerror or error} ({error.filename}); --write is for a checkout"
+        ) from error
+    for place, text in texts.items():
+        write_bytes_atomic(place, text.encode())
+    return list(texts)

@@ -1,0 +1,271 @@
+"""How strongly the target's logits must be disturbed to be accepted as was asked, on the questions of a run.
+
+The target answers the questions once; its logits at every place are kept. What a draft would have picked there at any
+strength is then known without a forward, and with it every round of `sd`: one that goes on behind a right prefix.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from specdec.models import LoadedModel, Prompt
+from specdec.models.local import answer_limit
+from specdec.models.plans import Prepared
+from specdec.models.session import SessionCursor
+from specdec.options import GenerationOptions
+from specdec.sampling import Chooser, process_logits
+from specdec.sampling.choice import Adjuster
+from specdec.sampling.disturbed import MOST_STRENGTH, Disturbance
+from specnav.bench.data.acceptance import Wanted, read_acceptance
+from specnav.bench.data.questions import Question
+from specnav.bench.records.bench import AcceptanceRecord
+from specnav.bench.runner.loop import prompt_of, seeded
+from specnav.bench.settings import BenchConfig, generation_options
+from specnav.results.errors import EvaluationError
+
+MOST_NUMBERS = 1 << 26
+"""Logits that are kept (256 MB): of the questions behind them only the answers are needed, and nobody asks."""
+_HALVINGS = 40
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Told:
+    """One answer of the target. rows: its logits float32 [n, vocab] before each of `picks`, an EOS among these.
+
+    limit: tokens that the answer may have. options: with the question's own seed.
+    """
+
+    prompt_ids: tuple[int, ...]
+    rows: Tensor
+    picks: tuple[int, ...]
+    limit: int
+    options: GenerationOptions
+
+
+@torch.inference_mode()
+def tell(model: LoadedModel, prompt: Prompt, options: GenerationOptions) -> Told:
+    """What the model alone answers, and its own logits at every place. Raises ModelError."""
+    encoded = model.encode(prompt)
+    ids = encoded.ids.tolist()
+    cursor = SessionCursor(model.new_session())
+    limit = answer_limit(options, model.context_limit, len(ids))
+    adjuster, chooser = _adjuster(model, ids, options), Chooser(options)
+    row = cursor.prefill(Prepared(encoded))[None]
+    rows: list[Tensor] = []
+    picks: list[int] = []
+    while True:
+        rows.append(row[0].cpu())
+        picks += chooser.choose(adjuster.chain(row, picks), len(picks))
+        if len(picks) >= limit or picks[-1] in model.eos_token_ids:
+            return Told(tuple(ids), torch.stack(rows), tuple(picks), limit, options)
+        row = cursor.rows(picks)
+
+
+def _adjuster(
+    model: LoadedModel, prompt_ids: Sequence[int], options: GenerationOptions, disturbance: Disturbance | None = None
+) -> Adjuster:
+    grammar = model.grammar(options.grammar)
+    return Adjuster(options, prompt_ids, model.eos_token_ids, model.vocab_size, "cpu", grammar, disturbance)
+
+
+def told_of(
+    model: LoadedModel, questions: Sequence[Question], options: GenerationOptions, progress: Progress
+) -> Iterator[tuple[Question, Told]]:
+    """The target's answers to every turn, until MOST_NUMBERS are kept. The model drafts for nobody yet."""
+    kept = 0
+    for number, question in enumerate(questions, start=1):
+        progress(f"what the target alone answers to question {number} of {len(questions)}")
+        answers: list[list[int]] = []
+        for _ in question.turns:
+            told = tell(model, prompt_of(model.tokenizer, question, answers), seeded(options, question))
+            kept += told.rows.numel()
+            if kept > MOST_NUMBERS and number > 1:
+                return
+            answers.append([token for token in told.picks if token not in model.eos_token_ids])
+            yield question, told
+
+
+def matches(model: LoadedModel, told: Told, disturbance: Disturbance) -> list[bool]:
+    """Whether the draft picks what the target picked, at every place behind the target's own words."""
+    adjuster = _adjuster(model, told.prompt_ids, told.options, disturbance)
+    drafted = Chooser(told.options).pick(adjuster.chain(told.rows, (), told.picks[:-1]), 0)
+    return (drafted == torch.tensor(told.picks)).tolist()
+
+
+def overlaps(model: LoadedModel, told: Told, disturbance: Disturbance) -> list[float]:
+    """Σ min(p, q) at every place: the chance that rejection sampling accepts what the draft samples."""
+    options, before = told.options, told.picks[:-1]
+    p = process_logits(_adjuster(model, told.prompt_ids, options).chain(told.rows, (), before), options).exp()
+    disturbed = _adjuster(model, told.prompt_ids, options, disturbance).chain(told.rows, (), before)
+    return torch.minimum(p, process_logits(disturbed, options).exp()).sum(-1).tolist()
+
+
+def rounds_of(right: Sequence[bool], ends: bool, gamma: int, limit: int) -> list[int]:
+    """Tokens gained in each round of `sd`, given where the draft is right. ends: the last of them is an EOS.
+
+    The first draft leaves before the first token is known, which the prompt's reply brings and no round counts; a
+    draft leaves room for the verdict's own token; an EOS is always that.
+    """
+    gained: list[int] = []
+    known, total = 1, len(right)
+    while known < total:
+        base = known if gained else 0
+        size = min(gamma, limit - known - 1 if gained else limit - 1)
+        last = total - ends
+        accepted = 0
+        while accepted < size and base + accepted < last and right[base + accepted]:
+            accepted += 1
+        reached = min(base + accepted + 1, total)
+        gained.append(max(0, reached - known))
+        known = max(known, reached)
+    return gained
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What strengths are tried on."""
+
+    model: LoadedModel
+    told: Sequence[Told]
+    wanted: Wanted
+    seed: int
+
+    def value(self, strength: float) -> float:
+        """The tau, or the alpha, of the draft when it is disturbed so strongly."""
+        disturbance = Disturbance(strength, self.seed)
+        if self.wanted.kind == "alpha":
+            sampled = self.told[0].options.temperature > 0
+            shares: list[float] = [
+                float(one)
+                for told in self.told
+                for one in (overlaps if sampled else matches)(self.model, told, disturbance)
+            ]
+            return sum(shares) / len(shares)
+        gained = [
+            one
+            for told in self.told
+            for one in rounds_of(
+                matches(self.model, told, disturbance),
+                told.picks[-1] in self.model.eos_token_ids,
+                self.wanted.gamma,
+                told.limit,
+            )
+        ]
+        return sum(gained) / len(gained) if gained else 1.0
+
+
+@torch.inference_mode()
+def calibrate(
+    model: LoadedModel, questions: Sequence[Question], options: GenerationOptions, wanted: Wanted, seed: int,
+    progress: Progress,
+) -> AcceptanceRecord:
+    """The strength at which the model drafts for itself as was asked, bisected; the same for the same questions.
+
+    model: the target's weights, not disturbed. options: of the run. progress: told in words how far it is. Raises
+    EvaluationError for an acceptance above what the target itself reaches here, or below what noise can bring about.
+    """  # fmt: skip
+    asked = list(told_of(model, questions, options, progress))
+    bench = Bench(model, [told for _, told in asked], wanted, seed)
+    ceiling = bench.value(0.0)
+    if wanted.value > ceiling + wanted.tolerance:
+        raise EvaluationError(
+            f"acceptance {wanted} cannot be reached: the target drafting for itself reaches {ceiling:.3g} on these "
+            f"questions{_because(wanted, bench)}; ask for at most that"
+        )
+    progress(f"bisecting the strength of the disturbance for {wanted.words}")
+    strength, achieved = bisect(bench.value, wanted.value)
+    least = wanted.value + wanted.tolerance
+    if achieved > least and (floor := bench.value(MOST_STRENGTH)) > least:
+        raise EvaluationError(
+            f"acceptance {wanted} cannot be reached: drafts of nothing but noise reach {floor:.3g} on these questions; "
+            "ask for at least that"
+        )
+    disturbance = Disturbance(strength, seed)
+    return AcceptanceRecord(
+        asked=str(wanted),
+        words=wanted.words,
+        gamma=wanted.gamma,
+        strength=strength,
+        seed=seed,
+        achieved=achieved,
+        tolerance=wanted.tolerance,
+        ceiling=ceiling,
+        positions=sum(len(told.picks) for told in bench.told),
+        questions=len({(one.source, one.question_id) for one, _ in asked}),
+        entropy_right=_entropy(bench, disturbance, True),
+        entropy_wrong=_entropy(bench, disturbance, False),
+    )
+
+
+def bisect(value: Callable[[float], float], wanted: float) -> tuple[float, float]:
+    """(strength, its value): the nearest to `wanted` that is found; values fall as strengths rise."""
+    best = (0.0, value(0.0))
+    if best[1] <= wanted:
+        return best
+    low, high = 0.0, 1.0
+    while True:
+        found = value(high)
+        best = min(best, (high, found), key=lambda one: abs(one[1] - wanted))
+        if found <= wanted or high >= MOST_STRENGTH:
+            break
+        low, high = high, min(4 * high, MOST_STRENGTH)
+    for _ in range(_HALVINGS):
+        if best[1] == wanted or high - low < 1e-6 * high:
+            break
+        middle = (low + high) / 2
+        found = value(middle)
+        best = min(best, (middle, found), key=lambda one: abs(one[1] - wanted))
+        if found > wanted:
+            low = middle
+        else:
+            high = middle
+    return best
+
+
+def _because(wanted: Wanted, bench: Bench) -> str:
+    longest = max(len(told.picks) for told in bench.told)
+    return f" (answers end after at most {longest} tokens, and their last drafts early)" * (wanted.kind == "tau")
+
+
+def _entropy(bench: Bench, disturbance: Disturbance, right: bool) -> float | None:
+    """The target's mean entropy, nats, where the draft is right, or where it is wrong; None where it never is."""
+    found = [
+        entropy
+        for told in bench.told
+        for entropy, is_right in zip(
+            torch.distributions.Categorical(logits=told.rows).entropy().tolist(),
+            matches(bench.model, told, disturbance),
+            strict=True,
+        )
+        if is_right == right
+    ]
+    return sum(found) / len(found) if found and not math.isnan(found[0]) else None
+
+
+def find_acceptance(
+    config: BenchConfig, target: LoadedModel, questions: Sequence[Question], say: Callable[[str], None]
+) -> AcceptanceRecord:
+    """How strongly the target must be disturbed for what the config asks; it is not paced meanwhile.
+
+    Raises EvaluationError for an acceptance that cannot be reached.
+    """
+    wanted = read_acceptance(config.acceptance, config.gamma)
+    pacer, target.runner.pacer = target.runner.pacer, None
+    try:
+        found = calibrate(target, questions, generation_options(config), wanted, config.seed, say)
+    finally:
+        target.runner.pacer = pacer
+    say(found.line)
+    return found
+
+
+def disturbance_of(found: AcceptanceRecord | None) -> Disturbance | None:
+    """What the draft is disturbed by; None where acceptance is not emulated."""
+    return None if found is None else Disturbance(found.strength, found.seed)

@@ -1,0 +1,142 @@
+"""`specnav bench study batch`: what a shared forward costs on this machine, and what a long prompt does to others."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+from rich.console import Console
+
+from cloud_verifier.engine.policy import Policy
+from specdec.errors import SpecdecError
+from specdec.models import LoadedModel, load_model
+from specdec.models.threads import set_threads
+from specnav.bench.records.batch import BATCH_FILE, BatchCurve, CurvePoint, PromptDelay
+from specnav.bench.records.study import StudyResults
+from specnav.bench.runner.clients import numbers_of
+from specnav.bench.runner.forwards import CONTEXT, clock_of, measure_curve
+from specnav.bench.runner.prompts import measure_prompt
+from specnav.bench.runner.run import torch_threads
+from specnav.bench.runner.study import keep_study, show, study_folder
+from specnav.bench.settings import BenchConfig, make_config
+from specnav.bench.studies.batch import ROWS, SESSIONS
+from specnav.errors import HarnessError, UsageError
+from specnav.paths import DEFAULT_TARGET
+from specnav.results.demo import SCHEMA, describe_machine
+from specnav.results.files import write_json
+from specnav.run_folder import started_at
+from specnav.signals import ends_on_signals
+from specnav.terminal import say
+
+NAME = "batch"
+SECONDS = 30.0
+WHOLE = 4096
+"""Rows of a prompt in a forward that take it in at once."""
+_TAKEN = frozenset({"target_model", "device", "quantize", "out", "resume"})
+
+
+def run_batch_study(
+    flags: Mapping[str, Any], clients: str | None, seconds: float | None,
+    load: Callable[[BenchConfig, str], LoadedModel] | None = None,
+) -> int:
+    """Measure, draw and tell; returns the exit code (130 when interrupted, then without what was not measured yet).
+
+    flags: the bench's, None where not given; clients: numbers of sessions; seconds: for the forwards.
+    Raises UsageError and the rooms' errors.
+    """  # fmt: skip
+    _check(flags)
+    counts = tuple(sorted(set(numbers_of(clients)))) if clients else SESSIONS
+    config = make_config({name: flags.get(name) for name in _TAKEN - {"out", "resume"}})
+    console = Console(stderr=True)
+    folder = study_folder(flags.get("out"), bool(flags.get("resume"))) / NAME
+    if (folder / BATCH_FILE).is_file():
+        say(console, f"study {NAME} is done already: {folder / BATCH_FILE}")
+        show(folder.parent, console)
+        return 0
+    began, when, code, error = time.monotonic(), started_at(), 0, ""
+    psutil.cpu_percent()
+    try:
+        with ends_on_signals():
+            curve = _measure(config, flags, counts, seconds or SECONDS, load or _load, console)
+        write_json(folder / BATCH_FILE, curve)
+    except KeyboardInterrupt:
+        code = 130
+    except (SpecdecError, HarnessError) as failed:
+        error = str(failed)
+    if not code and not error:
+        results = StudyResults(
+            schema=SCHEMA,
+            name=NAME,
+            settings=[],
+            machine=describe_machine(),
+            started_at=when,
+            wall_s=time.monotonic() - began,
+        )
+        keep_study(folder, results)
+        show(folder.parent, console)
+        say(console, f"curve: {folder / BATCH_FILE}")
+    if error:
+        raise UsageError(error)
+    return code
+
+
+def _check(flags: Mapping[str, Any]) -> None:
+    given = [name for name, value in flags.items() if value not in (None, False) and name not in _TAKEN]
+    defaults = {"device": "auto", "quantize": "none"}
+    others = [name for name in given if flags[name] != defaults.get(name)]
+    if others:
+        flag = "--" + others[0].removesuffix("_ms").removesuffix("_mbps").replace("_", "-")
+        raise UsageError(f"study {NAME} measures forwards of --target-model alone; leave {flag} out")
+
+
+def _measure(
+    config: BenchConfig, flags: Mapping[str, Any], counts: tuple[int, ...], seconds: float,
+    load: Callable[[BenchConfig, str], LoadedModel], console: Console,
+) -> BatchCurve:  # fmt: skip
+    say(console, f"study {NAME}: forwards of up to {max(counts)} sessions, about {seconds:.0f} s; then long prompts")
+    target = load(config, config.target_model)
+    points = measure_curve(target, counts, ROWS, seconds)
+    for one in points:
+        say(console, f"  {in_one_line(one)}")
+    models = [target]
+    if not flags.get("target_model"):  # the text target takes no pictures, the robot's does
+        models.append(load(config, str(DEFAULT_TARGET)))
+    prompts: list[PromptDelay] = []
+    for model in models:
+        for chunk in (Policy.chunk, WHOLE):
+            prompts.append(measure_prompt(model, chunk))
+            say(console, f"  {prompts[-1].label}, {chunk} rows a forward: {_delay(prompts[-1])}")
+    return BatchCurve(
+        schema=SCHEMA,
+        model=Path(target.path).name,
+        device=str(target.device),
+        threads=torch_threads(),
+        context=CONTEXT,
+        points=points,
+        prompts=prompts,
+        machine=describe_machine(),
+        cores_busy=psutil.cpu_percent() / 100,
+        clock="processor" if clock_of(target) is time.thread_time else "wall",
+    )
+
+
+def _load(config: BenchConfig, path: str) -> LoadedModel:
+    model = load_model(path, config.device, config.dtype, config.quantize)
+    set_threads(0, model)
+    return model
+
+
+def in_one_line(one: CurvePoint) -> str:
+    """A point for the terminal."""
+    words = f"{one.together_ms:.2f} ms together, {one.apart_ms:.2f} ms one after the other"
+    return f"{one.sessions} × {one.rows} rows: {words}, {one.apart_ms / one.together_ms:.2f} times"
+
+
+def _delay(one: PromptDelay) -> str:
+    return (
+        f"verdicts of {one.sessions} others {one.alone_ms:.1f} → {one.during_ms:.1f} ms "
+        f"({one.during_ms / one.alone_ms:.1f} times, the longest {one.worst_ms / one.alone_ms:.1f})"
+    )

@@ -1,0 +1,338 @@
+"""`specnav bench clients N`: many edges, a process each, lean on one verifier; what it holds, in a table.
+
+Each client asks questions in turn, from a place of its own. They begin one after the other; what is counted is what
+came while all of them were asking.
+"""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import multiprocessing.context
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import datetime
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from specdec.models import LoadedModel, Prompt, chat_prompt, load_model
+from specdec.models.local import generate_local
+from specdec.sampling.disturbed import Disturbance
+from specnav.bench.data.questions import load_questions
+from specnav.bench.records.bench import AcceptanceRecord
+from specnav.bench.records.clients import ClientsRow
+from specnav.bench.runner.acceptance import disturbance_of, find_acceptance
+from specnav.bench.runner.client import PATIENCE_S, ClientJob, ClientRecord, run_client
+from specnav.bench.runner.near_ties import NearTies
+from specnav.bench.runner.processes import surroundings
+from specnav.bench.runner.run import methods_of, settings_of
+from specnav.bench.runner.view import BenchView
+from specnav.bench.runner.watch import METRICS_FLAGS, Between, between, look, metrics_of
+from specnav.bench.settings import BenchConfig, generation_options, make_config
+from specnav.errors import HarnessError, UsageError
+from specnav.results.demo import percentile
+from specnav.run_folder import new_run_folder, started_at
+from specnav.serve import on_vllm
+from specnav.signals import ends_on_signals
+from specnav.terminal import plain_table
+
+PROMPTS = 12
+LONGEST_PROMPT = 200
+STAGGER_S = 0.05
+SETTLING_S = 1.0
+MOST_SESSIONS = 64
+START_TIMEOUT_S = 300.0
+
+
+def measure_clients(
+    config: BenchConfig, method: str, clients: int, seconds: float, prompts: Sequence[Prompt],
+    expected: Sequence[tuple[int, ...]], logs: Path, server_flags: Sequence[str] = (), engine: str = "own",
+    disturbance: Disturbance | None = None, near_ties: NearTies | None = None,
+) -> ClientsRow:
+    """Run so many clients against a verifier of their own. disturbance: of the drafts, where acceptance is emulated;
+    near_ties: tells those from wrong answers, where the target works in half precision.
+    Raises ChildFailed, HarnessError, UsageError.
+    """
+    from specdec.methods import get_method
+
+    options = generation_options(config)
+    most = ("--max-sessions", str(max(MOST_SESSIONS, 2 * clients)))
+    flags = (*METRICS_FLAGS, *most, *server_flags)
+    with surroundings(config, logs, get_method(method).cloud_drafts, flags, engine, disturbance) as place:
+        endpoint = place.open_link()
+        metrics = metrics_of(place.verifier.log)
+        jobs = [
+            ClientJob(
+                number, endpoint, method, config.draft_model, config.gguf, config.gamma, config.draft_ms,
+                tuple(prompts), number * 5 % len(prompts), options, str(disturbance or ""),
+            )
+            for number in range(clients)
+        ]
+        with processes_of(jobs) as pipes:
+            _await_ready(pipes)
+            begin = time.monotonic() + 0.2
+            first = begin + STAGGER_S * clients + settling_s(config, clients)
+            last = first + seconds
+            for number, pipe in enumerate(pipes):
+                pipe.send((begin + STAGGER_S * number, last))
+            time.sleep(max(0.0, first - time.monotonic()))
+            before = look(metrics)
+            time.sleep(max(0.0, last - time.monotonic()))
+            seen = between(before, look(metrics))
+            records = [_receive(pipe, PATIENCE_S) for pipe in pipes]
+        place.supervisor.stop(place.verifier.name)
+    row = summarise(method, records, first, last, expected, seen, near_ties)
+    return msgspec.structs.replace(
+        row, prompt_tokens=[len(one.ids) for one in prompts], answer_tokens=[len(ids) for ids in expected]
+    )
+
+
+def settling_s(config: BenchConfig, clients: int) -> float:
+    """How long it takes until the prompts of all are in: at most a forward each."""
+    return SETTLING_S + (clients * config.verify_ms + 2 * config.rtt_ms) / 1e3
+
+
+def summarise(
+    method: str, records: Sequence[ClientRecord], first: float, last: float,
+    expected: Sequence[tuple[int, ...]], seen: Between, near_ties: NearTies | None = None,
+) -> ClientsRow:
+    """The row of a run. first, last: the clock when all were asking, and when they were told to end."""
+    whole = last - first
+    rates = sorted(sum(n for at, n in record.chunks if first <= at <= last) / whole for record in records)
+    rounds = [one for record in records for one in record.rounds if first <= one.at_s]
+    answers = [one for record in records for one in record.answers]
+    others = [(index, ids) for index, ids in answers if ids != expected[index]]
+    near = near_ties.count(others) if near_ties is not None else 0
+    gaps = [
+        1e3 * (after - before)
+        for record in records
+        for (before, _), (after, _) in itertools.pairwise(record.chunks)
+        if first <= after <= last
+    ]
+    return ClientsRow(
+        method=method,
+        clients=len(records),
+        rate=sum(rates),
+        median=statistics.median(rates),
+        slow=rates[len(rates) // 20],
+        verify_ms=statistics.median([one.verify_ms for one in rounds] or [0.0]),
+        queue_ms=statistics.median([one.queue_ms for one in rounds] or [0.0]),
+        batch=statistics.fmean([one.batch for one in rounds] or [0.0]),
+        answers=len(answers),
+        wrong=len(others) - near,
+        near_ties=near,
+        errors=[record.error for record in records if record.error],
+        server=seen.server,
+        tokens_a_round=statistics.fmean([one.gained for one in rounds] or [0.0]),
+        rows=1 + statistics.fmean([one.drafted for one in rounds] or [0.0]),
+        cores_busy=seen.cores_busy,
+        cores_ours=seen.cores_ours,
+        seconds=whole,
+        gap_ms=percentile(gaps, 50) or 0.0,
+        gap_ms_p95=percentile(gaps, 95) or 0.0,
+    )
+
+
+def ask_for(config: BenchConfig, target: LoadedModel) -> tuple[list[Prompt], list[tuple[int, ...]]]:
+    """Prompts that fit, and what the target alone answers. Raises UsageError where none fits."""
+    options = generation_options(config)
+    prompts = [chat_prompt(target, question.turns[0]) for question in load_questions(config.questions, config.limit)]
+    fit = [prompt for prompt in prompts if len(prompt.ids) <= LONGEST_PROMPT][:PROMPTS]
+    if not fit:
+        raise UsageError("no question is short enough; ask shorter ones")
+    return fit, [tuple(generate_local(target, prompt, options)) for prompt in fit]
+
+
+def near_ties_of(
+    config: BenchConfig, target: LoadedModel, prompts: Sequence[Prompt], expected: Sequence[tuple[int, ...]]
+) -> NearTies | None:
+    """What tells near-ties from wrong answers; None where there are no near-ties: in float32, and sampled."""
+    options = generation_options(config)
+    if target.dtype.itemsize >= 4 or options.temperature != 0:
+        return None
+    return NearTies(target, prompts, expected, options)
+
+
+def drafts_disturbed(config: BenchConfig, target: LoadedModel, say: Callable[[str], None]) -> AcceptanceRecord | None:
+    """What emulates the acceptance that is asked for, on the questions of `ask_for`; None where none is."""
+    if not config.acceptance:
+        return None
+    questions = [replace(one, turns=one.turns[:1]) for one in load_questions(config.questions, config.limit)]
+    fit = [one for one in questions if len(chat_prompt(target, one.turns[0]).ids) <= LONGEST_PROMPT]
+    return find_acceptance(config, target, fit[:PROMPTS], say)
+
+
+def load_target(config: BenchConfig) -> LoadedModel:
+    """The target, for what it alone would answer."""
+    return load_model(config.target_model, config.device, config.dtype, config.quantize)
+
+
+@contextmanager
+def processes_of(jobs: Sequence[ClientJob]) -> Iterator[list[Connection]]:
+    """A process for each, forked from one that has imported everything; all are ended in any case."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["specnav.bench.runner.client"])
+    pipes: list[Connection] = []
+    started: list[multiprocessing.context.ForkServerProcess] = []
+    try:
+        for job in jobs:
+            ours, theirs = context.Pipe()
+            process = context.Process(target=run_client, args=(job, theirs), daemon=True)
+            process.start()
+            theirs.close()
+            pipes.append(ours)
+            started.append(process)
+        yield pipes
+    finally:
+        for process in started:
+            process.join(1.0)
+            if process.is_alive():
+                process.terminate()
+                process.join(5.0)
+
+
+def _await_ready(pipes: Sequence[Connection]) -> None:
+    deadline = time.monotonic() + START_TIMEOUT_S
+    for pipe in pipes:
+        if not pipe.poll(max(0.0, deadline - time.monotonic())) or pipe.recv() != "ready":
+            raise HarnessError(f"a client was not ready after {START_TIMEOUT_S:.0f} s: ask for fewer")
+
+
+def _receive(pipe: Connection, timeout_s: float) -> ClientRecord:
+    if not pipe.poll(timeout_s):
+        raise HarnessError(f"a client did not end within {timeout_s:.0f} s")
+    try:
+        record: ClientRecord = pipe.recv()
+    except EOFError:
+        raise HarnessError("a client ended without a word") from None
+    return record
+
+
+CLIENTS_FILE = "clients.json"
+SECONDS = 10.0
+MOST_CLIENTS = 256
+LEGEND = (
+    "n: clients; x: against one; each: tok/s of a client, median; slow: what 95 % of them reach; work, wait: ms in the "
+    "cloud a verdict; batch: sessions that shared its forward; idle: share of the time without a forward; cores: busy, "
+    "of the whole machine; wrong: of the answers that came to their end "
+    "(≈: near-ties of half precision)"
+)
+
+
+def numbers_of(words: str) -> list[int]:
+    """`1,8,16` as numbers. Raises UsageError."""
+    try:
+        numbers = [int(word) for word in words.split(",")]
+    except ValueError:
+        numbers = [0]
+    if not all(1 <= number <= MOST_CLIENTS for number in numbers):
+        raise UsageError(f"numbers of clients must be 1 to {MOST_CLIENTS} by commas, got {words!r}: give e.g. 1,8,16")
+    return numbers
+
+
+def methods_for_clients(config: BenchConfig) -> tuple[tuple[str, ...], str]:
+    """The methods to measure, and what is to be said about those left out. Raises UsageError where none is left."""
+    from specdec.methods import get_method
+    from specnav.bench.data.names import ORACLES
+
+    methods, left_out = methods_of(config)
+    splits = [name for name in methods if name in ORACLES or get_method(name).split]
+    methods = tuple(name for name in methods if name not in splits)
+    if not methods:
+        raise UsageError(f"{', '.join(splits)} cannot be measured with many clients; name others with --methods")
+    return methods, left_out
+
+
+def run_capacity(
+    flags: Mapping[str, Any], clients: str, seconds: float, server_flags: Sequence[str], engine: str = "own"
+) -> int:
+    """Measure, print and write; returns the exit code (130 when interrupted). Raises UsageError and the rooms' errors.
+
+    server_flags: more words of the verifier's command line. engine: of the verifier, own or vllm.
+    """
+    counts = numbers_of(clients)
+    config = make_config(flags)
+    if engine == "vllm":
+        on_vllm([""])  # whether it is there, before anything is loaded
+    methods, left_out = methods_for_clients(config)
+    folder = new_run_folder(config.out, "clients", datetime.now())
+    view = BenchView()
+    if left_out:
+        view.say(left_out)
+    rows: list[ClientsRow] = []
+    began = started_at()
+    view.say("what the target alone answers")
+    target = load_target(config)
+    prompts, expected = ask_for(config, target)
+    near_ties = near_ties_of(config, target, prompts, expected)
+    found = drafts_disturbed(config, target, view.say)
+    interrupted = False
+    try:
+        with ends_on_signals():
+            for method in methods:
+                for count in counts:
+                    view.say(f"{method}, {count} clients, {seconds:g} s")
+                    logs = folder / "logs" / f"{method.replace('/', '_')}-{count}"
+                    rows.append(
+                        measure_clients(
+                            config, method, count, seconds, prompts, expected, logs, server_flags, engine,
+                            disturbance_of(found), near_ties,
+                        )
+                    )
+    except KeyboardInterrupt:
+        interrupted = True
+    written = {
+        "config": {
+            **settings_of(config, methods),
+            "seconds": seconds,
+            "server_flags": " ".join(server_flags),
+            "engine": engine,
+        },
+        "started_at": began,
+        "interrupted": interrupted,
+        "acceptance": None if found is None else found.line,
+        "rows": rows,
+    }
+    place = folder / CLIENTS_FILE
+    place.write_bytes(msgspec.json.format(msgspec.json.encode(written)))
+    Console().print(table(rows))
+    if found is not None:
+        view.say(found.line)
+    view.say(f"results: {place}")
+    if near := sum(row.near_ties for row in rows):
+        view.say(f"half precision: {near} answers left the target's at a near-tie, which is no error")
+    wrong = sum(row.wrong for row in rows)
+    if wrong:
+        raise UsageError(f"{wrong} answers were not the target's: see {place}")
+    return 130 if interrupted else 0
+
+
+def table(rows: Sequence[ClientsRow]) -> Table:
+    """For the terminal. times: against one client of the same method."""
+    ones = {row.method: row.rate for row in rows if row.clients == 1}
+    titles = ("method", "n", "tok/s", "x", "each", "slow", "work", "wait", "batch", "idle", "cores", "wrong")
+    found = plain_table(titles, {"method"}, "many clients on one verifier")
+    found.caption = LEGEND
+    for row in rows:
+        times = f"{row.rate / ones[row.method]:.2f}" if ones.get(row.method) else ""
+        found.add_row(
+            row.method, str(row.clients), f"{row.rate:.1f}", times, f"{row.median:.1f}", f"{row.slow:.1f}",
+            f"{row.verify_ms:.0f}", f"{row.queue_ms:.0f}", f"{row.batch:.1f}",
+            f"{row.server.get('idle_share', 0):.0%}", f"{row.cores_busy:.0%}{'!' * bool(row.mark)}",
+            f"{row.wrong}/{row.answers}{f' ≈{row.near_ties}' if row.near_ties else ''}",
+        )  # fmt: skip
+    if any(row.mark for row in rows):
+        found.caption = f"{LEGEND}\n!: the machine's cores were busy, so it is not the verifier that decides"
+    for row in rows:
+        if row.errors:
+            early = f"{len(row.errors)} ended early ({row.errors[0]})"
+            found.caption = f"{found.caption}\n{row.method}, {row.clients} clients: {early}"
+    return found

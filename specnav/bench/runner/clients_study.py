@@ -1,0 +1,285 @@
+"""`specnav bench study clients`: one measurement after the other, each kept in a file, one page over all.
+
+Whatever ends it, what was measured stays and is drawn; `--resume` goes on with what is missing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from rich.console import Console
+
+from cloud_verifier.engine.policy import Policy
+from specdec.errors import SpecdecError
+from specdec.sampling.disturbed import Disturbance
+from specnav.bench.data.points import load_point
+from specnav.bench.records.batch import BatchCurve, load_curve
+from specnav.bench.records.clients import DISTURBED, ClientsRow
+from specnav.bench.records.study import CELLS, STUDY_FILE, CellRecord, StudyResults, load_study
+from specnav.bench.runner.acceptance import disturbance_of
+from specnav.bench.runner.clients import (
+    ask_for,
+    drafts_disturbed,
+    load_target,
+    measure_clients,
+    methods_for_clients,
+    near_ties_of,
+    numbers_of,
+    settling_s,
+)
+from specnav.bench.runner.jobs import check_flags, in_words, scaled
+from specnav.bench.runner.near_ties import NearTies
+from specnav.bench.runner.run import LOGS, settings_of
+from specnav.bench.runner.study import keep_study, show, study_folder
+from specnav.bench.settings import BenchConfig, make_config
+from specnav.bench.studies import study_named
+from specnav.bench.studies.cells import COUNTS, METHODS, RTTS, Cell, best_gammas, cells, searches
+from specnav.errors import HarnessError, UsageError
+from specnav.results.demo import SCHEMA, Setting, describe_machine
+from specnav.results.errors import EvaluationError
+from specnav.results.files import read_json, write_json
+from specnav.run_folder import started_at
+from specnav.signals import ends_on_signals
+from specnav.terminal import say
+
+NAME = "clients"
+POINT = "specedge-32b"
+TIME_SCALE = 1.0
+SECONDS = 12.0
+"""Of a clock that runs as slowly as the time scale says."""
+START_S = 9.0
+"""Starting a verifier and clients, and ending them."""
+FEW, FEW_LONGER = 2, 2.0
+MAY_DIFFER = frozenset({"methods", "limit", "questions", "seconds"})
+
+Measure = Callable[[Cell, Path], ClientsRow]
+"""Takes a cell and a folder for logs."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What was asked for. config: scaled; methods, rtts (of the operating point), counts: what is varied."""
+
+    config: BenchConfig
+    methods: tuple[str, ...]
+    rtts: tuple[float, ...]
+    counts: tuple[int, ...]
+    gamma: int | None
+    seconds: float
+    time_scale: float
+    curve: BatchCurve | None
+    results: StudyResults
+
+    def of(self, cell: Cell) -> BenchConfig:
+        """The settings of one measurement."""
+        return replace(self.config, gamma=cell.gamma, rtt_ms=cell.rtt_ms * self.time_scale)
+
+    def seconds_of(self, cell: Cell) -> float:
+        """How long its clients are watched: the few longer, for they have few rounds, and plans are made of them."""
+        return self.seconds * (FEW_LONGER if cell.clients <= FEW else 1)
+
+    def estimate_s(self, cell: Cell) -> float:
+        """Seconds that a measurement takes."""
+        return START_S + settling_s(self.of(cell), cell.clients) + self.seconds_of(cell)
+
+    def searches(self) -> list[Cell]:
+        """What finds draft lengths: nothing where one was given."""
+        return [] if self.gamma is not None else searches(self.methods, self.rtts[0])
+
+    def cells(self, measured: Sequence[CellRecord]) -> list[Cell]:
+        """All the others; their draft lengths are those that the searches found so far."""
+        gammas = best_gammas(measured) if self.gamma is None else {}
+        return cells(self.methods, self.rtts, self.counts, gammas, self.config.gamma)
+
+
+def run_clients_study(
+    flags: Mapping[str, Any], time_scale: float | None, clients: str | None, seconds: float | None,
+    curve: Path | None, measure: Measure | None = None,
+) -> int:
+    """Run it; returns the exit code (130 when interrupted). flags: the bench's, None where not given.
+
+    clients: the numbers of clients; curve: of the study batch, to plan with. measure: makes one measurement.
+    Raises UsageError and the rooms' errors.
+    """  # fmt: skip
+    scale = time_scale or TIME_SCALE
+    plan = _plan(flags, scale, clients, seconds or SECONDS * max(1.0, scale), curve)
+    resumed = bool(flags.get("resume"))
+    folder = study_folder(flags.get("out"), resumed) / NAME
+    if (folder / STUDY_FILE).is_file():
+        _check_same(plan, load_study(folder))
+    console = Console(stderr=True)
+    _announce(console, plan, folder)
+    code, error = 0, ""
+    try:
+        with ends_on_signals():
+            _measure_all(plan, folder, measure or _measuring(plan, console), console)
+    except KeyboardInterrupt:
+        code = 130
+    except (UsageError, EvaluationError, HarnessError, SpecdecError) as failed:
+        error = str(failed)
+    _keep(plan, folder, error)
+    show(folder.parent, console)
+    if error:
+        raise UsageError(error)
+    return code
+
+
+def _plan(
+    flags: Mapping[str, Any], time_scale: float, clients: str | None, seconds: float, curve: Path | None
+) -> Plan:
+    study = study_named(NAME)
+    check_flags(flags, [study])
+    given = {name: value for name, value in flags.items() if value is not None and name not in ("out", "resume")}
+    point = str(given.get("point", POINT))
+    config = make_config({"max_new_tokens": study.max_new_tokens, "methods": METHODS, **given, "point": point})
+    methods, _ = methods_for_clients(config)
+    near = float(given.get("rtt_ms", config.rtt_ms))
+    rtts = (near,) if "rtt_ms" in given else (near, *(rtt for rtt in RTTS if rtt != near))
+    counts = tuple(sorted(set(numbers_of(clients)))) if clients else COUNTS
+    config = scaled(config, time_scale)
+    own: dict[str, Setting] = {"seconds": seconds, "forward_rows": Policy.rows}
+    results = StudyResults(
+        schema=SCHEMA,
+        name=NAME,
+        settings=[],
+        time_scale=time_scale,
+        point=load_point(point)[1],
+        config={**settings_of(config, methods), **own},
+        machine=describe_machine(),
+        started_at=started_at(),
+    )
+    loaded = None if curve is None else load_curve(curve)
+    return Plan(config, methods, rtts, counts, given.get("gamma"), seconds, time_scale, loaded, results)
+
+
+def _check_same(plan: Plan, before: StudyResults) -> None:
+    """Raise UsageError where a study was begun with other settings, such as another time scale."""
+    now = plan.results
+    if now.time_scale != before.time_scale:
+        raise UsageError(f"cannot resume: --time-scale was {before.time_scale:g} and is {now.time_scale:g}")
+    for name, value in now.config.items():
+        if name not in MAY_DIFFER and before.config.get(name, value) != value:
+            was = before.config[name]
+            raise UsageError(f"cannot resume: {name} was {was!r} and is {value!r}; use the same settings")
+
+
+def _measure_all(plan: Plan, folder: Path, measure: Measure, console: Console) -> None:
+    """Every measurement that is missing or was disturbed, the searches first; each is kept as soon as it is there."""
+    again = disturbed_in(folder)
+    for stage in (plan.searches, lambda: plan.cells(measured_in(folder))):
+        missing = [cell for cell in stage() if is_missing(cell, folder, again)]
+        again -= {cell.file for cell in missing}
+        for number, cell in enumerate(missing):
+            left = sum(plan.estimate_s(one) for one in missing[number:])
+            say(console, f"{cell} ({number + 1} of {len(missing)}, about {in_words(left)} left)")
+            began = time.monotonic()
+            row = measure(cell, new_folder(folder / LOGS / Path(cell.file).stem))
+            record = CellRecord(
+                name=cell.name, method=cell.method, gamma=cell.gamma, groups=cell.groups, rtt_ms=cell.rtt_ms, row=row,
+                wall_s=time.monotonic() - began,
+            )  # fmt: skip
+            keep_the_quieter(folder / CELLS / cell.file, record)
+            _keep(plan, folder, "")
+            say(console, f"  {in_one_line(row, plan.time_scale)}")
+
+
+def is_missing(cell: Cell, folder: Path, again: Collection[str]) -> bool:
+    """Whether it is to be measured. again: files of those that are there and count for nothing."""
+    return cell.file in again or not (folder / CELLS / cell.file).is_file()
+
+
+def disturbed_in(folder: Path) -> set[str]:
+    """Files of the measurements that other programs disturbed. Raises EvaluationError."""
+    places = (folder / CELLS).glob("*.json")
+    return {place.name for place in places if read_json(place, CellRecord).row.mark == DISTURBED}
+
+
+def keep_the_quieter(place: Path, record: CellRecord) -> None:
+    """Write it, unless an earlier one of the same was disturbed less."""
+    if not place.is_file() or record.row.cores_others <= read_json(place, CellRecord).row.cores_others:
+        write_json(place, record)
+
+
+def measured_in(folder: Path) -> list[CellRecord]:
+    """The measurements that a study's folder holds. Raises EvaluationError."""
+    return [read_json(path, CellRecord) for path in sorted((folder / CELLS).glob("*.json"))]
+
+
+def new_folder(place: Path) -> Path:
+    """`place`, or with a number behind it where it is there: a ready line of an earlier run must not be read."""
+    number, found = 1, place
+    while found.exists():
+        number += 1
+        found = place.with_name(f"{place.name}-{number}")
+    return found
+
+
+def in_one_line(row: ClientsRow, scale: float) -> str:
+    """A measurement for the terminal, as without the scale."""
+    idle = row.server.get("idle_share", 0.0)
+    bound = f", {row.mark}" * bool(row.mark)
+    return (
+        f"{row.rate * scale:.1f} tok/s, each {row.median * scale:.1f}, p95 {row.slow * scale:.1f}; idle {idle:.0%}; "
+        f"cores busy {row.cores_busy:.0%} (ours {row.cores_ours:.0%}){bound}"
+    )
+
+
+def _measuring(plan: Plan, console: Console) -> Measure:
+    """Real measurements; the target is asked alone first, so that every answer can be compared."""
+    asked: list[tuple[list[Any], list[tuple[int, ...]], Disturbance | None, NearTies | None]] = []
+
+    def measure(cell: Cell, logs: Path) -> ClientsRow:
+        if not asked:
+            say(console, "what the target alone answers")
+            target = load_target(plan.config)
+            found = drafts_disturbed(plan.config, target, lambda words: say(console, words))
+            plan.results.notes.extend([] if found is None else [found.line])
+            prompts, expected = ask_for(plan.config, target)
+            near_ties = near_ties_of(plan.config, target, prompts, expected)
+            asked.append((prompts, expected, disturbance_of(found), near_ties))
+        prompts, expected, disturbance, near_ties = asked[0]
+        groups = ("--groups", str(cell.groups))
+        return measure_clients(
+            plan.of(cell), cell.method, cell.clients, plan.seconds_of(cell), prompts, expected, logs, groups,
+            disturbance=disturbance, near_ties=near_ties,
+        )  # fmt: skip
+
+    return measure
+
+
+def _announce(console: Console, plan: Plan, folder: Path) -> None:
+    asked, again = asked_of(plan, measured_in(folder)), disturbed_in(folder)
+    missing = [cell for cell in asked if is_missing(cell, folder, again)]
+    done = f", {len(asked) - len(missing)} done already" * (len(missing) < len(asked))
+    left = in_words(sum(plan.estimate_s(cell) for cell in missing))
+    say(
+        console,
+        f"study {NAME}: {len(asked)} measurements{done}, about {left}, every time of the operating point times "
+        f"{plan.time_scale:g}; --clients, --methods, --rtt and --seconds make it shorter or longer",
+    )
+
+
+def asked_of(plan: Plan, measured: Sequence[CellRecord]) -> list[Cell]:
+    """Everything to measure, as far as is known; what is searched counts once."""
+    return list({cell.file: cell for cell in (*plan.searches(), *plan.cells(measured))}.values())
+
+
+def _keep(plan: Plan, folder: Path, error: str) -> None:
+    """`study.json` of what is there now."""
+    asked = asked_of(plan, measured_in(folder))
+    complete = all((folder / CELLS / cell.file).is_file() for cell in asked)
+    before = load_study(folder) if (folder / STUDY_FILE).is_file() else None
+    results = msgspec.structs.replace(
+        plan.results,
+        curve=plan.curve or (before.curve if before else None),
+        started_at=before.started_at if before else plan.results.started_at,
+        asked=len(asked),
+        interrupted=not complete and not error,
+        error="" if complete else error,
+    )
+    keep_study(folder, results)

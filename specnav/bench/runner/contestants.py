@@ -1,0 +1,118 @@
+"""Contestants: whatever answers a prompt and can be measured. Here: methods over edge and cloud."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from specdec.edge.decoder import EdgeDecoder
+from specdec.edge.stats import AnswerStats, RoundStats
+from specdec.link.channel import Link
+from specdec.link.shaping import LinkProfile
+from specdec.methods import get_method
+from specdec.models import LoadedModel, Prompt
+from specdec.options import GenerationOptions
+from specnav.bench.records.floor import floor_ms
+from specnav.results.trace import Span
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One answer and what it took; the fields are AnswerRecord's."""
+
+    ids: list[int]
+    finish: str
+    wall_ms: float
+    ttft_ms: float
+    rounds: list[RoundStats] = field(default_factory=list)
+    timeline: list[Span] = field(default_factory=list)
+    draft_forwards: int | None = None
+    verify_forwards: int = 0
+    floor_ms: float | None = None
+    has_link: bool = True
+    prompt_bytes: int = 0
+    resumes: int = 0
+    predrafts: int = 0
+    predraft_hits: int = 0
+
+
+class Contestant(Protocol):
+    """Answers one prompt at a time."""
+
+    @property
+    def name(self) -> str:
+        """How it is called in the table."""
+        ...
+
+    def answer(self, prompt: Prompt, options: GenerationOptions) -> Measured:
+        """One answer, measured."""
+        ...
+
+
+def timeline_of(stats: AnswerStats) -> list[Span]:
+    """The core's timeline in milliseconds."""
+    return [Span(s.lane, s.name, s.start_s * 1e3, s.end_s * 1e3, s.size) for s in stats.timeline]
+
+
+class EdgeContestant:
+    """A method over a link to a verifier."""
+
+    def __init__(
+        self,
+        name: str,
+        link: Link,
+        draft: LoadedModel,
+        gamma: int,
+        profile: LinkProfile,
+        resume_timeout_s: float,
+        front: LoadedModel | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """profile: what the link is emulated to be, for the floor. front: the target, for a split method.
+
+        Raises OptionsError.
+        """
+        self.name = name
+        self._method = get_method(name)
+        self._profile = profile
+        self._clock = clock
+        self._decoder = EdgeDecoder(
+            link,
+            draft if self._method.drafts else None,
+            method=name,
+            gamma=gamma,
+            resume_timeout_s=resume_timeout_s,
+            clock=clock,
+            front_model=front if self._method.split else None,
+            keep_bytes=0,  # every question as if it were the first, as on the verifier
+        )
+
+    def answer(self, prompt: Prompt, options: GenerationOptions) -> Measured:
+        """One answer over the link. Raises specdec's errors."""
+        started = self._clock()
+        ids = [token for chunk in self._decoder.generate(prompt, options) for token in chunk]
+        wall_ms = (self._clock() - started) * 1e3
+        stats = self._decoder.stats
+        rounds, timeline = list(stats.rounds), timeline_of(stats)
+        return Measured(
+            ids=ids,
+            finish=stats.finish,
+            wall_ms=wall_ms,
+            ttft_ms=stats.ttft_ms,
+            rounds=rounds,
+            timeline=timeline,
+            draft_forwards=self._draft_forwards(stats),
+            verify_forwards=len(rounds),
+            floor_ms=floor_ms(timeline, self._profile),
+            prompt_bytes=stats.prompt_bytes,
+            resumes=stats.resumes,
+            predrafts=stats.predrafts,
+            predraft_hits=stats.predraft_hits,
+        )
+
+    def _draft_forwards(self, stats: AnswerStats) -> int | None:
+        if self._method.cloud_drafts:  # a chain in the cloud: a forward a token
+            return sum(one.drafted for one in stats.rounds)
+        return stats.draft_forwards if self._method.drafts else None

@@ -1,0 +1,210 @@
+"""`specnav bench drafts --backends torch,gguf --models A,B`: every draft timed, then a bench run with each of
+them, without a link and over an emulated one; one table, one page.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from rich.console import Console
+
+from specdec.errors import SpecdecError
+from specdec.models import GgufOptions, load_draft
+from specdec.models.gguf.files import gguf_file
+from specdec.models.threads import set_threads
+from specnav.bench.records.study import DraftRecord, SettingRecord, StudyResults
+from specnav.bench.runner.forwards import time_rows_of
+from specnav.bench.runner.points import is_finished
+from specnav.bench.runner.run import run_bench
+from specnav.bench.runner.study import keep_study, show, study_folder
+from specnav.bench.settings import BenchConfig, make_config
+from specnav.bench.studies.drafts import METHODS, ROWS, RTTS, STUDY
+from specnav.errors import HarnessError, UsageError
+from specnav.results.demo import RESULTS_FILE, SCHEMA
+from specnav.results.errors import EvaluationError
+from specnav.run_folder import started_at
+from specnav.signals import ends_on_signals
+from specnav.terminal import say
+
+CONTEXT = 113
+"""Tokens in the cache while forwards are timed."""
+SECONDS = 2.0
+"""Of timing each draft."""
+FILES = "gguf"
+
+
+def run_drafts_study(
+    flags: Mapping[str, Any], backends: str | None, models: str | None, seconds: float | None,
+    bench: Callable[[BenchConfig], int] = run_bench,
+) -> int:
+    """Run it; returns the exit code (130 when interrupted). flags: the bench's, None where not given. seconds: of
+    timing each draft's forwards. bench: makes one run. Raises UsageError and the rooms' errors.
+    """  # fmt: skip
+    if flags.get("draft_model") is not None:
+        raise UsageError("--draft-model is one draft; name those to compare with --models")
+    if flags.get("acceptance") is not None or flags.get("at_paper_acceptance"):
+        raise UsageError("specnav bench drafts compares real drafts: leave --acceptance out")
+    given = {name: value for name, value in flags.items() if value is not None and name not in ("out", "resume")}
+    rtt = given.pop("rtt_ms", None)
+    config = make_config({"methods": METHODS, "max_new_tokens": 48, "limit": 8, **given})
+    rtts = RTTS if rtt is None else (RTTS[0], float(rtt)) if rtt else (0.0,)
+    candidates = candidates_of(backends, models, config.draft_model, Path(FILES))  # wrong words end it now
+    folder = study_folder(flags.get("out"), bool(flags.get("resume"))) / STUDY.name
+    candidates = candidates_of(backends, models, config.draft_model, folder / FILES)
+    console, began, code, error = Console(stderr=True), time.monotonic(), 0, ""
+    results = StudyResults(schema=SCHEMA, name=STUDY.name, settings=[], started_at=started_at())
+    try:
+        with ends_on_signals():
+            make_files(candidates)
+            for number, one in enumerate(candidates, start=1):
+                say(console, f"draft {number} of {len(candidates)}: {one.label}")
+                results.drafts.append(_timed(one, config, seconds or SECONDS))
+                code = _run_links(one, config, rtts, folder, results, bench)
+                if code:
+                    break
+    except KeyboardInterrupt:
+        code = 130
+    except (SpecdecError, EvaluationError, HarnessError) as failed:
+        error = str(failed)
+    _keep(folder, results, len(candidates) * len(rtts), code, error, time.monotonic() - began)
+    show(folder.parent, console)
+    if error:
+        raise UsageError(error)
+    return code
+
+
+def _timed(one: Candidate, config: BenchConfig, seconds: float) -> DraftRecord:
+    """Load a draft and time its forwards, in this process, which does nothing else meanwhile."""
+    quantize = one.kind if one.backend == TORCH else "none"
+    draft = load_draft(one.model, config.device, config.dtype, quantize, gguf=GgufOptions.read(config.gguf))
+    set_threads(0, draft)  # as the bench's own edge runs it
+    kind = str(draft.dtype).removeprefix("torch.") if quantize == "none" and one.backend == TORCH else one.kind
+    return DraftRecord(
+        label=one.label,
+        backend=one.backend,
+        kind=kind,
+        size_mb=_size_mb(one.model),
+        threads=draft.threads,
+        context=CONTEXT,
+        row_ms=time_rows_of(draft, ROWS, CONTEXT, seconds),
+        folders=[],
+    )
+
+
+def _run_links(
+    one: Candidate, config: BenchConfig, rtts: tuple[float, ...], folder: Path, results: StudyResults,
+    bench: Callable[[BenchConfig], int],
+) -> int:  # fmt: skip
+    for rtt in rtts:
+        name = f"{one.slug}-rtt-{rtt:g}"
+        place = folder / name
+        run = replace(
+            config,
+            draft_model=str(one.model.resolve()),
+            draft_quantize=one.kind if one.backend == TORCH else "none",
+            rtt_ms=rtt,
+            out=place,
+            resume=place.is_dir(),
+        )
+        results.settings.append(SettingRecord(folder=name, label=f"{one.label}, RTT {rtt:g} ms", x=rtt))
+        results.drafts[-1].folders.append(name)
+        if (place / RESULTS_FILE).is_file() and is_finished(run, place):
+            continue
+        code = bench(run)
+        if code:
+            return code
+    return 0
+
+
+def _size_mb(model: Path) -> float:
+    files = [model] if model.is_file() else [*model.glob("*.safetensors")]
+    return sum(file.stat().st_size for file in files) / 1e6
+
+
+def _keep(folder: Path, results: StudyResults, asked: int, code: int, error: str, wall_s: float) -> None:
+    done = msgspec.structs.replace(results, asked=asked, interrupted=bool(code), error=error, wall_s=wall_s)
+    if done.settings:
+        keep_study(folder, done)
+
+
+TORCH, GGUF = "torch", "gguf"
+TORCH_KINDS = ("none", "8bit", "4bit")
+GGUF_KINDS = ("f16", "q8_0", "q4_0")
+"""Number types that a folder is converted to where none is named."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One draft as it is run. kind: a number type; of torch "none", "8bit" or "4bit" (bitsandbytes). convert: the
+    folder that a GGUF file is to be made from, None where `model` is there already.
+    """
+
+    label: str
+    backend: str
+    kind: str
+    model: Path
+    convert: Path | None = None
+
+    @property
+    def slug(self) -> str:
+        """A name for a folder."""
+        return "".join(letter if letter.isalnum() or letter in "-_" else "-" for letter in self.label)
+
+
+def candidates_of(backends: str | None, models: str | None, default: str, work: Path) -> list[Candidate]:
+    """backends: "torch,gguf", each also with a number type ("torch:8bit", "gguf:q4_0"); None: both. models: folders and
+    GGUF files by commas, None: the default. work: where files that are made on the way go. Raises UsageError.
+    """
+    asked = [_backend(word) for word in _words(backends) or [TORCH, GGUF]]
+    found: list[Candidate] = []
+    for name in _words(models) or [default]:
+        path = Path(name)
+        file = gguf_file(path)
+        if not (path.exists() if file is None else file.is_file()):
+            raise UsageError(f"draft model {name} does not exist: give Hugging Face folders or GGUF files")
+        for backend, kind in asked:
+            found += _of(path, file, backend, kind, work)
+    if not found:
+        raise UsageError("no draft is left to compare: a GGUF file runs on gguf, a folder on torch or gguf")
+    return list(dict.fromkeys(found))
+
+
+def _of(path: Path, file: Path | None, backend: str, kind: str, work: Path) -> list[Candidate]:
+    if file is not None:
+        return [Candidate(f"gguf {file.stem}", GGUF, "as is", file)] if backend == GGUF and not kind else []
+    name = path.resolve().name
+    if backend == TORCH:
+        label = f"torch {name}" + f" {kind}" * (kind not in ("", "none"))
+        return [Candidate(label, TORCH, kind or "none", path)]
+    return [
+        Candidate(f"gguf {name} {one}", GGUF, one, work / f"{name}-{one}.gguf", path)
+        for one in ((kind,) if kind else GGUF_KINDS)
+    ]
+
+
+def make_files(candidates: list[Candidate]) -> None:
+    """Make the GGUF files that are missing. Raises UsageError or ModelError."""
+    from specnav.convert.run import ConvertConfig, run_convert
+
+    for one in candidates:
+        if one.convert is not None and not one.model.is_file():
+            one.model.parent.mkdir(parents=True, exist_ok=True)
+            run_convert(ConvertConfig(one.convert, one.kind, one.model))
+
+
+def _backend(word: str) -> tuple[str, str]:
+    backend, _, kind = word.partition(":")
+    if backend not in (TORCH, GGUF):
+        raise UsageError(f"--backends {word!r} is unknown: choose torch, gguf, torch:8bit, gguf:q4_0 ...")
+    if backend == TORCH and kind and kind not in TORCH_KINDS:
+        raise UsageError(f"--backends {word!r}: torch takes {', '.join(TORCH_KINDS)}")
+    return backend, kind
+
+
+def _words(given: str | None) -> list[str]:
+    return [word.strip() for word in (given or "").split(",") if word.strip()]

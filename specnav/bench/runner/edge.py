@@ -1,0 +1,154 @@
+"""What the bench's own process holds: the models of the edge, the link, and every contestant over them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from cloud_verifier.serving import settle_memory
+from specdec.edge.decoder import connect
+from specdec.methods import get_method
+from specdec.models import GgufOptions, LoadedModel, load_draft, load_model
+from specdec.models.split import FrontPart
+from specdec.models.threads import set_threads
+from specdec.models.timing.pacing import LATE, Pacer, pace
+from specdec.options import RESUME_TIMEOUT_S
+from specdec.row_ms import RowMs
+from specnav.bench.data.names import ORACLES
+from specnav.bench.records.bench import AnswerRecord
+from specnav.bench.runner.contestants import Contestant, EdgeContestant
+from specnav.bench.settings import BenchConfig
+from specnav.results.demo import percentile
+
+"""How long an answer tries to go on after a lost link, beyond the longest outage."""
+
+
+@dataclass(frozen=True)
+class Edge:
+    """The loaded edge. front: the target for methods that run its first layers here; oracle: for the oracles, which
+    pace it themselves. notes: what the report must say about it.
+    """
+
+    config: BenchConfig
+    methods: tuple[str, ...]
+    draft: LoadedModel
+    front: LoadedModel | None
+    oracle: LoadedModel | None
+    notes: tuple[str, ...]
+
+    def contestants(self, stack: ExitStack, endpoint: str) -> list[Contestant]:
+        """Connect, and make every contestant. Raises LinkLost, OptionsError."""
+        config = self.config
+        profile = config.profile()
+        outage_s = max((duration for _, duration in profile.outages), default=0.0)
+        link = stack.enter_context(
+            connect(
+                endpoint,
+                connect_timeout_s=10.0,
+                reply_timeout_s=2.0 + 4 * config.rtt_ms / 1e3 + (30.0 if config.loss else 0.0),
+                round_timeout_s=60.0 + outage_s + config.rtt_ms / 1e3 + 64 * config.verify_ms / 1e3,
+            )
+        )
+        found: list[Contestant] = []
+        for name in self.methods:
+            if name in ORACLES:
+                from specnav.bench.runner.oracles import OracleContestant
+
+                assert self.oracle is not None
+                assistant = self.draft if name == "hf-assisted" else None
+                pacing = (config.verify_ms, config.draft_ms_in_cloud)
+                found.append(OracleContestant(name, self.oracle, assistant, config.gamma, *pacing))
+            else:
+                patience = RESUME_TIMEOUT_S + outage_s
+                found.append(
+                    EdgeContestant(name, link, self.draft, config.gamma, profile, patience, self.front)
+                )
+        return found
+
+
+def pacing_notes(edge: Edge, answers: Sequence[AnswerRecord]) -> list[str]:
+    """Whether forwards kept the times that they were paced to, on both sides, in words."""
+    config, pacer = edge.config, edge.draft.runner.pacer
+    notes = []
+    if isinstance(pacer, Pacer) and pacer.forwards:
+        notes.append(draft_pace(pacer.forwards, pacer.late, pacer.mean, pacer.worst))
+    elif config.acceptance and not config.draft_ms:
+        notes.append("draft forwards are not paced: each takes as long as the target's (--draft-ms)")
+    if config.verify_ms and (words := verify_pace(answers, config.verify_ms)):
+        notes.append(words)
+    return notes
+
+
+def load_edge(config: BenchConfig, methods: Sequence[str]) -> Edge:
+    """Load what the methods need here, paced. Raises ModelError, OptionsError."""
+    how: dict[str, Any] = {"device": config.device, "dtype": config.dtype, "quantize": config.quantize}
+    drafts = {**how, "quantize": config.quantize if config.draft_quantize is None else config.draft_quantize}
+    gguf = GgufOptions.read(config.gguf)
+    draft = load_draft(config.draft_model, **drafts, gguf=gguf, compile=config.compile_draft)
+    alike = {**how, "deterministic": config.deterministic, "compile": config.compile}
+    oracle = load_model(config.target_model, **alike) if set(methods) & set(ORACLES) else None
+    splits = [name for name in methods if name not in ORACLES and get_method(name).split]
+    front = load_model(config.target_model, **alike) if splits else None
+    for spoken in (oracle, draft if "hf-assisted" in methods else None):
+        if spoken is not None:
+            _ = spoken.hf_model  # loaded before memory is settled
+    set_threads(0, oracle or front or draft)
+    settle_memory()
+    pace(draft, config.draft_ms)
+    notes = []
+    if front is not None:
+        pace(front, config.verify_ms)
+        layers = front.runner.layer_count
+        for name in splits:
+            held = FrontPart(front, get_method(name).front_layers).layers
+            notes.append(
+                f"{name}: the edge holds {held} of the target's {layers} layers"
+                + (" and takes as long for a layer as the cloud" if config.verify_ms else "")
+            )
+    return Edge(config, tuple(methods), draft, front, oracle, tuple(notes))
+
+
+FEW = 0.05
+"""Of the forwards may be late: a machine has its moods."""
+MEAN_LATE = 1.02
+VERIFIED_LATE = 1.05
+PLAIN = ("ar", "sd")
+"""Methods whose rows in a forward are known: the token before and the draft."""
+
+
+def draft_pace(forwards: int, late: int, mean: float, worst: float) -> str:
+    """What became of the edge's forwards. late: of them took longer than LATE times their paced time; mean, worst: what
+    they took over that.
+    """
+    within = f"{100 * (1 - late / forwards):.0f} % within {LATE:g} times, on average {mean:.3f} times"
+    if late <= FEW * forwards and mean <= MEAN_LATE:
+        return f"{forwards} draft forwards kept their paced times ({within})"
+    return (
+        f"draft forwards did NOT keep their paced times: of {forwards} {within}, the longest {worst:.1f} times: the "
+        "machine is too slow or too busy for these times"
+    )
+
+
+def verify_pace(answers: Sequence[AnswerRecord], paced_ms: float) -> str:
+    """What became of the cloud's forwards, as the verdicts of PLAIN methods tell; "" where none was made."""
+    ratios = []
+    for answer in answers:
+        if answer.method in PLAIN and get_method(answer.method).name == answer.method:
+            for one in answer.rounds[1:]:
+                ratios.append(one.verify_ms / _at(paced_ms, 1 + one.drafted))
+    median = percentile(ratios, 50)
+    if median is None:
+        return ""
+    late = sum(ratio > LATE for ratio in ratios) / len(ratios)
+    if median <= VERIFIED_LATE and late <= FEW:
+        return f"{len(ratios)} forwards of the target kept their paced times (median {median:.3f} times)"
+    return (
+        f"forwards of the target did NOT keep their paced times: the median took {median:.2f} times as long, "
+        f"{100 * late:.0f} % over {LATE:g} times: the machine is too slow or too busy for these times"
+    )
+
+
+def _at(paced_ms: float, rows: int) -> float:
+    return paced_ms.at(rows) if isinstance(paced_ms, RowMs) else paced_ms

@@ -1,0 +1,117 @@
+"""Measures what a forward costs that many sessions share: the verifier's own forward, in this process."""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+
+import torch
+
+from specdec.models import LoadedModel, Prompt
+from specdec.models.plans import extend_many
+from specdec.models.session import ModelSession
+from specnav.bench.records.batch import CurvePoint
+
+CONTEXT = 256
+"""Tokens that each session holds."""
+LEAST_TIMES = 3
+
+
+def clock_of(model: LoadedModel) -> Callable[[], float]:
+    """What a model's forwards are timed with: the thread's own processor time where one thread does all of the work.
+
+    Other programs then make a forward little longer than it is on a free core.
+    """
+    alone = model.device.type == "cpu" and model.threads == 1
+    return time.thread_time if alone else time.perf_counter
+
+
+def measure_curve(
+    model: LoadedModel, counts: Sequence[int], kinds: Sequence[int], budget_s: float
+) -> list[CurvePoint]:
+    """Medians over as many rounds as fit into the budget, `LEAST_TIMES` at least; each round measures every point once.
+
+    counts: sessions that share a forward; kinds: rows of each. Raises ModelError where the context is too short.
+    """
+    drawn = random.Random(0)
+    context = min(CONTEXT, model.context_limit - max(kinds) - 1)
+    ids = [drawn.choice(plain_ids(model)) for _ in range(context + max(kinds))]
+    sessions = [model.new_session() for _ in range(max(counts))]
+    for session in sessions:
+        session.prefill(model.encode(Prompt(tuple(ids[:context]))))
+    grid = [(count, rows) for count in counts for rows in kinds]
+    together: defaultdict[tuple[int, int], list[float]] = defaultdict(list)
+    apart: defaultdict[tuple[int, int], list[float]] = defaultdict(list)
+    clock = clock_of(model)
+    until = time.monotonic() + budget_s
+    times = 0
+    while times < LEAST_TIMES + 1 or time.monotonic() < until:
+        for count, rows in grid:
+            some, draft = sessions[:count], ids[context : context + rows]
+            shared = _timed(model, clock, some, draft)
+            _roll_back(some, context)
+            single = sum(_timed(model, clock, [one], draft) for one in some)
+            _roll_back(some, context)
+            if times:  # the first round makes the caches and warms up
+                together[count, rows].append(shared)
+                apart[count, rows].append(single)
+        times += 1
+    return [
+        CurvePoint(
+            sessions=count, rows=rows, together_ms=1e3 * statistics.median(together[count, rows]),
+            apart_ms=1e3 * statistics.median(apart[count, rows]),
+        )
+        for count, rows in grid
+    ]  # fmt: skip
+
+
+def plain_ids(model: LoadedModel) -> list[int]:
+    """Ids that stand for text."""
+    return [one for one in range(model.vocab_size) if one not in model.never_drafted and one not in model.eos_token_ids]
+
+
+def _roll_back(sessions: Sequence[ModelSession], length: int) -> None:
+    for session in sessions:
+        session.rollback(length)
+
+
+def _timed(
+    model: LoadedModel, clock: Callable[[], float], sessions: Sequence[ModelSession], ids: Sequence[int]
+) -> float:
+    """Seconds of one forward in which each session is extended by `ids`, the device's own work included."""
+    began = clock()
+    extend_many([session.extension(ids) for session in sessions])
+    if model.device.type == "cuda":
+        torch.cuda.synchronize(model.device)
+    return clock() - began
+
+
+LEAST_TIMES = 4
+
+
+@torch.inference_mode()
+def time_rows_of(
+    model: LoadedModel, rows: Sequence[int], context: int, budget_s: float,
+    clock: Callable[[], float] | None = None,
+) -> list[tuple[int, float]]:
+    """(rows, milliseconds) of forwards behind `context` tokens, or as many as the model takes, as a drafter asks for
+    them: behind a session that is rolled back afterwards. clock: None: the one that suits the model.
+    """  # fmt: skip
+    some = plain_ids(model)
+    context = min(context, model.context_limit - max(rows) - 2)
+    ids = [some[(7919 * place) % len(some)] for place in range(context + max(rows))]
+    session = model.new_session()
+    session.prefill(model.encode(Prompt(tuple(ids[: max(context, 0)]))))
+    timing, wall = clock or clock_of(model), clock or time.monotonic
+    until = wall() + budget_s
+    taken: defaultdict[int, list[float]] = defaultdict(list)
+    while len(taken[rows[-1]]) <= LEAST_TIMES or wall() < until:
+        for count in rows:
+            began = timing()
+            float(session.extend(ids[:count])[-1, 0])  # a device has done it once a number is there
+            taken[count].append(timing() - began)
+            session.rollback(context)
+    return [(count, 1e3 * statistics.median(taken[count][1:])) for count in rows]  # the first one makes room

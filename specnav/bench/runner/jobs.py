@@ -1,0 +1,160 @@
+"""From the flags of `specnav bench study` to bench runs: what goes together, and how long it will take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from cloud_verifier.config import NO_EXITS
+from cloud_verifier.loading import beside
+from specdec.methods import METHODS, get_method
+from specdec.verifying.exits.files import ABOUT, About
+from specnav.bench.data import latency
+from specnav.bench.data.questions import load_questions
+from specnav.bench.runner.loop import WARM_UP_TOKENS
+from specnav.bench.runner.points import point_names
+from specnav.bench.runner.run import methods_of
+from specnav.bench.settings import BenchConfig, make_config, with_times
+from specnav.bench.studies.plan import Asked, Setting, Study
+from specnav.errors import UsageError
+from specnav.results.files import read_json
+
+POINT = "go2-wifi6"
+_FLAGS = {"rtt_ms": "--rtt"}
+"""Flags that are not called as their setting is."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One setting as a bench run. costs: estimated seconds of all of a method's answers to one question.
+
+    start_s: what comes before the first question.
+    """
+
+    study: Study
+    setting: Setting
+    config: BenchConfig
+    questions: int
+    costs: Mapping[str, float]
+    start_s: float
+
+    @property
+    def estimate_s(self) -> float:
+        """Seconds it will take."""
+        return self.start_s + self.questions * sum(self.costs.values())
+
+    def within(self, folder: Path) -> Job:
+        """The same, writing into a folder of studies; going on there if it was begun."""
+        place = folder / self.study.name / self.setting.folder
+        return replace(self, config=replace(self.config, out=place, resume=place.is_dir()))
+
+
+def check_flags(flags: Mapping[str, Any], studies: Sequence[Study]) -> None:
+    """Raise UsageError for flags that do not go with a study. flags: None where not given."""
+    if len(point_names(flags.get("point"))) > 1 or flags.get("point") == "all":
+        raise UsageError("a study is about one operating point; give one with --point")
+    for name in ("length", "payload", "resample"):
+        if flags.get(name) is not None:
+            raise UsageError(
+                f"--{name} is not varied by a study: name the axis in --methods, like sd+{name}:VALUE"
+            )
+    for study in studies:
+        if flags.get("methods") is not None and not study.takes_methods:
+            raise UsageError(f"study {study.name} has its own methods; leave --methods out")
+        for name in study.sets:
+            if flags.get(name) is not None:
+                flag = _FLAGS.get(name, f"--{name.replace('_', '-')}")
+                raise UsageError(f"study {study.name} varies this itself; leave {flag} out")
+
+
+def make_jobs(flags: Mapping[str, Any], studies: Sequence[Study], time_scale: float) -> list[Job]:
+    """The runs of some studies, in order. Raises UsageError and the rooms' errors for flags that cannot be."""
+    return [job for study in studies for job in _jobs_of(flags, study, time_scale)]
+
+
+def _jobs_of(flags: Mapping[str, Any], study: Study, time_scale: float) -> list[Job]:
+    given = {name: value for name, value in flags.items() if value is not None}
+    given = {"point": study.point or POINT, "limit": study.limit, "max_new_tokens": study.max_new_tokens, **given}
+    if "acceptance" in study.sets:
+        given.pop("at_paper_acceptance", None)
+    named = tuple(given.pop("methods", ()))
+    layers = exits_of(make_config(given))
+    if study.needs_exits and not layers:
+        raise UsageError(
+            f"study {study.name} needs a target with early exits: specnav train exits makes them, --exits names them"
+        )
+    settings = study.settings(Asked(tuple(METHODS), named, layers))
+    return [_job(given, study, one, time_scale) for one in settings]
+
+
+def _job(given: Mapping[str, Any], study: Study, setting: Setting, time_scale: float) -> Job:
+    config = make_config({**given, **setting.changes, "methods": setting.methods})
+    config = scaled(config, time_scale)
+    methods, _ = methods_of(config)
+    questions = load_questions(config.questions, config.limit)
+    times = Times(config.rtt_ms, config.draft_ms, config.verify_ms, config.draft_ms_in_cloud)
+    size = (config.max_new_tokens, config.gamma, times)
+    turns = sum(len(one.turns) for one in questions) / len(questions)
+    costs = {name: turns * answer_s(name, *size) for name in methods}
+    start_s = START_S + sum(warm_up_s(name, *size) for name in methods)
+    return Job(study, setting, config, len(questions), costs, start_s)
+
+
+def scaled(config: BenchConfig, scale: float) -> BenchConfig:
+    """Every time of the operating point multiplied by `scale`; the point is the study's, not its runs'."""
+    return replace(with_times(config, scale), point="")
+
+
+def exits_of(config: BenchConfig) -> tuple[int, ...]:
+    """Layers of the early exits that the verifier will have; none where it has none. Raises EvaluationError."""
+    if config.exits == NO_EXITS:
+        return ()
+    folder = Path(config.exits) if config.exits else beside(Path(config.target_model))
+    return () if folder is None else tuple(read_json(folder / ABOUT, About).layers)
+
+
+ALPHA = 0.5
+"""Chance that a draft token of the shipped text pair is accepted."""
+START_S = 8.0
+"""Loading a small pair and starting the processes."""
+LEAST_DRAFT_MS, LEAST_VERIFY_MS, OVERHEAD_MS = 2.0, 4.0, 2.0
+"""What the shipped pair takes without pacing, and a round beside its parts."""
+
+
+@dataclass(frozen=True)
+class Times:
+    """Milliseconds as a run will be given them."""
+
+    rtt: float
+    draft: float
+    verify: float
+    cloud_draft: float
+
+
+def answer_s(name: str, tokens: int, gamma: int, times: Times) -> float:
+    """Seconds of one answer; pre-drafting is taken to gain nothing."""
+    method = get_method(name)
+    draft, cloud_draft = (max(one, LEAST_DRAFT_MS) for one in (times.draft, times.cloud_draft))
+    verify = max(times.verify, LEAST_VERIFY_MS) + OVERHEAD_MS
+    tau = latency.expected_tokens(ALPHA, gamma)
+    if method.split:
+        rest = latency.split(tokens, verify / 4, verify * 3 / 4, times.rtt / 2)
+    elif method.drafts:
+        rest = latency.edge_sd(tokens, tau, gamma, draft, verify, times.rtt / 2)
+    elif method.cloud_drafts:
+        rest = latency.cloud_sd(tokens, tau, gamma, cloud_draft, verify, times.rtt / 2)
+    else:
+        rest = latency.cloud_ar(tokens, verify, times.rtt / 2)
+    return (times.rtt + verify + rest) / 1e3
+
+
+def warm_up_s(name: str, tokens: int, gamma: int, times: Times) -> float:
+    """Seconds of the short answer before the first question."""
+    return answer_s(name, min(tokens, WARM_UP_TOKENS), gamma, times)
+
+
+def in_words(seconds: float) -> str:
+    """A duration for a person."""
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"

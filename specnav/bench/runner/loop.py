@@ -1,0 +1,130 @@
+"""The questions put to the contestants: question after question, every contestant in turn.
+
+Going question by question (and starting with another contestant each time) spreads the machine's moods over all
+contestants, and leaves whole questions behind whenever the run ends. Several turns are one conversation: each
+contestant sees its own earlier answers.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from specdec.models import Prompt, chat_prompt
+from specdec.options import MAX_SEED, GenerationOptions
+from specnav.bench.data.questions import Question
+from specnav.bench.records.bench import AnswerRecord, Skipped
+from specnav.bench.records.journal import Journal
+from specnav.bench.runner.contestants import Contestant
+
+WARM_UP_TOKENS = 8
+
+Advance = Callable[[Question, str], None]
+"""Told before each answer: the question and the contestant's name."""
+
+
+def prompt_of(tokenizer: Any, question: Question, answers: Sequence[Sequence[int]]) -> Prompt:
+    """The prompt of the turn that follows `answers` (token ids of the turns before it)."""
+    texts = [tokenizer.decode(list(ids), skip_special_tokens=True) for ids in answers]
+    history = list(zip(question.turns, texts, strict=False))
+    return chat_prompt(tokenizer, question.turns[len(texts)], history=history)
+
+
+def seeded(options: GenerationOptions, question: Question) -> GenerationOptions:
+    """The options with the question's own seed: options.seed plus a number made of its name."""
+    name = f"{question.source}/{question.question_id}".encode()
+    return replace(options, seed=(options.seed + zlib.crc32(name)) % (MAX_SEED + 1))
+
+
+def split_by_length(
+    questions: Sequence[Question], tokenizer: Any, context_limit: int, max_new_tokens: int
+) -> tuple[list[Question], list[Skipped]]:
+    """Questions whose every turn fits the context with full-length answers, and those that do not."""
+    fitting, skipped = [], []
+    for question in questions:
+        filler: list[list[int]] = []
+        longest = 0
+        for turn in range(len(question.turns)):
+            tokens = len(prompt_of(tokenizer, question, filler).ids)
+            longest = max(longest, tokens + turn * max_new_tokens)
+            filler.append([])
+        if longest + max_new_tokens <= context_limit:
+            fitting.append(question)
+        else:
+            skipped.append(
+                Skipped(
+                    question.source,
+                    question.question_id,
+                    f"{longest} prompt and {max_new_tokens} answer tokens exceed the context of {context_limit}",
+                )
+            )
+    return fitting, skipped
+
+
+def ask(
+    contestant: Contestant, question: Question, tokenizer: Any, options: GenerationOptions
+) -> list[AnswerRecord]:
+    """All turns of one question by one contestant."""
+    records: list[AnswerRecord] = []
+    for turn in range(len(question.turns)):
+        prompt = prompt_of(tokenizer, question, [record.ids for record in records])
+        measured = contestant.answer(prompt, options)
+        records.append(
+            AnswerRecord(
+                method=contestant.name,
+                source=question.source,
+                question_id=question.question_id,
+                turn=turn,
+                ids=measured.ids,
+                finish=measured.finish,
+                prompt_tokens=len(prompt.ids),
+                wall_ms=measured.wall_ms,
+                ttft_ms=measured.ttft_ms,
+                rounds=measured.rounds,
+                timeline=measured.timeline,
+                draft_forwards=measured.draft_forwards,
+                verify_forwards=measured.verify_forwards,
+                floor_ms=measured.floor_ms,
+                has_link=measured.has_link,
+                prompt_bytes=measured.prompt_bytes,
+                resumes=measured.resumes,
+                predrafts=measured.predrafts,
+                predraft_hits=measured.predraft_hits,
+            )
+        )
+    return records
+
+
+def run_questions(
+    questions: Sequence[Question],
+    contestants: Sequence[Contestant],
+    tokenizer: Any,
+    options: GenerationOptions,
+    journal: Journal,
+    advance: Advance,
+) -> None:
+    """Put every question to every contestant; what the journal holds already is not asked again.
+
+    Each contestant first gives one short answer that is not counted. The seed of a question is options.seed plus a
+    number made of its name, so that sampled answers differ between questions, agree between contestants, and do not
+    depend on what else is asked.
+    """
+    waiting = [
+        contestant
+        for contestant in contestants
+        if any(not journal.has(question, contestant.name) for question in questions)
+    ]
+    for contestant in waiting:
+        advance(questions[0], f"{contestant.name}, warming up")
+        short = replace(options, max_new_tokens=min(WARM_UP_TOKENS, options.max_new_tokens))
+        contestant.answer(prompt_of(tokenizer, questions[0], []), short)
+    for place, question in enumerate(questions):
+        own = seeded(options, question)
+        first = place % len(contestants)
+        for contestant in [*contestants[first:], *contestants[:first]]:
+            if not journal.has(question, contestant.name):
+                advance(question, contestant.name)
+                journal.add(ask(contestant, question, tokenizer, own))
+        journal.settle()

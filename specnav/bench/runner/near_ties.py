@@ -1,0 +1,149 @@
+"""Where an answer in half precision leaves that of `ar`: was it a near-tie, or is something wrong?
+
+In float32 every greedy method gives the ids of `ar`. In float16 and bfloat16 a pass of one row and a pass of several
+round differently, so that two tokens of nearly equal logits may change places. Each such place is replayed on the
+target: the margin between both tokens against the noise, by which logits of the same positions differ that came one by
+one and in one pass. A margin above twice the noise is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from specdec.models import LoadedModel, Prompt
+from specdec.models.plans import Prepared
+from specdec.models.session import SessionCursor
+from specdec.options import GenerationOptions
+from specnav.bench.data.questions import Question
+from specnav.bench.records.bench import AnswerRecord, Flip
+from specnav.bench.records.summary import REFERENCE, common_answers, is_near_tie
+from specnav.bench.runner.loop import prompt_of
+
+SAMPLED = 4
+"""Answers of `ar` that noise is measured on, beside the places where answers part."""
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """flips: places where answers leave those of `ar`; noise: by how much logits of the same positions differ.
+
+    close: picks of `ar` that won by less than the noise, of so many positions that were looked at.
+    """
+
+    flips: list[Flip]
+    noise: float
+    close: int
+    positions: int
+
+
+def both_ways(
+    model: LoadedModel, prompt: Prompt, ids: Sequence[int], options: GenerationOptions
+) -> tuple[Tensor, Tensor]:
+    """Logits [len(ids) + 1, vocab] before each id and after the last, one position a pass and all in one pass."""
+    encoded = Prepared(model.encode(prompt))
+    stepping = SessionCursor(model.new_session(), options)
+    steps = [stepping.prefill(encoded)]
+    steps += [stepping.rows(ids[:count])[0] for count in range(1, len(ids) + 1)]
+    at_once = SessionCursor(model.new_session(), options)
+    row = at_once.prefill(encoded)
+    return torch.stack(steps), at_once.rows((), ids) if ids else row[None]
+
+
+def first_difference(one: Sequence[int], other: Sequence[int]) -> int:
+    """Where two answers part: an index, at most the length of the shorter."""
+    shorter = min(len(one), len(other))
+    return next((place for place in range(shorter) if one[place] != other[place]), shorter)
+
+
+def find_flips(
+    model: LoadedModel,
+    questions: Sequence[Question],
+    answers: Sequence[AnswerRecord],
+    methods: Sequence[str],
+    options: GenerationOptions,
+) -> Replayed:
+    """The places where answers of these methods leave those of `ar`, replayed, and the numeric noise.
+
+    A later turn of a conversation that has parted has another prompt, and is not looked at.
+    """
+    by_name = {(question.source, question.question_id): question for question in questions}
+    common = common_answers(answers, [REFERENCE, *methods])
+    right = {record.key: record for record in common[REFERENCE]}
+    noise, leads = 0.0, [torch.empty(0)]
+    for record in common[REFERENCE][:SAMPLED]:
+        steps, at_once = both_ways(model, _prompt(model, by_name, right, record), record.ids, options)
+        noise = max(noise, float((steps - at_once).abs().max()))
+        best = steps.topk(2, dim=-1).values
+        leads.append((best[:, 0] - best[:, 1]).cpu())
+    flips = []
+    for method in methods:
+        parted: set[tuple[str, str]] = set()
+        for record in sorted(common[method], key=lambda one: one.turn):
+            expected = right.get(record.key)
+            if expected is None or record.ids == expected.ids or record.key[:2] in parted:
+                continue
+            parted.add(record.key[:2])
+            prompt = _prompt(model, by_name, right, record)
+            margin, seen = margin_of(model, prompt, expected.ids, record.ids, options)
+            noise = max(noise, seen)
+            flips.append(Flip(method, *record.key, first_difference(expected.ids, record.ids), margin))
+    lead = torch.cat(leads)
+    return Replayed(flips, noise, int((lead < noise).sum()), lead.numel())
+
+
+def margin_of(
+    model: LoadedModel, prompt: Prompt, right: Sequence[int], other: Sequence[int], options: GenerationOptions
+) -> tuple[float, float]:
+    """Where two answers part: the margin between the logits of both tokens, and the numeric noise up to there."""
+    place = first_difference(right, other)
+    steps, at_once = both_ways(model, prompt, right[:place], options)
+    margin = abs(_logit(model, steps[-1], right, place) - _logit(model, steps[-1], other, place))
+    return margin, float((steps - at_once).abs().max())
+
+
+@dataclass
+class NearTies:
+    """Tells near-ties from errors among answers to a few prompts. right: what the target alone answers to each."""
+
+    model: LoadedModel
+    prompts: Sequence[Prompt]
+    right: Sequence[Sequence[int]]
+    options: GenerationOptions
+    noise: float = 0.0
+    _margins: dict[tuple[int, tuple[int, ...]], float] = field(default_factory=dict)
+
+    def count(self, answers: Sequence[tuple[int, tuple[int, ...]]]) -> int:
+        """How many of these answers (the number of a prompt, ids), none of them the target's, part at a near-tie."""
+        if not answers:
+            return 0
+        if not self.noise:
+            for prompt, ids in list(zip(self.prompts, self.right, strict=True))[:SAMPLED]:
+                steps, at_once = both_ways(self.model, prompt, ids, self.options)
+                self.noise = max(self.noise, float((steps - at_once).abs().max()))
+        for index, ids in sorted(set(answers) - set(self._margins)):
+            margin, seen = margin_of(self.model, self.prompts[index], self.right[index], ids, self.options)
+            self._margins[index, ids] = margin
+            self.noise = max(self.noise, seen)
+        return sum(is_near_tie(self._margins[one], self.noise) for one in answers)
+
+
+def _prompt(
+    model: LoadedModel,
+    questions: Mapping[tuple[str, str], Question],
+    right: Mapping[tuple[str, str, int], AnswerRecord],
+    record: AnswerRecord,
+) -> Prompt:
+    source, name, turn = record.key
+    earlier = [right[source, name, number].ids for number in range(turn)]
+    return prompt_of(model.tokenizer, questions[source, name], earlier)
+
+
+def _logit(model: LoadedModel, row: Tensor, ids: Sequence[int], place: int) -> float:
+    """Of the token that an answer has there; where it has ended, of the likeliest token that ends one."""
+    if place < len(ids):
+        return float(row[ids[place]])
+    return max(float(row[token]) for token in model.eos_token_ids)

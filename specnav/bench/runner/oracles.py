@@ -1,0 +1,173 @@
+"""Contestants from outside: Hugging Face's own `generate`, same pair, same machine, one process and no link.
+
+They say what the answers should be, and how fast the usual way is. Only who runs one imports the library.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from transformers.generation.streamers import BaseStreamer
+from transformers.utils import logging as hf_logging
+
+from specdec.edge.stats import RoundStats
+from specdec.models import LoadedModel, Prompt
+from specdec.options import GenerationOptions
+from specnav.bench.runner.contestants import Measured
+from specnav.results.errors import EvaluationError, one_line
+
+
+class _Arrivals(BaseStreamer):
+    """Notes when the library hands out tokens, and how many at a time; the prompt comes first and is dropped."""
+
+    def __init__(self, clock: Callable[[], float], drafted: Callable[[], int]) -> None:
+        self._clock = clock
+        self._drafted = drafted
+        self._before = 0
+        self._prompt_seen = False
+        self.first_s: float | None = None
+        self.chunks: list[tuple[int, int]] = []  # tokens handed out, tokens drafted for them
+
+    def put(self, value: torch.Tensor) -> None:
+        """Take a prompt or some tokens."""
+        if not self._prompt_seen:
+            self._prompt_seen = True
+            return
+        if self.first_s is None:
+            self.first_s = self._clock()
+        drafted = self._drafted()
+        self.chunks.append((value.numel(), drafted - self._before))
+        self._before = drafted
+
+    def end(self) -> None:
+        """The answer is over."""
+
+
+class _PacedForwards:
+    """Counts a library model's forwards and lets each take at least `minimum_s`."""
+
+    def __init__(self, minimum_s: float, clock: Callable[[], float]) -> None:
+        self._minimum_s = minimum_s
+        self._clock = clock
+        self._started = 0.0
+        self.count = 0
+
+    @contextmanager
+    def watching(self, model: Any) -> Iterator[None]:
+        """Watch the forwards of `model` for as long as the block runs."""
+
+        def before(module: torch.nn.Module, inputs: Any) -> None:
+            self._started = self._clock()
+
+        def after(module: torch.nn.Module, inputs: Any, output: Any) -> None:
+            self.count += 1
+            time.sleep(max(0.0, self._started + self._minimum_s - self._clock()))
+
+        hooks = [model.register_forward_pre_hook(before), model.register_forward_hook(after)]
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+
+@contextmanager
+def _quiet_library() -> Iterator[None]:
+    """The library warns of arguments that its own assisted generation passes on: nothing a user could change."""
+    before = hf_logging.get_verbosity()
+    hf_logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        hf_logging.set_verbosity(before)
+
+
+class OracleContestant:
+    """transformers' own generate, with or without an assistant model."""
+
+    def __init__(
+        self,
+        name: str,
+        target: LoadedModel,
+        draft: LoadedModel | None,
+        gamma: int,
+        verify_ms: float = 0.0,
+        draft_ms: float = 0.0,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """draft: the assistant; None decodes with the target alone. verify_ms, draft_ms: pacing, as elsewhere."""
+        self.name = name
+        self._target, self._draft, self._gamma, self._clock = target, draft, gamma, clock
+        self._verify = _PacedForwards(verify_ms / 1e3, clock)
+        self._drafting = _PacedForwards(draft_ms / 1e3, clock)
+        for model in (target, draft):
+            if model is not None:
+                _ = model.hf_model  # loaded now, not while the first answer is timed
+
+    def answer(self, prompt: Prompt, options: GenerationOptions) -> Measured:
+        """One answer in this process. Raises EvaluationError when the library refuses the pair."""
+        target = self._target
+        ids = torch.tensor([prompt.ids], device=target.device)
+        self._drafting.count = 0
+        arrivals = _Arrivals(self._clock, lambda: self._drafting.count)
+        settings = self._settings(options)
+        if options.temperature > 0:
+            torch.manual_seed(options.seed)
+        started = self._clock()
+        try:
+            with torch.inference_mode(), _quiet_library(), ExitStack() as hooks:
+                hooks.enter_context(self._verify.watching(target.hf_model))
+                if self._draft is not None:
+                    hooks.enter_context(self._drafting.watching(self._draft.hf_model))
+                full = target.hf_model.generate(
+                    ids, attention_mask=torch.ones_like(ids), streamer=arrivals, **settings
+                )
+        except (ValueError, RuntimeError) as error:
+            reason = one_line(error)[:200]
+            raise EvaluationError(f"{self.name} refuses this pair ({reason}); leave it out") from error
+        ended = self._clock()
+        answer = full[0, ids.shape[1] :].tolist()
+        eos = next((i for i, token in enumerate(answer) if token in target.eos_token_ids), None)
+        drafted = self._draft is not None
+        # Alone, the prompt's own forward gives the first token; with an assistant it judges the first draft, too.
+        chunks = arrivals.chunks if drafted else arrivals.chunks[1:]
+        return Measured(
+            ids=answer[:eos],
+            finish="length" if eos is None else "eos",
+            wall_ms=(ended - started) * 1e3,
+            ttft_ms=((arrivals.first_s or ended) - started) * 1e3,
+            rounds=[
+                RoundStats(tried, max(0, got - 1) if drafted else 0, 0, 0, 0.0, 0.0, 0.0, got)
+                for got, tried in chunks
+            ],
+            draft_forwards=max(0, self._drafting.count - 1) if drafted else None,
+            verify_forwards=len(chunks),
+            has_link=False,
+        )
+
+    def _settings(self, options: GenerationOptions) -> dict[str, Any]:
+        """The same sampling, whatever the checkpoint's own generation settings say."""
+        target = self._target
+        settings: dict[str, Any] = {
+            "max_new_tokens": options.max_new_tokens,
+            "do_sample": options.temperature > 0,
+            "repetition_penalty": options.repetition_penalty,
+            "eos_token_id": sorted(target.eos_token_ids) or None,
+            "pad_token_id": min(target.eos_token_ids, default=0),
+            "temperature": options.temperature or None,
+            "top_k": options.top_k if options.temperature else None,
+            "top_p": options.top_p if options.temperature else None,
+            "min_p": options.min_p or None if options.temperature else None,
+        }
+        if self._draft is not None:
+            assistant = self._draft.hf_model
+            # The same chain as ours: always gamma tokens, not fewer where the draft is unsure.
+            assistant.generation_config.num_assistant_tokens = self._gamma
+            assistant.generation_config.num_assistant_tokens_schedule = "constant"
+            assistant.generation_config.assistant_confidence_threshold = 0.0
+            settings["assistant_model"] = assistant
+        return settings

@@ -1,0 +1,147 @@
+"""`specnav bench points A,B` or `all`: every operating point a run of its own below one folder, and an index page.
+
+A point that is finished is not run again with `--resume`; whatever ends the whole, the page shows what there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from rich.console import Console
+
+from specnav.bench.data.names import unlike_methods
+from specnav.bench.data.points import POINTS, load_point
+from specnav.bench.data.questions import load_questions
+from specnav.bench.records.bench import load_bench, save_bench
+from specnav.bench.report.bench import write_bench_report
+from specnav.bench.report.point_runs import load_points
+from specnav.bench.report.points import write_points
+from specnav.bench.report.written import write_tables
+from specnav.bench.runner.run import methods_of, run_bench, unlike_before
+from specnav.bench.settings import BenchConfig, make_config
+from specnav.errors import UsageError
+from specnav.paths import ROOT
+from specnav.results.demo import RESULTS_FILE
+from specnav.run_folder import new_run_folder
+from specnav.terminal import say
+
+ALL = "all"
+FIGURES = ROOT / "docs" / "figures.md"
+_SHORT = {"limit": 2, "max_new_tokens": 48}
+"""Questions and tokens where every method runs at its paper's acceptance: all points within about an hour."""
+
+
+def run_point(flags: Mapping[str, Any]) -> int:
+    """One run, at an operating point or at none; returns the exit code. Raises UsageError and the rooms' errors."""
+    point = flags.get("point")
+    if point is not None and (point == ALL or "," in point):
+        raise UsageError(f"--point must be one operating point, got {point}: specnav bench points runs several")
+    if flags.get("time_scale") is not None and point is None:
+        raise UsageError("--time-scale multiplies the times of an operating point: name one with --point")
+    return run_bench(_config_of(_short(flags)))
+
+
+def _short(flags: Mapping[str, Any]) -> Mapping[str, Any]:
+    """With few questions and tokens where the papers' acceptance is asked for, unless others are given."""
+    if not flags.get("at_paper_acceptance"):
+        return flags
+    return {**flags, **{name: value for name, value in _SHORT.items() if flags.get(name) is None}}
+
+
+def run_points(flags: Mapping[str, Any], write: bool = False) -> int:
+    """A run for each of several points, or the one; returns the exit code. Raises UsageError and the rooms' errors.
+
+    write: of a checkout, also the tables in its points' files and in its page of figures.
+    """
+    if write and (flags.get("point") != ALL or not flags.get("at_paper_acceptance")):
+        raise UsageError("--write keeps the tables of all points: give all --at-paper-acceptance with it")
+    names = point_names(flags.get("point"))
+    flags = _short(flags)
+    if len(names) == 1:
+        return run_point(flags)
+    out = flags.get("out")
+    if flags.get("resume"):
+        if out is None:
+            raise UsageError("--resume goes on with an earlier run; name its folder with --out")
+        folder = Path(out).resolve()
+        if not folder.is_dir():
+            raise UsageError(f"{folder} holds no runs to resume; leave --resume out to start them")
+    else:
+        for name in names:  # a wrong flag ends the command before a folder is made
+            methods_of(_config_of({**flags, "point": name, "out": None, "resume": None}))
+        folder = new_run_folder(out, "points", datetime.now())
+    console = Console(stderr=True)
+    try:
+        code = _run_each(names, folder, flags)
+    finally:
+        if any(folder.glob(f"*/{RESULTS_FILE}")):
+            say(console, f"all points: {write_points(folder)}")
+    if write and not code:
+        for place in write_tables(load_points(folder), POINTS, FIGURES):
+            say(console, f"written: {place.relative_to(ROOT)}")
+    return code
+
+
+def _config_of(flags: Mapping[str, Any]) -> BenchConfig:
+    """One run's settings. At the papers' acceptance it asks every method that is another at that temperature."""
+    config = make_config(flags)
+    if flags.get("at_paper_acceptance") and not config.methods:
+        return replace(config, methods=unlike_methods(config.temperature))
+    return config
+
+
+def _run_each(names: list[str], folder: Path, flags: Mapping[str, Any]) -> int:
+    console = Console(stderr=True)
+    for number, name in enumerate(names, start=1):
+        place = folder / _own_name(name)
+        config = _config_of({**flags, "point": name, "out": place, "resume": place.is_dir()})
+        if (place / RESULTS_FILE).is_file() and is_finished(config, place):
+            say(console, f"point {number} of {len(names)}: {name} is done")
+            _say_anew(place, name)
+            continue
+        say(console, f"point {number} of {len(names)}: {name}")
+        code = run_bench(config)
+        if code:
+            return code
+    return 0
+
+
+def _say_anew(place: Path, name: str) -> None:
+    """Let the report of a run that is done say what its point's file says now: nothing of that was measured."""
+    before, point = load_bench(place), load_point(name)[1]
+    if before.point != point:
+        save_bench(place, msgspec.structs.replace(before, point=point))
+        write_bench_report(place)
+
+
+def point_names(given: str | None) -> list[str]:
+    """The points that a `--point` names; every file of config/points for "all". Raises UsageError."""
+    if given == ALL:
+        return sorted(path.stem for path in POINTS.glob("*.yaml"))
+    names = [name.strip() for name in (given or "").split(",") if name.strip()]
+    if len({_own_name(name) for name in names}) < len(names):
+        raise UsageError(f"{given} names a point twice: give each once")
+    return names
+
+
+def _own_name(point: str) -> str:
+    """Of a point that is named or given as a file; a name may hold dots, as dssd-opt6.7b does."""
+    return Path(point).name.removesuffix(".yaml")
+
+
+def is_finished(config: BenchConfig, folder: Path) -> bool:
+    """Whether the run in `folder` has answered all that the config asks, with the same settings."""
+    methods, _ = methods_of(config)
+    before = load_bench(folder)
+    if before.error or before.interrupted or unlike_before(config, methods, before):
+        return False
+    asked = len(load_questions(config.questions, config.limit))
+    rows = {row.method: row.questions for row in before.rows}
+    return len(before.skipped) + before.asked == asked and all(
+        rows.get(name) == before.asked for name in methods
+    )

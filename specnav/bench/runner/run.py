@@ -1,0 +1,307 @@
+"""`specnav bench`: the whole run, from the processes' start to the report.
+
+Whatever happens (the verifier dies, Ctrl-C), answered questions stay on disk, the report is drawn and no process is
+left; `--resume` goes on with what is missing.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from specnav.bench.data.points import PointRecord, load_point
+from specnav.bench.data.questions import Question, load_questions
+from specnav.bench.records.bench import (
+    AcceptanceRecord,
+    AnswerRecord,
+    BenchResults,
+    Flip,
+    Skipped,
+    load_bench,
+    save_bench,
+)
+from specnav.bench.records.journal import Journal, load_answers, whole_questions
+from specnav.bench.records.summary import make_rows
+from specnav.bench.report.bench import write_bench_report
+from specnav.bench.runner.processes import surroundings
+from specnav.bench.runner.view import BenchView
+from specnav.bench.settings import BenchConfig, generation_options
+from specnav.errors import HarnessError, UsageError
+from specnav.paths import ROOT
+from specnav.results.demo import RESULTS_FILE, SCHEMA, Setting, describe_machine
+from specnav.results.errors import EvaluationError, one_line
+from specnav.run_folder import new_run_folder, started_at
+from specnav.settings import shown_settings
+from specnav.signals import ends_on_signals
+
+if TYPE_CHECKING:
+    from specdec.options import GenerationOptions
+    from specnav.bench.runner.edge import Edge
+
+LOGS = "logs"
+MAY_DIFFER = frozenset({"methods", "limit", "questions"})
+"""Settings that a resumed run may change: they only say what more is asked."""
+
+
+@dataclass
+class Run:
+    """A run in progress: where it writes, what it was asked, and how it ends."""
+
+    folder: Path
+    config: BenchConfig
+    methods: tuple[str, ...]
+    point: PointRecord | None
+    machine: dict[str, Setting]
+    began: float
+    earlier_s: float = 0.0
+    skipped: list[Skipped] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    questions: list[Question] = field(default_factory=list)
+    comparable: frozenset[str] = frozenset()
+    flips: list[Flip] = field(default_factory=list)
+    noise: float = 0.0
+    acceptance: AcceptanceRecord | None = None
+    interrupted: bool = False
+    error: str = ""
+    started_at: str = field(default_factory=started_at)
+    clock: Callable[[], float] = time.monotonic
+
+    def results(self, answers: Sequence[AnswerRecord]) -> BenchResults:
+        """results.json of the answers so far."""
+        return BenchResults(
+            schema=SCHEMA,
+            config=settings_of(self.config, self.methods),
+            machine=self.machine,
+            rows=make_rows(answers, self.methods, self.comparable, self.flips, self.noise),
+            point=self.point,
+            skipped=self.skipped,
+            asked=len(self.questions),
+            interrupted=self.interrupted,
+            error=self.error,
+            notes=self.notes,
+            started_at=self.started_at,
+            wall_s=self.earlier_s + self.clock() - self.began,
+            flips=self.flips,
+            acceptance=self.acceptance,
+            numeric_noise=self.noise,
+        )
+
+
+def settings_of(config: BenchConfig, methods: Sequence[str]) -> dict[str, Setting]:
+    """The settings as results.json keeps them."""
+    hidden = ("out", "resume", "start_timeout_s")
+    shown = shown_settings(config, leave_out=hidden, paths=("target_model", "draft_model"))
+    questions = ", ".join(name.removeprefix(f"{ROOT}/") for name in config.questions)
+    emulated = f"{config.acceptance} (acceptance emulated)" if config.acceptance else ""
+    return {**shown, "methods": ", ".join(methods), "questions": questions, "acceptance": emulated}
+
+
+def open_folder(config: BenchConfig, methods: Sequence[str]) -> tuple[Path, BenchResults | None]:
+    """A new folder, or the one to go on in with its results. Raises UsageError when its settings differ."""
+    if not config.resume or config.out is None:
+        return new_run_folder(config.out, "bench", datetime.now()), None
+    folder = config.out.resolve()
+    if not (folder / RESULTS_FILE).is_file():
+        if folder.is_dir() and all(path.name.startswith(LOGS) for path in folder.iterdir()):
+            return folder, None  # it ended before the first question
+        raise UsageError(f"{folder} holds no bench run to resume; leave --resume out to start one")
+    before = load_bench(folder)
+    differing = unlike_before(config, methods, before)
+    if differing:
+        raise UsageError(f"cannot resume {folder}: {differing}; use the same settings or a new folder")
+    return folder, before
+
+
+def unlike_before(config: BenchConfig, methods: Sequence[str], before: BenchResults) -> str:
+    """Which settings differ from those of an earlier run, in words; "" where it can go on."""
+    now = settings_of(config, methods)
+    differing = [
+        name for name in now if name not in MAY_DIFFER and now[name] != before.config.get(name, now[name])
+    ]
+    return ", ".join(f"{name} was {before.config[name]!r} and is {now[name]!r}" for name in differing)
+
+
+def methods_of(config: BenchConfig) -> tuple[tuple[str, ...], str]:
+    """The contestants with the axes that were asked for, and what is to be said about those left out ("": nothing).
+
+    Methods that were named must go with the axes; of all methods those that do. Raises OptionsError, EvaluationError.
+    """
+    from specdec.errors import OptionsError
+    from specdec.methods import METHODS, with_axes
+    from specnav.bench.data.names import ORACLES, check_names
+
+    check_names(config.methods or tuple(METHODS))
+    names, left_out = [], []
+    for name in config.methods or METHODS:
+        try:
+            names.append(
+                name if name in ORACLES else with_axes(name, config.length, config.payload, config.resample)
+            )
+        except OptionsError:
+            with_axes("sd", config.length, config.payload, config.resample)  # a value that nobody has
+            if config.methods:
+                raise
+            left_out.append(name)
+    check_names(names)
+    if config.acceptance and "hf-assisted" in names:
+        raise EvaluationError(
+            "hf-assisted drafts with the library's own forward, which nobody disturbs: leave it or --acceptance out"
+        )
+    return tuple(names), f"left out, for these axes do not go with them: {', '.join(left_out)}" * bool(
+        left_out
+    )
+
+
+def run_bench(config: BenchConfig, view: BenchView | None = None) -> int:
+    """Run the benchmark; returns the exit code (130 when interrupted). Raises UsageError and the rooms' errors.
+
+    view: what the user sees of it, where it is a part of something larger.
+    """
+    from specdec.errors import SpecdecError
+
+    view = view or BenchView()
+    methods, left_out = methods_of(config)
+    questions = load_questions(config.questions, config.limit)
+    point = load_point(config.point)[1] if config.point else None
+    folder, before = open_folder(config, methods)
+    run = Run(folder, config, methods, point, describe_machine(), time.monotonic())
+    if left_out:
+        run.notes.append(left_out)
+        view.say(left_out)
+    if before is not None:
+        run.started_at, run.earlier_s = before.started_at, before.wall_s
+        run.acceptance = before.acceptance
+    try:
+        with ends_on_signals(), ExitStack() as stack:
+            _answer_all(run, questions, view, stack)
+    except KeyboardInterrupt:
+        run.interrupted = True
+    except (SpecdecError, EvaluationError, HarnessError) as error:
+        run.error = one_line(error)
+    answers = load_answers(folder)
+    if run.error and not answers:
+        raise UsageError(run.error)
+    save_bench(folder, run.results(answers))
+    report = write_bench_report(folder)
+    view.finished(run.results(answers), report)
+    if run.error:
+        raise UsageError(f"{run.error} (what was answered before is in {folder})")
+    return 130 if run.interrupted else 0
+
+
+def _answer_all(run: Run, questions: Sequence[Question], view: BenchView, stack: ExitStack) -> None:
+    """Start the processes, load what the edge needs, and put the questions to every contestant."""
+    from specdec.errors import LinkLost
+    from specdec.methods import get_method
+    from specnav.bench.data.names import ORACLES, comparable_with_ar
+    from specnav.bench.runner.acceptance import disturbance_of, find_acceptance
+    from specnav.bench.runner.edge import load_edge, pacing_notes
+    from specnav.bench.runner.loop import run_questions
+
+    config = run.config
+    drafts_in_cloud = any(name not in ORACLES and get_method(name).cloud_drafts for name in run.methods)
+    edge, disturbance = None, None
+    if config.acceptance:
+        view.say("loading the target, which drafts")
+        edge = load_edge(config, run.methods)
+        _fit(run, questions, edge)
+        # Answers of an earlier part of the run were drafted as it found then.
+        run.acceptance = run.acceptance or find_acceptance(config, edge.draft, run.questions, view.working)
+        edge.draft.disturbance = disturbance = disturbance_of(run.acceptance)
+    view.say("loading the pair, starting the verifier" if edge is None else "starting the verifier")
+    logs = logs_folder(run.folder)
+    place = stack.enter_context(surroundings(config, logs, drafts_in_cloud, disturbance=disturbance))
+    edge = edge or load_edge(config, run.methods)
+    run.machine["threads"] = torch_threads()
+    run.notes += edge.notes
+    run.comparable = comparable_with_ar(run.methods, config.temperature)
+    _fit(run, questions, edge)
+    contestants = edge.contestants(stack, place.open_link())
+    options = generation_options(config)
+    earlier = whole_questions(load_answers(run.folder), run.questions, run.methods)
+    dtype = edge.draft.dtype
+    journal = Journal(run.folder, run.results, earlier)
+    missing = sum(not journal.has(q, name) for q in run.questions for name in run.methods)
+    with view.answering(missing, len(run.questions)) as advance:
+        try:
+            run_questions(run.questions, contestants, edge.draft.tokenizer, options, journal, advance)
+        except LinkLost:
+            place.supervisor.check()  # the process that ended says more than the silence after it
+            raise
+        finally:
+            run.notes += pacing_notes(edge, journal.answers)
+    if dtype.itemsize < 4 and options.temperature == 0:
+        _replay_flips(run, options, view)
+
+
+def _fit(run: Run, questions: Sequence[Question], edge: Edge) -> None:
+    """The questions that both models have room for. Raises EvaluationError where there is none."""
+    from specnav.bench.runner.loop import split_by_length
+
+    room = min(edge.draft.context_limit, context_of(run.config.target_model))
+    run.questions, run.skipped = split_by_length(questions, edge.draft.tokenizer, room, run.config.max_new_tokens)
+    if not run.questions:
+        raise EvaluationError(f"no question fits: {run.skipped[0].reason}; ask shorter ones")
+
+
+def _replay_flips(run: Run, options: GenerationOptions, view: BenchView) -> None:
+    """In half precision: where answers left those of `ar`, was it a near-tie?"""
+    from specdec.models import load_model
+    from specnav.bench.runner.near_ties import find_flips
+
+    config, answers = run.config, load_answers(run.folder)
+    suspects = [
+        row.method for row in make_rows(answers, run.methods, run.comparable) if row.identical_to_ar is False
+    ]
+    if "ar" not in run.methods:
+        return
+    view.say("half precision: replaying on the target how near to ties its picks are, and where answers differ")
+    model = load_model(
+        config.target_model, config.device, config.dtype, config.quantize, deterministic=config.deterministic,
+        compile=config.compile,
+    )  # fmt: skip
+    found = find_flips(model, run.questions, answers, suspects, options)
+    run.flips, run.noise = found.flips, found.noise
+    rows = make_rows(answers, run.methods, run.comparable, run.flips, run.noise)
+    near, errors = sum(row.near_ties for row in rows), sum(row.errors for row in rows)
+    largest = max((flip.margin for flip in run.flips), default=0.0)
+    run.notes.append(
+        f"half precision ({str(model.dtype).removeprefix('torch.')}): "
+        + (f"identical up to {near} near-ties (largest margin {largest:.4g}, " if run.flips else "identical (")
+        + f"numeric noise {run.noise:.4g}; {found.close} of {found.positions} picks of ar won by less)"
+        + (f"; {errors} ERRORS above the noise" if errors else "")
+    )
+    view.say(run.notes[-1])
+
+
+def logs_folder(run: Path) -> Path:
+    """Where the processes' logs go: a new folder each time, for a ready line of an earlier run must not be read."""
+    names = itertools.chain([LOGS], (f"{LOGS}-{number}" for number in itertools.count(2)))
+    return next(run / name for name in names if not (run / name).exists())
+
+
+def context_of(model: str) -> int:
+    """Tokens the model's context holds."""
+    from specdec.models.direct import read_shape
+
+    shape = read_shape(Path(model))
+    if shape is not None:
+        return shape.text.max_position_embeddings
+    from transformers import AutoConfig
+
+    return int(
+        AutoConfig.from_pretrained(model, trust_remote_code=False).get_text_config().max_position_embeddings
+    )
+
+
+def torch_threads() -> int:
+    """CPU threads of a forward on the edge."""
+    import torch
+
+    return torch.get_num_threads()

@@ -1,0 +1,107 @@
+"""What the user sees of a bench run: a progress bar on a terminal, plain lines elsewhere, and the table at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from specnav.bench.data.questions import Question
+from specnav.bench.records.bench import BenchResults, BenchRow
+from specnav.bench.runner.loop import Advance
+from specnav.report.page import shown
+from specnav.terminal import View, progress_bar, say
+
+
+class BenchView(View):
+    """What the user sees of one run."""
+
+    def answering(self, answers: int, questions: int) -> AbstractContextManager[Advance]:
+        """So many answers to so many questions follow."""
+        return progress(self.console, answers, questions)
+
+    def working(self, words: str) -> None:
+        """What takes a while before the first question."""
+        self.say(words)
+
+    def finished(self, results: BenchResults, report: Path) -> None:
+        """What was measured, and where the report is."""
+        console = Console()
+        console.print(table(results.rows))
+        if results.acceptance is not None:
+            say(console, results.acceptance.line)
+        self.say(f"report: {report}")
+
+
+@contextmanager
+def progress(console: Console, answers: int, questions: int) -> Iterator[Advance]:
+    """Shows which answer is being made: a bar over all answers, or a line for every question."""
+    if not console.is_terminal:
+        seen: set[tuple[str, str]] = set()
+
+        def line(question: Question, who: str) -> None:
+            key = (question.source, question.question_id)
+            if "warming" not in who and key not in seen:
+                seen.add(key)
+                say(console, f"question {len(seen)} of {questions}: {question.source} {question.question_id}")
+
+        yield line
+        return
+    with progress_bar(console, "answers") as bar:
+        task = bar.add_task("starting", total=answers)
+        done = -1
+
+        def advance(question: Question, who: str) -> None:
+            nonlocal done
+            if "warming" not in who:
+                done += 1
+            bar.update(
+                task, completed=max(done, 0), description=f"{question.source} {question.question_id}, {who}"
+            )
+
+        yield advance
+
+
+def as_ar(row: BenchRow) -> str:
+    """Whether the ids are those of `ar`; "≈ 3": but for 3 near-ties of half precision."""
+    if row.near_ties and not row.errors:
+        return f"≈ {row.near_ties}"
+    return {True: "yes", False: "NO", None: "–"}[row.identical_to_ar]
+
+
+def table(rows: Sequence[BenchRow]) -> Table:
+    """The rows as a terminal's table."""
+    found = Table(box=None, pad_edge=False)
+    for title in (
+        "method",
+        "tok/s",
+        "× ar",
+        "τ",
+        "accepted",
+        "TTFT ms",
+        "B up",
+        "B down",
+        "× floor",
+        "as ar",
+    ):
+        is_name = title == "method"
+        found.add_column(
+            title, justify="left" if is_name else "right", overflow="fold" if is_name else "ellipsis"
+        )
+    for row in rows:
+        found.add_row(
+            f"{row.method} (lossy)" if row.lossy else row.method,
+            shown(row.tokens_per_s, 1),
+            shown(row.speedup_vs_ar, 2),
+            shown(row.tau, 2),
+            "–" if row.acceptance is None else f"{100 * row.acceptance:.0f} %",
+            shown(row.ttft_ms, 1),
+            shown(row.uplink_bytes_per_round, 0),
+            shown(row.downlink_bytes_per_round, 0),
+            shown(row.overhead_over_floor, 2),
+            as_ar(row),
+        )
+    return found

@@ -1,0 +1,237 @@
+"""What a bench run is asked to do, declared once: its command options and its checks are made from one class."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from specdec.row_ms import MAX_MS, read_ms
+from specdec.settings import check_settings, setting
+from specnav.errors import UsageError
+from specnav.paths import CONFIG, DEFAULT_TEXT_DRAFT, DEFAULT_TEXT_TARGET
+
+if TYPE_CHECKING:
+    from specdec.link.shaping import LinkProfile
+    from specdec.options import GenerationOptions
+
+# The rest is imported where it is needed: every start of specnav reads this module for its options.
+
+QUESTIONS = CONFIG / "questions" / "short.jsonl"
+PACING = "MS[:ROWS,...]"
+MODEL = "FOLDER|ID"
+
+
+def by_commas(text: str) -> tuple[str, ...]:
+    """Words between commas."""
+    return tuple(word for part in text.split(",") if (word := part.strip()))
+
+
+@dataclass(frozen=True)
+class BenchConfig:
+    """Settings of a bench run: options of the commands below `specnav bench`, and those of an operating point's file.
+
+    Raises UsageError for a value out of its range. time_scale: every time of the link and of forwards was multiplied
+    by it. draft_quantize: of the draft alone, None = as the target.
+    """
+
+    questions: tuple[str, ...] = setting(
+        (str(QUESTIONS),),
+        "A .jsonl file (question_id, category, turns), a text file (a question a line) or hf:ORG/NAME; may be given "
+        "several times.",
+        metavar="FILE",
+        shown="a few questions of our own",
+    )
+    methods: tuple[str, ...] = setting(
+        (),
+        "Methods, by commas; axes may be overridden, like sd+tree:32x6. Oracles: hf-generate, hf-assisted.",
+        metavar="NAME,...",
+        shown="every method",
+        read=by_commas,
+    )
+    limit: int | None = setting(None, "At most this many questions.", 1, 1_000_000)
+    max_new_tokens: int = setting(64, "Longest answer.", 1, 1_000_000, unit="tokens", metavar="N")
+    gamma: int = setting(4, "Draft tokens a round.", 1, 32)
+    temperature: float = setting(0.0, "0 is greedy.", 0, 10)
+    top_k: int = setting(0, "Sample from the K likeliest tokens only; 0: off.", 0, 1_000_000)
+    top_p: float = setting(1.0, "Sample from the likeliest tokens that make up P; 1: off.", 1e-9, 1)
+    min_p: float = setting(0.0, "Sample from tokens at least P times as likely as the best; 0: off.", 0, 1)
+    repetition_penalty: float = setting(
+        1.0, "Above 1, tokens that occurred before become less likely; 1: off.", 0.01, 100
+    )
+    seed: int = setting(0, "Seed of everything random.", 0, 2**63 - 1)
+    rtt_ms: float = setting(
+        0.0, "Emulated round-trip time of the link.", 0, 60_000, unit="ms", flags=("--rtt",)
+    )
+    jitter_ms: float = setting(0.0, "Emulated jitter.", 0, 60_000, unit="ms", flags=("--jitter",))
+    bandwidth_mbps: float = setting(
+        0.0, "Emulated bandwidth each way; 0: no limit.", 0, 1_000_000, unit="Mb/s", flags=("--bandwidth",)
+    )
+    loss: float = setting(0.0, "Emulated share of messages that TCP must resend.", 0, 0.9)
+    outages: tuple[str, ...] = setting(
+        (),
+        "Cut the link for DURATION seconds, START seconds after it came up; may be given several times.",
+        metavar="START:DURATION",
+        flags=("--outage",),
+    )
+    draft_ms: float = setting(
+        0.0, "A draft forward takes at least this long; by its rows: 72:1,90:4.", 0, MAX_MS, unit="ms", metavar=PACING,
+        read=read_ms,
+    )  # fmt: skip
+    verify_ms: float = setting(
+        0.0, "A target forward takes at least this long; by its rows, too.", 0, MAX_MS, unit="ms", metavar=PACING,
+        read=read_ms,
+    )  # fmt: skip
+    cloud_draft_ms: float | None = setting(
+        None, "The same of a draft model in the cloud.", 0, MAX_MS, unit="ms", metavar=PACING, read=read_ms,
+        shown="as --draft-ms",
+    )  # fmt: skip
+    length: str | None = setting(
+        None,
+        "Draft length of every drafting method: fixed, latency, pipeline or online (fsd also: marginal; chains also: "
+        "worth, token:R2, sequence:R1, sequence:moving, dual:R1/R2).",
+    )
+    payload: str | None = setting(None, "What every drafting method sends up: ids, scalars or rows.")
+    resample: str | None = setting(
+        None,
+        "How every drafting method recovers from a rejection: noise, cloud, row, samples:M, sparse:K or truncated:K "
+        "(lossy).",
+    )
+    target_model: str = setting(str(DEFAULT_TEXT_TARGET), "Target.", metavar=MODEL, shown="the shipped one")
+    draft_model: str = setting(str(DEFAULT_TEXT_DRAFT), "Draft.", metavar=f"{MODEL}|FILE", shown="the shipped one")
+    gguf: str = setting(
+        "",
+        "Of a GGUF draft: threads, gpu_layers (-1: all), context (tokens), kv (f32, f16 or q8_0), mmproj (file).",
+        metavar="NAME=VALUE,...",
+    )
+    draft_quantize: str | None = None
+    exits: str = setting(
+        "", "Early exits of the target, for hints.", metavar="FOLDER", shown="NAME-exits beside a target NAME-target"
+    )
+    exit_layers: str = setting(
+        "auto", "Exits to use: auto (the few that pay off), all, every:K or layers like 1,3,5."
+    )
+    quantize: str = setting("none", "Of the weights (bitsandbytes).", choices=("none", "8bit", "4bit"))
+    device: str = setting("auto", "auto, cpu, cuda, cuda:0 …")
+    dtype: str = setting(
+        "auto",
+        "Numbers on both sides; auto: float32 on a CPU, else as stored.",
+        choices=("auto", "float32", "float16", "bfloat16"),
+    )
+    deterministic: bool = setting(
+        False, "Slower: no forward of the target depends on which rows share it, in half precision, too."
+    )
+    compile: bool = setting(False, "The target's layers are compiled by torch, which takes some seconds: for GPUs.")
+    compile_draft: bool = setting(False, "The same for the draft model, where it runs on the edge.")
+    acceptance: str = setting(
+        "",
+        "Emulated: the draft is the target, its logits disturbed until sd gains T tokens a round of at most N "
+        "(tau:2.92@5), or until a draft token is accepted with chance A (alpha:0.8).",
+        metavar="tau:T@N|alpha:A",
+    )
+    time_scale: float = setting(1.0, "Multiplies every time of an operating point.", 0.01, 10)
+    point: str = setting("", "Operating point of a paper (config/points) or a file; other options override it.")
+    out: Path | None = setting(None, "Folder of the run.", metavar="DIR", shown="runs/bench-<time>")
+    resume: bool = setting(False, "Continue the run in --out.")
+    start_timeout_s: float = 300.0
+
+    def __post_init__(self) -> None:
+        from specnav.models import may_be_model
+
+        check_settings(self, UsageError)
+        if self.acceptance:
+            self._draft_with_target()
+        self.profile()  # outages are checked where they are read
+        if self.resume and self.out is None:
+            raise UsageError("--resume goes on with an earlier run; name its folder with --out")
+        for role, model in (("target", self.target_model), ("draft", self.draft_model)):
+            if not may_be_model(model):
+                raise UsageError(
+                    f"{role} model {model} is missing or no Hugging Face folder; train one with specnav train text, "
+                    f"or give another with --{role}-model"
+                )
+
+    def _draft_with_target(self) -> None:
+        """With emulated acceptance. Raises EvaluationError for one that is none, UsageError for another draft."""
+        from specnav.bench.data.acceptance import read_acceptance
+
+        object.__setattr__(self, "acceptance", str(read_acceptance(self.acceptance, self.gamma)))
+        if self.draft_model not in (str(DEFAULT_TEXT_DRAFT), self.target_model) or self.gguf:
+            raise UsageError(
+                "with an emulated acceptance the draft is the target's own weights; leave the draft (--draft-model, "
+                "--gguf) or --acceptance out"
+            )
+        object.__setattr__(self, "draft_model", self.target_model)
+
+    @property
+    def draft_ms_in_cloud(self) -> float:
+        """Pacing of a draft forward in the cloud."""
+        return self.draft_ms if self.cloud_draft_ms is None else self.cloud_draft_ms
+
+    def profile(self) -> LinkProfile:
+        """The emulated link. Raises OptionsError for an outage that is none."""
+        from specdec.link.shaping import LinkProfile, parse_outages
+
+        return LinkProfile(
+            self.rtt_ms, self.jitter_ms, self.bandwidth_mbps, self.loss, parse_outages(self.outages)
+        )
+
+    @property
+    def link_is_emulated(self) -> bool:
+        """Whether the link emulator stands between edge and cloud."""
+        return any((self.rtt_ms, self.jitter_ms, self.bandwidth_mbps, self.loss, self.outages))
+
+
+def generation_options(config: BenchConfig) -> GenerationOptions:
+    """How answers are made. Raises OptionsError."""
+    from specdec.options import GenerationOptions
+
+    return GenerationOptions(
+        max_new_tokens=config.max_new_tokens,
+        temperature=config.temperature,
+        seed=config.seed,
+        top_k=config.top_k,
+        top_p=config.top_p,
+        min_p=config.min_p,
+        repetition_penalty=config.repetition_penalty,
+    )
+
+
+def make_config(flags: Mapping[str, Any]) -> BenchConfig:
+    """A config from the flags that were given (others are None) over the operating point, if one is named."""
+    from specnav.bench.data.points import load_point, paper_acceptance
+    from specnav.settings import make_settings
+
+    given = {name: value for name, value in flags.items() if value is not None}
+    for name in ("target_model", "draft_model", "exits"):
+        # The verifier has another working folder.
+        if name in given and Path(given[name]).exists():
+            given[name] = str(Path(given[name]).resolve())
+    base: dict[str, Any] = {}
+    at_paper = given.pop("at_paper_acceptance", False)
+    if given.get("point"):
+        point = load_point(given["point"])[0]
+        base = point.settings() | ({"acceptance": paper_acceptance(point)} if at_paper else {})
+    if at_paper and not given.get("point"):
+        raise UsageError("--at-paper-acceptance takes that of an operating point; name one with --point")
+    if at_paper and given.get("acceptance"):
+        raise UsageError("--at-paper-acceptance and --acceptance both say it; give one")
+    if "draft_model" in given and (base.get("acceptance") or given.get("acceptance")):
+        raise UsageError("with an emulated acceptance the draft is the target's own weights; leave --draft-model out")
+    scale = given.get("time_scale", 1.0)
+    config = make_settings(BenchConfig, {**base, **given}, "specnav bench")
+    return config if scale == 1.0 else with_times(config, scale)
+
+
+def with_times(config: BenchConfig, scale: float) -> BenchConfig:
+    """Every time of the operating point multiplied by `scale`: ratios stay, and what else takes time weighs less."""
+    return replace(
+        config,
+        rtt_ms=config.rtt_ms * scale,
+        jitter_ms=config.jitter_ms * scale,
+        bandwidth_mbps=config.bandwidth_mbps / scale,
+        draft_ms=config.draft_ms * scale,
+        verify_ms=config.verify_ms * scale,
+        cloud_draft_ms=None if config.cloud_draft_ms is None else config.cloud_draft_ms * scale,
+    )

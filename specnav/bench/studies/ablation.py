@@ -1,0 +1,93 @@
+"""What each part of PicoSpec's pipeline is worth: one left out at a time, as in its Tables 2 and 3."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from specnav.bench.data.papers import figures
+from specnav.bench.records.study import SettingRecord, StudyResults
+from specnav.bench.studies.figures import speedup, times
+from specnav.bench.studies.plan import Asked, Findings, Setting, Study, Table
+from specnav.report.charts import RowChart, RowSeries
+from specnav.report.page import shown
+
+FULL = "picospec"
+PARTS = {
+    "everything": (FULL, "full"),
+    "no parallel drafting: stop and wait": (f"{FULL}+overlap:idle+leave:whole", "no_parallel"),
+    "no fast verification": (f"{FULL}+leave:whole", "no_fast_verify"),
+    "whole rows up, no separate rejection": (f"{FULL}+payload:rows", "no_split_rejection"),
+}
+"""By words: our method, and the paper's row."""
+TABLES = {"picospec-qwen32b": "ablation_qwen_gsm8k", "picospec-llama70b": "ablation_llama_gsm8k"}
+ROW_BYTES = 4 * 3072
+"""Of the shipped target's rows."""
+BANDWIDTH_MBPS = 100.0 * ROW_BYTES / (2 * 151_936)
+"""At which a row of ours takes as long as one of Qwen's, of two bytes a number, at the 100 Mb/s of the point."""
+SPEEDUPS = {"picospec-qwen32b": "qwen_gsm8k", "picospec-llama70b": "llama_gsm8k"}
+
+
+def _settings(asked: Asked) -> Sequence[Setting]:
+    methods = ("ar", "sd", *(method for method, _ in PARTS.values()))
+    changes = {"temperature": 1.0, "bandwidth_mbps": BANDWIDTH_MBPS}
+    return [Setting("parts", "one part left out at a time", methods, 0.0, changes)]
+
+
+def _printed(results: StudyResults, row: str) -> float | None:
+    """What the paper prints of a row, over its AR."""
+    name = results.point.name if results.point else ""
+    if name not in TABLES:
+        return None
+    paper = figures()["picospec_002"]
+    return float(paper[TABLES[name]][row][0]) / float(paper["speedup"][SPEEDUPS[name]]["ar"])
+
+
+def _read(results: StudyResults) -> Findings:
+    run = results.settings[0] if results.settings else SettingRecord(folder="", label="", x=0.0)
+    if not run.rows:
+        return Findings()
+    ours = {words: run.value(method, speedup) for words, (method, _) in PARTS.items()}
+    paper = {words: _printed(results, row) for words, (_, row) in PARTS.items()}
+    series = (RowSeries("ours", tuple(ours.values())), RowSeries("paper", tuple(paper.values()), paper=True))
+    chart = RowChart("Tokens a second over cloud AR", "times ar", tuple(PARTS), series, 2, 1.0, "ar")
+    rows = tuple(
+        (
+            words,
+            times(ours[words]),
+            times(_share(ours, words)),
+            times(paper[words]),
+            times(_share(paper, words)),
+            shown(run.value(method, lambda row: row.tau), 2),
+            shown(run.value(method, lambda row: row.uplink_bytes_per_round), 0),
+            shown(run.value(method, lambda row: row.downlink_bytes_per_round), 0),
+        )
+        for words, (method, _) in PARTS.items()
+    )
+    head = (
+        "Pipeline", "Ours,\nover ar", "of\neverything", "Paper,\nover ar", "of\neverything", "τ", "Bytes up\na round",
+        "Down",
+    )  # fmt: skip
+    caption = (
+        f"A row of ours has 3,072 numbers where the paper's has 152 thousand: the link is emulated with "
+        f"{BANDWIDTH_MBPS:.1f} Mb/s, at which it takes as long as that does at 100. "
+        f"Sampled at temperature 1, for greedy drafts carry no rows; sd there: {times(run.value('sd', speedup))}."
+    )
+    return Findings([chart], [Table("One part left out at a time", head, rows, caption)])
+
+
+def _share(values: dict[str, float | None], words: str) -> float | None:
+    full, one = values["everything"], values[words]
+    return one / full if full and one is not None else None
+
+
+STUDY = Study(
+    name="ablation",
+    title="The parts of PicoSpec's pipeline",
+    question="What is each part of the pipeline worth?",
+    sets=frozenset({"temperature", "bandwidth_mbps"}),
+    settings=_settings,
+    read=_read,
+    limit=4,
+    max_new_tokens=32,
+    point="picospec-qwen32b",
+)

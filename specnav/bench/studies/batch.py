@@ -1,0 +1,100 @@
+"""The study of forwards: what many sessions cost together, and what a long prompt does to the others."""
+
+from __future__ import annotations
+
+from specnav.bench.records.batch import BatchCurve
+from specnav.bench.records.study import StudyResults
+from specnav.bench.studies.figures import percent, times
+from specnav.bench.studies.plan import Findings, Study, Table
+from specnav.report.charts import Line, LineChart
+from specnav.report.page import shown
+
+SESSIONS = (1, 2, 4, 8, 16, 32)
+ROWS = (1, 5, 9, 33)
+"""Of a session: a token, chains of 4 and 8, a tree of 32; the session's own last token included."""
+
+
+def _read(results: StudyResults) -> Findings:
+    curve = results.curve
+    if curve is None:
+        return Findings()
+    counts = tuple(sorted({one.sessions for one in curve.points}))
+    kinds = sorted({one.rows for one in curve.points})
+
+    def lines(value: str) -> tuple[Line, ...]:
+        return tuple(
+            Line(
+                f"{rows} row{'s' * (rows > 1)}",
+                tuple(
+                    (one.sessions, one.together_ms if value == "ms" else one.apart_ms / one.together_ms)
+                    for one in sorted(curve.points, key=lambda one: one.sessions)
+                    if one.rows == rows
+                ),
+                f"rows {rows}",
+            )
+            for rows in kinds
+        )
+
+    charts = [
+        LineChart("One shared forward", "sessions in it", "ms", lines("ms"), counts),
+        LineChart("One after the other, over shared", "sessions", "times as long", lines("times"), counts, level=1.0),
+    ]
+    return Findings(charts, [_table(curve), _prompt_table(curve)])
+
+
+def _table(curve: BatchCurve) -> Table:
+    rows = tuple(
+        (
+            f"{one.sessions} × {one.rows}",
+            shown(one.together_ms, 2),
+            shown(one.apart_ms, 2),
+            times(one.apart_ms / one.together_ms),
+            shown(1e3 * one.together_ms / (one.sessions * one.rows), 0),
+        )
+        for one in sorted(curve.points, key=lambda one: (one.rows, one.sessions))
+    )
+    head = ("Sessions × rows", "Shared,\nms", "One after the\nother, ms", "Gain", "µs a row,\nshared")
+    return Table("Forwards", head, rows, f"Medians. Each session holds {curve.context} tokens.")
+
+
+def _prompt_table(curve: BatchCurve) -> Table:
+    head = (
+        "A prompt comes in", "Sessions\nbeside it", "Rows a\nforward", "Verdict\nwithout, ms", "With,\nmedian",
+        "With,\nlongest", "Median over\nwithout", "Longest over\nwithout", "Prompt in\nafter, ms",
+    )  # fmt: skip
+    rows = tuple(
+        (
+            one.label, str(one.sessions), str(one.chunk), shown(one.alone_ms, 2), shown(one.during_ms, 2),
+            shown(one.worst_ms, 2), times(one.during_ms / one.alone_ms), times(one.worst_ms / one.alone_ms),
+            shown(one.opened_ms, 0),
+        )
+        for one in curve.prompts
+    )  # fmt: skip
+    return Table("What a long prompt does to the verdicts of others", head, rows, "Through the engine, without a link.")
+
+
+def _how(results: StudyResults) -> list[tuple[str, str]]:
+    curve = results.curve
+    if curve is None:
+        return []
+    facts = [
+        ("Model", f"{curve.model} on {curve.device}, the verifier's own forward, not paced"),
+        ("CPU threads of a forward", str(curve.threads)),
+        ("Milliseconds of forwards", f"of the {curve.clock}"),
+        ("Milliseconds of verdicts beside a prompt", "of the wall"),
+    ]
+    if curve.cores_busy is not None:
+        facts.append(("The machine's cores were busy", percent(100 * curve.cores_busy)))
+    return facts
+
+
+STUDY = Study(
+    name="batch",
+    title="What a shared forward costs",
+    question="How much longer does a forward take for many sessions than for one?",
+    sets=frozenset(),
+    settings=lambda asked: (),
+    read=_read,
+    kind="batch",
+    how=_how,
+)

@@ -1,0 +1,96 @@
+"""What DSSD's rounds pay for communication, by acceptance and draft length: its Table 1, on a link where a row of ours
+takes as long as one of its own does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from specnav.bench.data.latency import dssd_comm
+from specnav.bench.data.papers import figures
+from specnav.bench.records.study import SettingRecord, StudyResults
+from specnav.bench.studies.figures import percent, signed
+from specnav.bench.studies.plan import Asked, Findings, Setting, Study, Table
+from specnav.report.charts import Line, LineChart
+from specnav.report.page import shown
+
+ALPHAS = (0.5, 0.7, 0.9)
+GAMMAS = (2, 4, 8)
+METHOD = "dssd"
+ROW_MS, TRIP_MS = 8.0, 20.0
+"""Of the paper's Table 1: |V| b / R_down, and T_NTT."""
+ROW_BYTES = 4 * 3072
+"""Of the shipped target's rows."""
+BANDWIDTH_MBPS = 8 * ROW_BYTES / (ROW_MS * 1e3)
+
+
+def _settings(asked: Asked) -> Sequence[Setting]:
+    link = {"rtt_ms": TRIP_MS, "bandwidth_mbps": BANDWIDTH_MBPS, "top_k": 0}
+    return [
+        Setting(
+            f"gamma-{gamma}-alpha-{alpha:g}", f"γ = {gamma}, α = {alpha:g}", ("ar", METHOD), alpha,
+            {**link, "gamma": gamma, "acceptance": f"alpha:{alpha:g}"},
+        )
+        for gamma in GAMMAS
+        for alpha in ALPHAS
+    ]  # fmt: skip
+
+
+def _read(results: StudyResults) -> Findings:
+    done = [one for one in results.settings if one.row(METHOD)]
+    by_gamma = {gamma: [one for one in done if one.folder.startswith(f"gamma-{gamma}-")] for gamma in GAMMAS}
+    paper = figures()["dssd_003"]["comm_time"]
+    lines = []
+    for gamma, settings in by_gamma.items():
+        points = tuple((one.x, ms) for one in settings if (ms := _comm_ms(one, results)) is not None)
+        printed = tuple((float(alpha), ms) for alpha, (_, ms) in paper[gamma].items() if float(alpha) <= ALPHAS[-1])
+        lines += [Line(f"γ = {gamma}", points, METHOD), Line(f"γ = {gamma}, paper", printed, "paper", paper=True)]
+    words = "α, chance that a draft token is accepted"
+    chart = LineChart("Communication of a round", words, "ms", tuple(lines), ALPHAS)
+    rows = tuple(_line(gamma, one, results) for gamma, settings in by_gamma.items() for one in settings)
+    head = (
+        "γ", "α", "Rounds with\na rejection", "Paper,\n1 − α^γ", "Bytes up\na round", "Bytes down\na round",
+        "Tcomm,\nms", "Paper,\nms", "Measured\nover paper",
+    )  # fmt: skip
+    caption = (
+        f"A row of the target is {ROW_BYTES} bytes here, so the link is emulated with {BANDWIDTH_MBPS:.1f} Mb/s, at "
+        f"which it takes the paper's {ROW_MS:g} ms, and a round trip of {TRIP_MS:g} ms. Tcomm: waiting for the verdict "
+        "less the forward and its queue."
+    )
+    table = Table("Beside DSSD's Table 1", head, rows, caption)
+    return Findings([chart] if rows else [], [table])
+
+
+def _comm_ms(one: SettingRecord, results: StudyResults) -> float | None:
+    ms = one.value(METHOD, lambda row: row.comm_ms)
+    return None if ms is None else ms / results.time_scale
+
+
+def _line(gamma: int, one: SettingRecord, results: StudyResults) -> tuple[str, ...]:
+    whole, measured = one.value(METHOD, lambda row: row.whole), _comm_ms(one, results)
+    refused = None if whole is None else 100 * (1 - whole)
+    printed = dssd_comm(one.x, gamma, ROW_MS, TRIP_MS)
+    return (
+        str(gamma),
+        f"{one.x:g}",
+        percent(refused),
+        percent(100 * (1 - one.x**gamma)),
+        shown(one.value(METHOD, lambda row: row.uplink_bytes_per_round), 0),
+        shown(one.value(METHOD, lambda row: row.downlink_bytes_per_round), 0),
+        shown(measured, 2),
+        shown(printed, 2),
+        signed(None if measured is None else 100 * (measured / printed - 1)),
+    )
+
+
+STUDY = Study(
+    name="comm",
+    title="Communication of a round",
+    question="What does a rejection cost on the link?",
+    sets=frozenset({"rtt_ms", "bandwidth_mbps", "top_k", "gamma", "acceptance"}),
+    settings=_settings,
+    read=_read,
+    limit=3,
+    max_new_tokens=32,
+    point="dssd-opt6.7b",
+)

@@ -1,0 +1,143 @@
+"""What an answer costs in dollars: API prices (early-exit paper, Table 1) and GPU hours (SpecEdge, Table 1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from specdec.settings import check_settings, setting
+from specnav.bench.data.papers import figures
+from specnav.bench.records.study import StudyResults
+from specnav.bench.studies.plan import Findings, Study, Table
+from specnav.errors import UsageError
+from specnav.report.charts import RowChart, RowSeries
+
+WAYS = {"cloud_ar": "cloud AR", "cloud_sd": "cloud SD", "edge_sd": "edge SD"}
+
+
+@dataclass(frozen=True)
+class Price:
+    """Dollars per million tokens, in and out."""
+
+    input: float
+    output: float
+
+
+@dataclass(frozen=True)
+class Workload:
+    """`requests` of `tokens_in` prompt and `tokens_out` answer tokens; gamma drafts a round, tau tokens gained."""
+
+    requests: int = 1_000_000
+    tokens_in: int = 100
+    tokens_out: int = 500
+    gamma: int = 4
+    tau: float = 2.5
+
+
+@dataclass(frozen=True)
+class ApiCost:
+    """Dollars for the whole workload."""
+
+    cloud_ar: float
+    cloud_sd: float
+    edge_sd: float
+
+
+def api_cost(target: Price, draft: Price, work: Workload) -> ApiCost:
+    """Cost by method when a verified round is billed as one output token of the target.
+
+    This reading reproduces all twelve figures of the early-exit paper's Table 1 (which truncates to whole dollars):
+    edge SD bills n/tau output tokens; cloud SD adds the draft's prompt and its gamma tokens a round.
+    """
+    millions_in = work.requests * work.tokens_in / 1e6
+    millions_out = work.requests * work.tokens_out / 1e6
+    rounds = millions_out / work.tau
+    edge_sd = millions_in * target.input + rounds * target.output
+    return ApiCost(
+        cloud_ar=millions_in * target.input + millions_out * target.output,
+        cloud_sd=edge_sd + millions_in * draft.input + rounds * work.gamma * draft.output,
+        edge_sd=edge_sd,
+    )
+
+
+def kilotokens_per_dollar(
+    tokens_per_s: float, server_per_hour: float, edges: int = 0, edge_per_hour: float = 0.0
+) -> float:
+    """Cost efficiency of a server (and its edge devices), thousands of tokens a dollar (SpecEdge, Table 1)."""
+    return tokens_per_s * 3.6 / (server_per_hour + edges * edge_per_hour)
+
+
+@dataclass(frozen=True)
+class CostAsked:
+    """The numbers of the study. Raises UsageError."""
+
+    target_price: str = setting("", "IN,OUT dollars per million tokens; none: the early-exit paper's four pairs.")
+    draft_price: str = setting("0,0", "IN,OUT of a draft model that runs in the cloud.")
+    requests: int = setting(1_000_000, "Requests to pay for.", 1)
+    tokens_in: int = setting(100, "Prompt tokens a request.", 0)
+    tokens_out: int = setting(500, "Answer tokens a request.", 1)
+    gamma: int = setting(4, "Draft tokens a round.", 1, 32)
+    tau: float = setting(2.5, "Tokens gained a round.", 1)
+
+    def __post_init__(self) -> None:
+        check_settings(self, UsageError)
+        for price in filter(None, (self.target_price, self.draft_price)):
+            parse_price(price)
+
+    @property
+    def work(self) -> Workload:
+        """What is paid for."""
+        return Workload(self.requests, self.tokens_in, self.tokens_out, self.gamma, self.tau)
+
+
+def parse_price(text: str) -> Price:
+    """`IN,OUT` in dollars per million tokens. Raises UsageError."""
+    try:
+        price = Price(*(float(part) for part in text.split(",")))
+    except (TypeError, ValueError):
+        price = Price(-1.0, -1.0)
+    if not all(0 <= value < float("inf") for value in (price.input, price.output)):
+        raise UsageError(f"a price must be IN,OUT in dollars per million tokens, got {text!r}: give e.g. 0.9,0.9")
+    return price
+
+
+def _read(results: StudyResults) -> Findings:
+    asked = CostAsked(**results.config)  # type: ignore[arg-type]
+    if asked.target_price:
+        pairs = [("yours", parse_price(asked.target_price), parse_price(asked.draft_price), {})]
+    else:
+        pairs = [
+            (f"{row['draft']} → {row['target']}", Price(*row["target_price"]), Price(*row["draft_price"]), row)
+            for row in figures()["fsd_000"]["api_cost"]["rows"]
+        ]
+    is_printed = asked.work == Workload()
+    costs = {name: api_cost(target, draft, asked.work) for name, target, draft, _ in pairs}
+    rows = []
+    for name, _, _, paper in pairs:
+        cost = costs[name]
+        cells = [
+            f"{getattr(cost, way):,.0f}" + (f" (paper {paper[way]})" if paper and is_printed else "") for way in WAYS
+        ]
+        rows.append((name, *cells, f"{1 - cost.edge_sd / cost.cloud_ar if cost.cloud_ar else 0.0:.0%}"))
+    head = ("Pair", *(f"{words}, $" for words in WAYS.values()), "Edge saves")
+    title = (
+        f"{asked.requests:,} requests, {asked.tokens_in} in + {asked.tokens_out} out tokens, γ = {asked.gamma}, "
+        f"τ = {asked.tau:g}"
+    )
+    series = tuple(
+        RowSeries(words, tuple(getattr(one, way) for one in costs.values()), shade=place)
+        for place, (way, words) in enumerate(WAYS.items())
+    )
+    return Findings([RowChart("API bills", "$", tuple(costs), series)], [Table(title, head, tuple(rows))])
+
+
+STUDY = Study(
+    name="cost",
+    title="API bills",
+    question="What does an API bill with and without a draft on the edge?",
+    sets=frozenset(),
+    settings=lambda asked: (),
+    read=_read,
+    kind="computed",
+    how=lambda results: [(name, str(value)) for name, value in results.config.items()],
+    own=CostAsked,
+)

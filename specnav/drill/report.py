@@ -1,0 +1,205 @@
+"""The report of a drill or a soak: one HTML file that opens offline, drawn from `results.json`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from markupsafe import Markup
+
+from specnav.drill.results import DrillResults, FaultRow, LeakCheck, load_drill
+from specnav.report.charts import HALF, HEX, ROW_PX, Line, LineChart, line_chart, picture
+from specnav.report.page import REPORT_FILE, TEMPLATES, Chart, Figure, environment, shown, word
+from specnav.results.demo import percentile
+from specnav.results.files import write_bytes_atomic
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as MplFigure
+
+LEAST_MS = 1.0
+QUANTITIES = (("rss_mb", "resident memory, MB"), ("fds", "file descriptors"), ("threads", "threads"))
+CHIPS = [
+    ("Simulated", "robot base, room and camera; the base holds a command for 1 s, like a Go2"),
+    ("Real", "verifier, vlm_nav_node and motion_node as processes; ROS 2 over DDS, drafts over ZeroMQ"),
+    (
+        "Injected",
+        "through topics, signals, a proxy between node and verifier, and the simulator's parameters",
+    ),
+]
+
+
+def lead_text(results: DrillResults) -> str:
+    """The first paragraph."""
+    when = results.started_at.replace("T", " ").replace("Z", " UTC")
+    if results.soak is not None:
+        return f"{results.soak.minutes:.1f} minutes of one instruction after the other in new rooms, {when}."
+    parts = []
+    if results.faults:
+        parts.append(
+            f"{len(results.faults)} faults, struck {len(results.runs)} times while the robot moved or thought, {when}."
+        )
+        parts.append(
+            "Stop: from the fault to the first zero on cmd_vel, by the receiver's clock. Bound: the configured "
+            "watchdog and 100 ms, or 300 ms for what the operator orders."
+        )
+    if results.leaks:
+        parts.append(
+            f"Memory and descriptors were watched over {results.leaks[0].turns} turns or more, {when}."
+        )
+    return " ".join(parts)
+
+
+def alert_text(results: DrillResults) -> str:
+    """What went wrong, or ""."""
+    rest = "The figures cover what was measured before."
+    if results.error:
+        return f"The run failed: {results.error} {rest}"
+    return f"Interrupted. {rest}" if results.interrupted else ""
+
+
+def headline(results: DrillResults) -> list[Figure]:
+    """The summary as a row of figures."""
+    figures = []
+    if results.runs:
+        passed = sum(run.passed for run in results.runs)
+        figures.append(
+            Figure("Handled", str(passed), f"of {len(results.runs)}", "stopped in time, said why, went on")
+        )
+        orders = [v for row in results.faults if row.bound_ms == 300 for v in row.stop_ms]
+        if orders:
+            under = f"p99 {shown(percentile(orders, 99))} ms, bound 300 ms, n = {len(orders)}"
+            figures.append(Figure("Cancel and stop, p50", shown(percentile(orders, 50)), "ms", under))
+        shares = [
+            v / row.bound_ms
+            for row in results.faults
+            if row.bound_ms and row.bound_ms != 300
+            for v in row.stop_ms
+        ]
+        if shares:
+            under = f"largest share of its bound, n = {len(shares)}"
+            figures.append(Figure("Other faults", shown(100 * max(shares)), "%", under))
+    for leak in results.leaks:
+        flat = sum(row.flat for row in leak.rows)
+        figures.append(
+            Figure(f"{leak.turns} {leak.what}", str(flat), f"of {len(leak.rows)} flat", "memory, descriptors")
+        )
+    if (soak := results.soak) is not None:
+        figures.append(Figure("Decisions", str(soak.decisions), "", f"{soak.instructions} instructions"))
+        under = f"p95 {shown(soak.decision_ms_p95)} ms"
+        figures.append(Figure("Decision time, p50", shown(soak.decision_ms_p50), "ms", under))
+    return figures
+
+
+def stop_chart(rows: Sequence[FaultRow], reasons: Mapping[str, Sequence[float]]) -> str:
+    """A row a fault, milliseconds on a logarithmic axis: every stop as a dot, its bound as a bar's end.
+
+    reasons: of the faults that found the robot standing, when the reason was published; drawn hollow.
+    """
+    shown = [row for row in rows if row.stop_ms or reasons.get(row.fault)]
+    if not shown:
+        return ""
+
+    def draw(figure: MplFigure) -> None:
+        axes = figure.add_subplot()
+        axes.grid(axis="x")
+        axes.set_xscale("log")
+        for place, row in enumerate(shown):
+            if row.bound_ms:
+                axes.barh(
+                    place, row.bound_ms, 0.6, color=HEX["ok-soft"], gid=f"tip:bound {row.bound_ms:.0f} ms"
+                )
+                axes.plot((row.bound_ms,) * 2, (place - 0.4, place + 0.4), color=HEX["bad"])
+            for value in reasons.get(row.fault, ()):
+                tip = f"tip:{row.fault}: reason after {value:.0f} ms"
+                axes.plot(max(value, LEAST_MS), place, "o", mfc="none", mec=HEX["muted"], gid=tip)
+            for value in row.stop_ms:
+                late = row.bound_ms is not None and value > row.bound_ms
+                tip, colour = f"tip:{row.fault}: zero after {value:.0f} ms", HEX["bad" if late else "edge"]
+                axes.plot(max(value, LEAST_MS), place, "o", color=colour, alpha=0.55, gid=tip)
+        axes.set_yticks(range(len(shown)), [row.fault for row in shown])
+        for label, row in zip(axes.get_yticklabels(), shown, strict=True):
+            label.set_weight("normal" if row.passed == row.runs else "bold")
+        axes.set_ylim(len(shown) - 0.5, -0.5)
+        axes.set_xlim(left=LEAST_MS)
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.set_xlabel("milliseconds from the fault")
+
+    return picture(draw, "Stop latencies against their bounds", 1080.0, 64 + 0.8 * ROW_PX * len(shown))
+
+
+def over_time(values: Mapping[str, Sequence[tuple[float, float]]], label: str) -> str:
+    """A line a name over the seconds (or minutes) since the start."""
+    end = max((t for points in values.values() for t, _ in points), default=0.0)
+    unit, scale = ("min", 60.0) if end > 300 else ("s", 1.0)
+    lines = tuple(
+        Line(name, tuple((t / scale, value) for t, value in points), name, dotted=False)
+        for name, points in values.items()
+        if points
+    )
+    return line_chart(LineChart(label, f"{unit} since the start", label, lines, size=(HALF, 240.0)))
+
+
+def leak_charts(check: LeakCheck) -> list[Chart]:
+    """Every quantity over time."""
+    found = []
+    for name, label in QUANTITIES:
+        values = {
+            who: [(one.t_s, float(getattr(one, name))) for one in samples]
+            for who, samples in check.samples.items()
+        }
+        if drawn := over_time(values, label):
+            found.append(Chart(label, Markup(drawn), ""))
+    return found
+
+
+def soak_charts(results: DrillResults) -> list[Chart]:
+    """Decision time and shared memory over time."""
+    soak = results.soak
+    if soak is None:
+        return []
+    shared = [(t, float(n)) for t, n in soak.shared_memory]
+    found = []
+    for points, name, title in (
+        (soak.latency, "decision", "decision time, ms"),
+        (shared, "files", "shared-memory files of Fast DDS"),
+    ):
+        if drawn := over_time({name: points}, title):
+            found.append(Chart(title, Markup(drawn), ""))
+    return found
+
+
+def build_drill_page(results: DrillResults) -> str:
+    """The whole report as HTML text."""
+    machine = [(name, word(value)) for name, value in results.machine.items()]
+    machine += [("wall time", f"{results.wall_s:.0f} s")] if results.wall_s else []
+    # Of a robot that stood, the time until the reason was published is what there is to see.
+    told: dict[str, list[float]] = {}
+    for run in results.runs:
+        if not run.moving and run.reason_ms is not None:
+            told.setdefault(run.fault, []).append(run.reason_ms)
+    return (
+        environment()
+        .get_template("drill.html.jinja")
+        .render(
+            style=Markup((TEMPLATES / "style.css").read_text(encoding="utf-8")),
+            results=results,
+            title="soak" if results.soak is not None else "specnav drill",
+            lead=lead_text(results),
+            chips=CHIPS,
+            alert=alert_text(results),
+            figures=headline(results),
+            stops=Markup(stop_chart(results.faults, told)),
+            leaks=[(leak, leak_charts(leak)) for leak in results.leaks],
+            soak_charts=soak_charts(results),
+            config=[(name, word(value)) for name, value in results.config.items()],
+            machine=machine,
+        )
+    )
+
+
+def write_drill_report(run: Path) -> Path:
+    """Draw `report.html` for a run's folder; returns its path. Raises EvaluationError."""
+    path = run / REPORT_FILE
+    write_bytes_atomic(path, build_drill_page(load_drill(run)).encode())
+    return path
