@@ -15,6 +15,7 @@ from specdec.methods import METHODS as ALL_METHODS
 from specdec.methods import get_method
 from specdec.models import LoadedModel, Prompt, chat_prompt
 from specdec.models.local import generate_local
+from specdec.models.plans import Plan, Step
 from specdec.options import GenerationOptions
 from specdec.sampling.recoveries import Recovery
 from tests.helpers import tiny_models as tiny
@@ -281,12 +282,12 @@ def test_drafter_never_proposes_an_image_placeholder(vision_pair: Pair) -> None:
     drafter.prefill(prompt)
     original = drafter._model.cursor.rows
 
-    def eager_for_pictures(*arguments: object) -> torch.Tensor:
-        rows = original(*arguments).clone()  # type: ignore[arg-type]
+    def eager_for_pictures(*arguments: object) -> Plan[torch.Tensor]:
+        rows = (yield from original.plan(*arguments)).clone()  # type: ignore[arg-type]
         rows[:, sorted(model.never_drafted)] = 1e9
         return rows
 
-    drafter._model.cursor.rows = eager_for_pictures  # type: ignore[method-assign]
+    drafter._model.cursor.rows = Step(eager_for_pictures)  # type: ignore[misc, assignment]
     assert not set(drafter.chain([], 8).draft.ids) & model.never_drafted
 
 
