@@ -21,6 +21,7 @@ from specdec.drafting import ChainDrafter, DraftModel
 from specdec.errors import SpecdecError
 from specdec.models import Prompt, load_model
 from specdec.models.drafts import load_draft
+from specdec.models.plans import Prepared
 from specdec.models.session import SessionCursor
 from specdec.options import GenerationOptions
 from specdec.verifying.exits import load_exits
@@ -60,7 +61,7 @@ def measure(asked: argparse.Namespace) -> int:
     for text in (text for file in asked.answers for text in load_samples(file)[: asked.count]):
         prompt, answer = Prompt(text.ids[: text.start]), text.ids[text.start :][: asked.tokens]
         cursor = SessionCursor(model.new_session(), GenerationOptions())
-        cursor.prefill(model.encode(prompt))
+        cursor.prefill(Prepared(model.encode(prompt)))
         drafter = ChainDrafter(DraftModel(draft, GenerationOptions()))
         drafter.prefill(prompt)
         at = 0
