@@ -11,7 +11,7 @@ from specdec.edge.auto import Shadow
 from specdec.edge.controller import Choice, Controller, Mode, Plan
 from specdec.edge.decoder import EdgeDecoder
 from specdec.edge.flight import DraftInFlight, Preparation
-from specdec.edge.recorder import Accounts, Recorder
+from specdec.edge.recorder import Accounts, Recorder, RoundEnd
 from specdec.errors import OptionsError
 from specdec.estimates.measured import Measured
 from specdec.link.wire import PROTOCOL_VERSION, HintDown, Opened, VerdictDown, Welcome
@@ -370,7 +370,7 @@ def test_a_draft_that_waited_for_its_prompt_says_nothing_of_the_waiting_of_other
     record.opened(Opened(1, None, 64, 1_600_000, 0), 0.0, 2.0)
     draft = DraftInFlight(1, Draft(0, (1, 2)), (1, 2), ((left_s, 20),), Preparation(0.0))
     verdict = VerdictDown(1, 1, 2, 3, 400_000, 1_200_000)
-    Accounts(record, figures).verdict(verdict, draft, (), 2, (1, 2, 3), 3, 17, left_s + 1.7)
+    Accounts(record, figures).verdict(RoundEnd(verdict, 17, left_s + 1.7, draft, (), 2, (1, 2, 3), 3))
     assert figures.rtt_s is not None and round(figures.rtt_s, 3) == 0.1
     assert figures.away_s is not None and round(figures.away_s, 3) == (0.1 if left_s < 2.0 else 1.3)
 
