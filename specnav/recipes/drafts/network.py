@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from specdec.errors import ModelError
 from specdec.models import EncodedPrompt, LoadedModel, Prompt, load_model
@@ -249,11 +249,6 @@ def check_same_vocabulary(target: LoadedModel, draft: LoadedModel) -> None:
             f"({first_difference(draft, target)}): start from a model of the target's family, "
             "or from layers of it (layers:0,7)"
         )
-
-
-def as_module(network: Network) -> nn.Module:
-    """The part of a network that the loop trains and keeps."""
-    return network.module
 
 
 def _read(file: str) -> bytes:
