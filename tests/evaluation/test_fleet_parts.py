@@ -99,9 +99,9 @@ def test_the_one_that_has_had_least_says_which_model_runs() -> None:
     env, made = replica()
     ahead, behind = Told(), Told()
     for who in (behind, ahead):  # who is new begins with what the first one has had
-        made.wants(Ask(who, 5), env.now)
+        made.comes(Ask(who, 5), env.now)
         env.run(until=env.now + 50.0)
-    made.wants(Ask(ahead, 5), 100.0)
+    made.comes(Ask(ahead, 5), 100.0)
     made.comes(Ask(behind, 1, drafts=True), 100.0)
     env.run(until=200.0)
     assert behind.ends[1] < ahead.ends[1]
