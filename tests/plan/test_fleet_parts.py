@@ -18,7 +18,7 @@ from specnav.plan.simulated.simulation import Window, simulate
 from specnav.plan.simulated.times import CurveTimes, RowTimes
 from specnav.plan.simulated.workload import Workload, arrivals_named, arrivals_of
 from specnav.results.errors import EvaluationError
-from tests.evaluation.fleets import FLAT, LINK, WINDOW, fleet, pair
+from tests.plan.fleets import FLAT, LINK, WINDOW, fleet, pair
 
 simpy = pytest.importorskip("simpy")
 
