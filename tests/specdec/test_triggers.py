@@ -25,6 +25,7 @@ from tests.helpers.table_models import (
     STATES,
     TableModel,
     TablePair,
+    endless,
     next_chances,
     states_of,
     table_pair,
@@ -150,12 +151,6 @@ def test_lookups_tell_chances_by_their_counts() -> None:
     assert drafter.step([], 1)
     assert drafter.chances([])[0] < sure[0]
     assert memory.chances(memory.after(3))[0] == drafter.chances([])[0]
-
-
-def endless(pair: TablePair) -> TablePair:
-    """The same two, but neither ever says the token that ends an answer."""
-    pair.target.logits[:, 0] = pair.draft.logits[:, 0] = -30.0
-    return pair
 
 
 def sent_drafts(monkeypatch: pytest.MonkeyPatch) -> list[Proposal]:
