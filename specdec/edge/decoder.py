@@ -120,6 +120,7 @@ class EdgeDecoder:
         self._memory = None if draft_model is None else PromptMemory(draft_model, keep_bytes)
         self._next_draft: LoadedModel | None = None
         self._welcome: Welcome | None = None
+        self._began_under: Welcome | None = None
         self._said = SuffixMemory(MOST_TOKENS if keep_bytes else 0)
         self._front_model = front_model
         model = draft_model or front_model
@@ -262,14 +263,17 @@ class EdgeDecoder:
             self._busy.release()
 
     def _check_target(self, session: EdgeSession, welcome: Welcome) -> None:
-        """Forget what was measured of another target. Raises TargetChanged where the answer has begun with that."""
-        if self._welcome is None or same_target(self._welcome, welcome):
-            return
-        self._welcome = welcome
-        self._measured.forget_target()
-        self._plan_anew()
-        _log.warning("the verifier has another target now (%s): what was measured of it is forgotten", welcome.model)
-        if session.began:
+        """Forget what was measured of another target. Raises TargetChanged where the answer has begun with that, be it in
+        an earlier call whose tokens are this one's history.
+        """
+        if self._welcome is not None and not same_target(self._welcome, welcome):
+            self._welcome = welcome
+            self._measured.forget_target()
+            self._plan_anew()
+            _log.warning("the verifier has another target now (%s): what was measured is forgotten", welcome.model)
+        if not session.began or self._began_under is None:
+            self._began_under = welcome
+        elif not same_target(self._began_under, welcome):
             raise TargetChanged(
                 f"the verifier's target has changed in the middle of an answer (now {welcome.model}): ask again"
             )

@@ -85,6 +85,18 @@ def test_an_answer_is_of_one_target_whenever_the_other_comes(
     assert ask(EdgeDecoder(link, OLD.draft, method, gamma=2, resume_timeout_s=60.0), []) == after
 
 
+def test_an_answer_that_was_broken_off_is_not_carried_on_by_another_target() -> None:
+    """A robot hands in what was verified as the history of the next call."""
+    link = Restarted(OLD, NEW, cut=3)
+    decoder = EdgeDecoder(link, OLD.draft, "ngram", resume_timeout_s=60.0)
+    given: list[int] = []
+    for _ in range(3):
+        with pytest.raises(TargetChanged):
+            for chunk in decoder.generate(PROMPT, GenerationOptions(LIMIT), Unhurried(), given):
+                given += chunk
+    assert given and ask(decoder, []) == greedy_reference(NEW.target, PROMPT, LIMIT)
+
+
 @pytest.mark.parametrize("method", ["sd", "ar"])
 def test_a_verifier_that_tells_no_weights_is_known_by_its_name(method: str) -> None:
     decoder = EdgeDecoder(
