@@ -160,6 +160,7 @@ class Meter:
         self._watts: float | None = None
         self._idle: float | None = None
         self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
         self.poll()
 
     @property
@@ -226,13 +227,18 @@ class Meter:
 
     def start(self) -> Meter:
         """Look from now on, until `close`; without a sensor nobody does."""
-        if self._sensors:
-            threading.Thread(target=self._run, name="energy", daemon=True).start()
+        if self._sensors and self._thread is None:
+            self._stopped.clear()
+            self._thread = threading.Thread(target=self._run, name="energy", daemon=True)
+            self._thread.start()
         return self
 
     def close(self) -> None:
         """Look no more."""
         self._stopped.set()
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.join()
 
     def _run(self) -> None:
         while not self._stopped.wait(_LOOK_S):

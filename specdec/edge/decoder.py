@@ -263,8 +263,8 @@ class EdgeDecoder:
             self._busy.release()
 
     def _check_target(self, session: EdgeSession, welcome: Welcome) -> None:
-        """Forget what was measured of another target. Raises TargetChanged where the answer has begun with that, be it in
-        an earlier call whose tokens are this one's history.
+        """Forget what was measured of another target. Raises TargetChanged where the answer has begun with that, be it
+        in an earlier call whose tokens are this one's history.
         """
         if self._welcome is not None and not same_target(self._welcome, welcome):
             self._welcome = welcome

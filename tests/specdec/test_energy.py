@@ -193,3 +193,13 @@ def test_a_sensor_of_ones_own_may_be_lost_in_the_middle(clock: Clock) -> None:
     mark = meter.mark()
     clock.now = 2.0
     assert meter.since(mark) == pytest.approx(3.0)
+
+
+def test_a_meter_that_was_closed_may_be_started_again(tree: Tree) -> None:
+    tree.package(5.0)
+    meter = Meter(find_sensors(tree.root, gpus=False))
+    for _ in range(2):
+        assert meter.start().start() is meter
+        meter.close()
+    meter.close()
+    Meter([]).start().close()
