@@ -170,6 +170,9 @@ class ServerConfig:
         1_000_000,
         unit="MB",
     )
+    energy_root: str = setting(
+        "/sys", "Where sysfs lies, for energy sensors on /metrics; none: no sensor is read.", metavar="FOLDER|none"
+    )
     metrics: str = setting(
         "", "Serve /metrics (Prometheus, specnav top), /healthz and /readyz there.", metavar="HOST:PORT"
     )
