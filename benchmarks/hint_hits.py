@@ -20,12 +20,12 @@ from torch import Tensor
 from specdec.drafting import ChainDrafter, DraftModel
 from specdec.errors import SpecdecError
 from specdec.models import Prompt, load_model
-from specdec.models.cursor import SessionCursor
 from specdec.models.drafts import load_draft
-from specdec.models.plans import carry_out
+from specdec.models.plans import Prepared
+from specdec.models.session import SessionCursor
 from specdec.options import GenerationOptions
 from specdec.verifying.exits import load_exits
-from specnav.bench.latency import edge_sd, fsd
+from specnav.bench.data.latency import edge_sd, fsd
 from specnav.recipes.errors import TrainingError
 from specnav.recipes.exits.samples import load_samples
 
@@ -61,12 +61,12 @@ def measure(asked: argparse.Namespace) -> int:
     for text in (text for file in asked.answers for text in load_samples(file)[: asked.count]):
         prompt, answer = Prompt(text.ids[: text.start]), text.ids[text.start :][: asked.tokens]
         cursor = SessionCursor(model.new_session(), GenerationOptions())
-        cursor.prefill(model.encode(prompt))
+        cursor.prefill(Prepared(model.encode(prompt)))
         drafter = ChainDrafter(DraftModel(draft, GenerationOptions()))
-        carry_out(drafter.plan_prefill(prompt))
+        drafter.prefill(prompt)
         at = 0
         while at < len(answer):
-            chain = carry_out(drafter.plan_chain(answer[:at], asked.gamma)).draft.ids
+            chain = drafter.chain(answer[:at], asked.gamma).draft.ids
             seen: dict[int, Tensor] = {}
             rows = cursor.rows(answer[:at], chain, seen.__setitem__)
             verdict = judged(chain, rows.argmax(-1))
