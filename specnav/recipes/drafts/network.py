@@ -85,6 +85,10 @@ class Network:
         [n, 1, length, length], lets it see. where: only of these flat places, [places, vocabulary]. among: only of
         these tokens, int64 [tokens], in place of the vocabulary.
         """
+        ids, positions = ids.to(self.device), positions.to(self.device)
+        features, sees, where, among = (
+            None if part is None else part.to(self.device) for part in (features, sees, where, among)
+        )
         # Without a mask the library takes a jump in the positions for the beginning of another text.
         mask = torch.ones_like(ids) if sees is None else self._as_mask(sees)
         how = {"position_ids": positions, "attention_mask": mask, "use_cache": False}
