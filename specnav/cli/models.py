@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from specnav.bench.settings import PACING
+from specnav.cli.from_settings import takes
 
 plan_app = typer.Typer(no_args_is_help=True, help="What models and fleets need, before anything is loaded.")
 convert_app = typer.Typer(no_args_is_help=True, help="A model in another engine's format.")
@@ -33,34 +34,12 @@ def plan() -> None:
     epilog="Examples:  specnav plan memory --target Qwen/Qwen2-VL-7B-Instruct --draft Qwen/Qwen2-VL-2B-Instruct "
     "--clients 8   |   specnav plan memory --target Qwen/Qwen2-VL-7B-Instruct --quantize 4bit --gb 16 --clients 20"
 )
-def memory(
-    target: Annotated[
-        str, typer.Option(help="Folder, hub id, or a published name; only its config is read.")
-    ],
-    draft: Annotated[str | None, typer.Option(help="The same for the edge.")] = None,
-    context: Annotated[
-        int, typer.Option(min=1, max=10_000_000, help="Tokens of a session, prompt and answer.")
-    ] = 4096,
-    clients: Annotated[int, typer.Option(min=1, max=100_000, help="Sessions at a time in the cloud.")] = 1,
-    dtype: Annotated[str, typer.Option(help="float32, float16 or bfloat16.")] = "bfloat16",
-    quantize: Annotated[str, typer.Option(help="The target: none, 8bit or 4bit.")] = "none",
-    draft_quantize: Annotated[str, typer.Option(help="The draft: none, 8bit or 4bit.")] = "none",
-    device: Annotated[str, typer.Option(help="cuda or cpu.")] = "cuda",
-    gb: Annotated[
-        float, typer.Option(min=0, help="GiB that the cloud has: does it fit? Exit code 1 if not.")
-    ] = 0.0,
-    json: Annotated[bool, typer.Option("--json", help="Bytes, for scripts.")] = False,
-) -> None:
+@takes("given", "specnav.plan.run:PlanConfig")
+def memory(given: dict[str, Any]) -> None:
     """Memory of edge and cloud, from the models' configurations alone."""
-    from specnav.errors import UsageError
     from specnav.plan.run import PlanConfig, run_plan_memory
 
-    if device not in ("cuda", "cpu"):
-        raise UsageError(f"device {device!r} is unknown here: choose cuda or cpu")
-    config = PlanConfig(
-        target, draft, context, clients, dtype, quantize, draft_quantize, device, gb, json
-    )  # fmt: skip
-    raise typer.Exit(run_plan_memory(config))
+    raise typer.Exit(run_plan_memory(PlanConfig(**given)))
 
 
 @plan_app.command(

@@ -7,6 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from cloud_verifier.config import ServerConfig
 from specnav.errors import UsageError
@@ -18,36 +19,13 @@ STOP_TIMEOUT_S = 10.0
 
 
 @contextmanager
-def verifier_process(
-    model: str,
-    *,
-    draft: str = "",
-    gguf: str = "",
-    quantize: str = "none",
-    pixels: int = 0,
-    compile: bool = False,
-    device: str = "auto",
-    exits: str = "",
-    exit_layers: str = "auto",
-) -> Iterator[Callable[[], str]]:
+def verifier_process(server: ServerConfig) -> Iterator[Callable[[], str]]:
     """Start `python -m cloud_verifier` on a free port, stop it at the end. Yields what waits until it serves and gives
     its endpoint: there is something else to do meanwhile.
 
-    draft: a draft model for methods that draft in the cloud; gguf: of one in a GGUF file. exits, exit_layers: as in
-    ServerConfig. Waiting raises UsageError, with the child's own last message when it ends before it is ready.
+    Waiting raises UsageError, with the child's own last message when it ends before it is ready.
     """
-    server = ServerConfig(
-        model,
-        f"{LOOPBACK}:0",
-        device=device,
-        quantize=quantize,
-        pixels=pixels,
-        compile=compile,
-        draft_model=draft,
-        gguf=gguf,
-        exits=exits,
-        exit_layers=exit_layers,
-    )
+    server = replace(server, bind=f"{LOOPBACK}:0")
     child = subprocess.Popen(
         verifier_spec(server, {}).argv, stderr=subprocess.PIPE, text=True, preexec_fn=die_with_parent
     )
@@ -70,7 +48,7 @@ def verifier_process(
 
     def wait() -> str:
         if not settled.wait(START_TIMEOUT_S):
-            raise UsageError(f"the verifier was not ready within {START_TIMEOUT_S:.0f} s (model {model})")
+            raise UsageError(f"the verifier was not ready within {START_TIMEOUT_S:.0f} s (model {server.model})")
         if not endpoint:
             last = next((line for line in reversed(lines) if line), "no message")
             raise UsageError(f"the verifier did not start: {last}")
