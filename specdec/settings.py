@@ -90,11 +90,13 @@ class Setting:
     @property
     def range(self) -> str:
         """What a number may be, "" where anything goes."""
-        if self.low is not None and self.high is not None:
-            return f"{number(self.low)} to {number(self.high)}"
-        if self.low is None and self.high is None:
-            return ""
-        return f"at least {number(self.low)}" if self.low is not None else f"at most {number(self.high)}"
+        if self.low is None:
+            return "" if self.high is None else f"at most {number(self.high)}"
+        return (
+            f"at least {number(self.low)}"
+            if self.high is None
+            else f"{number(self.low)} to {number(self.high)}"
+        )
 
     @property
     def about(self) -> str:
@@ -190,7 +192,7 @@ def check_settings(config: Any, error: type[Exception] = OptionsError) -> None:
     """Of a frozen dataclass, in its __post_init__: raises the error for a value that may not be; what was given as text
     is read.
     """
-    for name, told in settings_of(type(config)).items():
+    for name, told in settings_of(config.__class__).items():
         given = getattr(config, name)
         if (value := told.check(given, error)) is not given:
             object.__setattr__(config, name, value)
@@ -199,7 +201,7 @@ def check_settings(config: Any, error: type[Exception] = OptionsError) -> None:
 def as_arguments(config: Any) -> list[str]:
     """What differs from the defaults, as words of a command line that `add_arguments` has made."""
     words: list[str] = []
-    for name, told in settings_of(type(config)).items():
+    for name, told in settings_of(config.__class__).items():
         value = getattr(config, name)
         if value == told.default:
             continue
