@@ -164,7 +164,7 @@ def words(text: str) -> tuple[str, ...]:
 
 def number(value: float) -> str:
     """A number for people: whole ones in full."""
-    return str(int(value)) if float(value).is_integer() and abs(value) < 1e16 else f"{value:g}"
+    return str(int(value)) if isinstance(value, int) or value.is_integer() else f"{value:g}"
 
 
 @cache
