@@ -120,8 +120,13 @@ class Setting:
         if not self._is_of_kind(value):
             quoted = ": put it in quotes" if self.kind is str else ""
             raise error(f"{self.name} must be {self._allowed()}, got {value!r}{quoted}")
-        if self.choices and not set(value if self.kind is tuple else (value,)) <= set(self.choices):
-            raise error(f"{self.name} must be {self._allowed()}, got {value!r}")
+        wrong = [
+            one
+            for one in (value if self.kind is tuple else (value,))
+            if self.choices and one not in self.choices
+        ]
+        if wrong:
+            raise error(f"{self.name} must be {self._allowed()}, got {wrong[0]!r}")
         return value
 
     def _is_of_kind(self, value: Any) -> bool:

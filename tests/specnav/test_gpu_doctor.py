@@ -117,7 +117,7 @@ def test_a_model_that_does_not_fit_is_not_loaded(monkeypatch: pytest.MonkeyPatch
     [
         (("--gpu", "--robot"), "different things"),
         (("--model", "x"), "for --gpu"),
-        (("--gpu", "--variants", "3bit"), "variants must be one of float32, float16, bfloat16, 8bit, 4bit, got"),
+        (("--gpu", "--variants", "3bit"), "variants must be one of float32, float16, bfloat16, 8bit, 4bit, got '3bit'"),
         (("--gpu", "--rows", "a"), "counts must be whole numbers from 1 on, like 1,4,8, got '"),
         (("--gpu", "--contexts", "0"), "counts must be whole numbers from 1 on, like 1,4,8, got '0'"),
         (("--gpu", "--device", "cuda"), "no CUDA device"),
