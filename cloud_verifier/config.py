@@ -48,7 +48,7 @@ class ServerConfig:
     gguf: str = same_as(ModelOptions, "gguf")
     draft_disturbed: str = setting(
         "",
-        "The logits of --draft-model are disturbed, to stand in for a weaker draft (specnav bench --acceptance).",
+        "The logits of --draft-model are disturbed, to stand in for a weaker draft (specnav bench run --acceptance).",
         metavar="STRENGTH:SEED",
     )
     threads: int = setting(

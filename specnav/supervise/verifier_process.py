@@ -17,36 +17,13 @@ START_TIMEOUT_S = 300.0
 
 
 @contextmanager
-def verifier_process(
-    model: str,
-    *,
-    draft: str = "",
-    gguf: str = "",
-    quantize: str = "none",
-    pixels: int = 0,
-    compile: bool = False,
-    device: str = "auto",
-    exits: str = "",
-    exit_layers: str = "auto",
-) -> Iterator[Callable[[], str]]:
+def verifier_process(server: ServerConfig) -> Iterator[Callable[[], str]]:
     """Start `python -m cloud_verifier` on a free port, stop it at the end. Yields what waits until it serves and gives
     its endpoint: there is something else to do meanwhile.
 
-    draft: a draft model for methods that draft in the cloud; gguf: of one in a GGUF file. exits, exit_layers: as in
-    ServerConfig. Waiting raises UsageError, with the child's own last message when it ends before it is ready.
+    Waiting raises UsageError, with the child's own last message when it ends before it is ready.
     """
-    server = ServerConfig(
-        model,
-        f"{LOOPBACK}:0",
-        device=device,
-        quantize=quantize,
-        pixels=pixels,
-        compile=compile,
-        draft_model=draft,
-        gguf=gguf,
-        exits=exits,
-        exit_layers=exit_layers,
-    )
+    server = replace(server, bind=f"{LOOPBACK}:0")
     # What the caller was given is relative to where the caller is.
     spec = replace(verifier_spec(server, {}), cwd=None)
     with tempfile.TemporaryDirectory(prefix="specnav-verifier-") as logs, Supervisor(Path(logs)) as supervisor:
@@ -58,7 +35,7 @@ def verifier_process(
             except ChildFailed as error:
                 if child.process.poll() is None:
                     raise UsageError(
-                        f"the verifier was not ready within {START_TIMEOUT_S:.0f} s (model {model})"
+                        f"the verifier was not ready within {START_TIMEOUT_S:.0f} s (model {server.model})"
                     ) from error
                 said = last_words(child.log) or "no message"
                 raise UsageError(f"the verifier did not start: {said}") from error
