@@ -7,6 +7,7 @@ import re
 from types import ModuleType
 
 import pytest
+
 from tests.docs.pages import ROOT
 
 PROSE_NUMBERS = {"0.8", "11", "2", "2.11", "40", "48", "50", "7"}
