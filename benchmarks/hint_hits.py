@@ -25,7 +25,7 @@ from specdec.models.plans import Prepared
 from specdec.models.session import SessionCursor
 from specdec.options import GenerationOptions
 from specdec.verifying.exits import load_exits
-from specnav.bench.latency import edge_sd, fsd
+from specnav.bench.data.latency import edge_sd, fsd
 from specnav.recipes.errors import TrainingError
 from specnav.recipes.exits.samples import load_samples
 

@@ -48,7 +48,7 @@ class ServerConfig:
     gguf: str = same_as(ModelOptions, "gguf")
     draft_disturbed: str = setting(
         "",
-        "The logits of --draft-model are disturbed, to stand in for a weaker draft (specnav bench --acceptance).",
+        "The logits of --draft-model are disturbed, to stand in for a weaker draft (specnav bench run --acceptance).",
         metavar="STRENGTH:SEED",
     )
     threads: int = setting(
@@ -169,6 +169,9 @@ class ServerConfig:
         1,
         1_000_000,
         unit="MB",
+    )
+    energy_root: str = setting(
+        "/sys", "Where sysfs lies, for energy sensors on /metrics; none: no sensor is read.", metavar="FOLDER|none"
     )
     metrics: str = setting(
         "", "Serve /metrics (Prometheus, specnav top), /healthz and /readyz there.", metavar="HOST:PORT"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 
-from navsim.geometry import Pose2D, wrap_angle
 from navsim.rooms import Furniture, Room, SceneObject
 
 EYE_HEIGHT = 0.35
@@ -46,11 +45,3 @@ def line_of_sight(room: Room, x: float, y: float, target: SceneObject) -> float:
         else:
             clear += 1
     return clear / _RAYS
-
-
-def visible_share(room: Room, pose: Pose2D, target: SceneObject, hfov: float = CAMERA_HFOV) -> float:
-    """`line_of_sight`, and 0 when the middle of the target is outside the camera's horizontal field of view."""
-    middle, _ = target.shape.angular_extent(pose.x, pose.y)
-    if abs(wrap_angle(middle - pose.yaw)) > hfov / 2:
-        return 0.0
-    return line_of_sight(room, pose.x, pose.y, target)

@@ -1,10 +1,10 @@
-"""All tests, as `make test` runs them: ruff, mypy and pytest, side by side so that no core waits.
+"""All tests, as `make test` runs them: ruff, then pytest in two parts, with mypy beside the second.
 
-Tests with bounds in real time (marked `graph` or `realtime`) mostly wait: they run in front, two files at a time. What
-only computes, mypy included, runs behind them and gets what they leave of the cores; its output is shown when it has
-ended. A bound in real time can be missed because of what ran beside it: what failed in front is asked once more when
-all else has ended, alone; what fails then has failed. What is given on the command line goes to both runs of pytest.
-With `--fast`, as `make check` gives it, tests are left out that are marked `graph` or `slow`.
+Tests with bounds in real time (marked `graph` or `realtime`) mostly wait: they run first, a few files at a time, and
+nothing that computes runs beside them. Then what only computes takes all cores. A bound in real time can still be
+missed because of another file: what failed first is asked once more at the end, alone; what fails then has failed. What
+is given on the command line goes to both runs of pytest. With `--fast`, as `make check` gives it, tests are left out
+that are marked `graph` or `slow`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
@@ -27,10 +26,8 @@ import pytest
 
 FAST = "not graph and not slow and not docker"
 IN_FRONT = ("graph", "realtime")
-NICENESS = 10
-"""Of what runs behind: a tenth of a core that both want, so that nothing there waits for seconds."""
-AT_ONCE = 2
-"""So many files run in front at the same time: each keeps about half a core busy."""
+AT_ONCE = 3
+"""So many files with bounds in real time run at the same time: each keeps about half a core busy."""
 LONGEST = ("test_drill.py", "test_bench_run.py", "test_calibrate.py", "test_demo_graph.py", "test_bag_play.py")
 """They begin first, so that none of them is waited for alone."""
 FEW = 10
@@ -60,36 +57,26 @@ class Job:
         return code
 
 
-def take_what_is_left() -> None:
-    """Give way to every other program, in a session of its own."""
-    os.setsid()
-    os.nice(NICENESS)
-    with suppress(OSError):  # Linux weighs sessions against each other, and priorities only within one
-        Path("/proc/self/autogroup").write_text(str(NICENESS))
-
-
-def start(title: str, words: Sequence[str], behind: bool = False) -> Job:
-    """Start `python -m words`. behind: it gives way to everything else, and its output is kept until it has ended."""
+def start(title: str, words: Sequence[str], quiet: bool = False) -> Job:
+    """Start `python -m words`. quiet: its output is kept until it has ended."""
     # One thread a worker: the models of the tests are small, and more threads than cores make all of them slower.
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     # Hundreds of processes start here: each would compile all it imports.
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     command = [sys.executable, "-m", *words]
     began = time.monotonic()
-    if not behind:
+    if not quiet:
         print(f"\n== {title}", flush=True)
         return Job(title, subprocess.Popen(command, env=environment), began)
     output = tempfile.TemporaryFile()  # noqa: SIM115 - closed by Job.wait
-    process = subprocess.Popen(
-        command, env=environment, stdout=output, stderr=subprocess.STDOUT, preexec_fn=take_what_is_left
-    )
+    process = subprocess.Popen(command, env=environment, stdout=output, stderr=subprocess.STDOUT)
     return Job(title, process, began, output)
 
 
-def start_tests(which: str, workers: int, arguments: Sequence[str], behind: bool = False) -> Job:
+def start_tests(which: str, workers: int, arguments: Sequence[str]) -> Job:
     """Start pytest with the tests of these marks."""
     words = ["pytest", "-m", which, "-n", str(workers), "--dist", "loadfile", *arguments]
-    return start(f"pytest: {which}", words, behind)
+    return start(f"pytest: {which}", words)
 
 
 def ask_again_alone(which: str, cache: Path, arguments: Sequence[str]) -> int:
@@ -121,9 +108,9 @@ def main(arguments: Sequence[str]) -> int:
     rest = [argument for argument in arguments if argument != "--fast"]
     again: Callable[[], int] | None = None
     failed = bool(start("ruff", ["ruff", "check", "."]).wait())
-    types = start("mypy", ["mypy"], behind=True)
     if "--fast" in arguments:
-        tests = [start_tests(FAST, cores, rest)]
+        jobs = [start("mypy", ["mypy"], quiet=True), start_tests(FAST, cores, rest)]
+        tested = [jobs[1].wait()]
     else:
         front = " or ".join(IN_FRONT)
         files = files_in_front()
@@ -131,18 +118,14 @@ def main(arguments: Sequence[str]) -> int:
         without = [f"--ignore={file}" for file, whole in files.items() if whole]
         if any(Path(argument.split("::")[0]).exists() for argument in rest):
             only, without = [], []  # what is named is what to read
-        computing = start_tests(f"not ({front}) and not docker", cores, [*rest, *without], behind=True)
         failures = tempfile.TemporaryDirectory()
         mine = [*rest, *only, "-o", f"cache_dir={failures.name}"]
-        tests = [start_tests(front, AT_ONCE, mine), computing]
+        tested = [start_tests(front, AT_ONCE, mine).wait()]
         again = partial(ask_again_alone, front, Path(failures.name), mine)
-    try:
-        tested = [job.wait() for job in tests]
-    except KeyboardInterrupt:
-        for job in (types, *tests):  # Ctrl-C does not reach what is in another session
-            job.process.terminate()
-        raise
-    failed |= bool(types.wait())
+        jobs = [start("mypy", ["mypy"], quiet=True)]
+        jobs.append(start_tests(f"not ({front}) and not docker", cores, [*rest, *without]))
+        tested.append(jobs[1].wait())
+    failed |= bool(jobs[0].wait())
     nothing = int(pytest.ExitCode.NO_TESTS_COLLECTED)
     if again is not None and tested[0] == pytest.ExitCode.TESTS_FAILED:
         tested[0] = again()

@@ -27,6 +27,10 @@ class VerifierBusy(LinkLost):
     """The verifier is there and has no room for this edge at present: try again later."""
 
 
+class TargetChanged(SpecdecError):
+    """The verifier has another target than the one that began the answer: ask again."""
+
+
 class ProtocolError(SpecdecError):
     """A message that breaks the wire contract, or a request the other side refused."""
 

@@ -90,11 +90,13 @@ class Setting:
     @property
     def range(self) -> str:
         """What a number may be, "" where anything goes."""
-        if self.low is not None and self.high is not None:
-            return f"{number(self.low)} to {number(self.high)}"
-        if self.low is None and self.high is None:
-            return ""
-        return f"at least {number(self.low)}" if self.low is not None else f"at most {number(self.high)}"
+        if self.low is None:
+            return "" if self.high is None else f"at most {number(self.high)}"
+        return (
+            f"at least {number(self.low)}"
+            if self.high is None
+            else f"{number(self.low)} to {number(self.high)}"
+        )
 
     @property
     def about(self) -> str:
@@ -118,8 +120,13 @@ class Setting:
         if not self._is_of_kind(value):
             quoted = ": put it in quotes" if self.kind is str else ""
             raise error(f"{self.name} must be {self._allowed()}, got {value!r}{quoted}")
-        if self.choices and not set(value if self.kind is tuple else (value,)) <= set(self.choices):
-            raise error(f"{self.name} must be {self._allowed()}, got {value!r}")
+        wrong = [
+            one
+            for one in (value if self.kind is tuple else (value,))
+            if self.choices and one not in self.choices
+        ]
+        if wrong:
+            raise error(f"{self.name} must be {self._allowed()}, got {wrong[0]!r}")
         return value
 
     def _is_of_kind(self, value: Any) -> bool:
@@ -162,7 +169,7 @@ def words(text: str) -> tuple[str, ...]:
 
 def number(value: float) -> str:
     """A number for people: whole ones in full."""
-    return str(int(value)) if float(value).is_integer() and abs(value) < 1e16 else f"{value:g}"
+    return str(int(value)) if isinstance(value, int) or value.is_integer() else f"{value:g}"
 
 
 @cache
@@ -190,7 +197,7 @@ def check_settings(config: Any, error: type[Exception] = OptionsError) -> None:
     """Of a frozen dataclass, in its __post_init__: raises the error for a value that may not be; what was given as text
     is read.
     """
-    for name, told in settings_of(type(config)).items():
+    for name, told in settings_of(config.__class__).items():
         given = getattr(config, name)
         if (value := told.check(given, error)) is not given:
             object.__setattr__(config, name, value)
@@ -199,7 +206,7 @@ def check_settings(config: Any, error: type[Exception] = OptionsError) -> None:
 def as_arguments(config: Any) -> list[str]:
     """What differs from the defaults, as words of a command line that `add_arguments` has made."""
     words: list[str] = []
-    for name, told in settings_of(type(config)).items():
+    for name, told in settings_of(config.__class__).items():
         value = getattr(config, name)
         if value == told.default:
             continue

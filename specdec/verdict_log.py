@@ -37,7 +37,8 @@ class Said(msgspec.Struct, frozen=True, omit_defaults=True):
 
     vocabulary: fingerprint of the ids (see LoadedModel). answer: ids, its end included where it came. rounds: of each
     verdict how many tokens were drafted and accepted. prompt: ids, each picture as one; images: the pictures; both
-    empty unless they were asked for. temperature: 0 where the tokens are the likeliest.
+    empty unless they were asked for. temperature: 0 where the tokens are the likeliest. target: which weights said it
+    (specdec.models.digest); empty: it is not known.
     """
 
     vocabulary: bytes
@@ -46,6 +47,7 @@ class Said(msgspec.Struct, frozen=True, omit_defaults=True):
     temperature: float = 0.0
     prompt: tuple[int, ...] = ()
     images: tuple[bytes, ...] = ()
+    target: bytes = b""
 
 
 class VerdictLog:

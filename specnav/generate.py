@@ -141,15 +141,17 @@ def run_generate(config: GenerateConfig) -> int:
         if config.connect is None:
             wait_for_verifier = stack.enter_context(
                 verifier_process(
-                    target,
-                    draft=config.draft_model or str(DEFAULT_DRAFT) if method.cloud_drafts else "",
-                    gguf=config.gguf,
-                    quantize=config.quantize,
-                    pixels=config.pixels,
-                    compile=config.compile,
-                    device=config.device,
-                    exits=config.exits,
-                    exit_layers=config.exit_layers,
+                    ServerConfig(
+                        target,
+                        draft_model=config.draft_model or str(DEFAULT_DRAFT) if method.cloud_drafts else "",
+                        gguf=config.gguf,
+                        quantize=config.quantize,
+                        pixels=config.pixels,
+                        compile=config.compile,
+                        device=config.device,
+                        exits=config.exits,
+                        exit_layers=config.exit_layers,
+                    )
                 )
             )
         elif config.target_model is not None and not method.split:

@@ -12,12 +12,12 @@ import argparse
 import json
 import random
 import signal
-import socket
 import statistics
-import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import zmq
@@ -25,6 +25,8 @@ import zmq
 from specdec.link import wire
 from specdec.link.convert import sampling_to_wire
 from specdec.options import GenerationOptions
+from specnav.supervise.children import READY, endpoint_of
+from specnav.supervise.processes import ChildSpec, Supervisor
 
 GAMMA, SPOILT = 4, 0.25
 PROMPTS = (256, 384, 512, 640)
@@ -72,33 +74,14 @@ def main() -> None:
     words.add_argument("--extra", default="", help="more options of serve")
     words.add_argument("--json")
     asked = words.parse_args()
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [
-        sys.executable,
-        "-m",
-        "specnav.cli",
-        "serve",
-        "--bind",
-        f"tcp://127.0.0.1:{port}",
-        "--model",
-        asked.model,
-    ]
+    command = [sys.executable, "-m", "specnav.cli", "serve", "--bind", "tcp://127.0.0.1:0", "--model", asked.model]
+    command += ["--device", asked.device, *asked.extra.split()]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the server is ended, too
     began = time.perf_counter()
-    server = subprocess.Popen([*command, "--device", asked.device, *asked.extra.split()])
-    try:
-        measure(
-            f"tcp://127.0.0.1:{port}",
-            [int(one) for one in asked.counts.split(",")],
-            asked.tokens,
-            began,
-            asked.think_ms / 1e3,
-        )
-    finally:
-        server.terminate()
-        server.wait(20)
+    with tempfile.TemporaryDirectory() as logs, Supervisor(Path(logs)) as supervisor:
+        server = supervisor.start(ChildSpec("serve", command, ready=READY))
+        address = endpoint_of(supervisor.wait_ready(server, 600.0))
+        measure(address, [int(one) for one in asked.counts.split(",")], asked.tokens, began, asked.think_ms / 1e3)
     if asked.json:
         with open(asked.json, "w", encoding="utf-8") as file:
             json.dump(found, file, indent=1)

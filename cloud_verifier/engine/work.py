@@ -244,12 +244,10 @@ class SessionWork:
         if keep is None or verifier is None or len(verifier.answer) <= len(message.history):
             return
         prompt = prompt_from_wire(message)
-        vocabulary, temperature = (
-            self._shop.models.target.vocabulary_fingerprint,
-            message.sampling.temperature,
-        )
+        model, temperature = self._shop.models.target, message.sampling.temperature
         answer, rounds = tuple(verifier.answer), tuple(self._rounds)
-        keep(Said(vocabulary, answer, rounds, temperature, tuple(prompt.ids), tuple(prompt.images)))
+        asked = tuple(prompt.ids), tuple(prompt.images)
+        keep(Said(model.vocabulary_fingerprint, answer, rounds, temperature, *asked, model.weights_digest))
 
     def _new_verifier(self) -> Verifier:
         message, model = self._message, self._shop.models.target

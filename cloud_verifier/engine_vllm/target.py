@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from functools import cached_property
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 
 from specdec.errors import ModelError
+from specdec.models.digest import files_digest
 from specdec.models.families import FAMILIES
 from specdec.models.images import ImagePreparer
 from specdec.models.loaded import LoadedModel, real_vocabulary_size
@@ -46,6 +48,11 @@ class VllmTarget(LoadedModel):
 
         with torch.device("meta"):
             return sum(parameter.numel() for parameter in AutoModel.from_config(self.network.config).parameters())
+
+    @cached_property
+    def weights_digest(self) -> bytes:
+        """By its files: the weights lie in vLLM's processes."""
+        return files_digest(Path(self.path))
 
     @property
     def picture_merge(self) -> int:

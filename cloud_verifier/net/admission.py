@@ -38,6 +38,7 @@ from specdec.link.wire import (
     ERROR_MALFORMED,
     ERROR_PICTURES,
     ERROR_REFUSED,
+    ERROR_TARGET,
     ERROR_TOO_LARGE,
     ERROR_UNKNOWN_SESSION,
     ERROR_VERSION,
@@ -254,6 +255,10 @@ class Admission:
             text = "the verifier is about to shut down and takes no new sessions: try again later, or another one"
             self._refuse(identity, session, ERROR_BUSY, text)
             return
+        if message.weights and message.weights != self._model.weights_digest:
+            text = "the answer is of another target than this verifier's: greet it again"
+            self._refuse(identity, session, ERROR_TARGET, text)
+            return
         limits = client.limits
         mine = self.sessions.owned_by(client.owner)
         if mine >= limits.sessions:
@@ -400,6 +405,7 @@ class Admission:
             self.row_us,
             self._can.lacks,
             self.draft_us,
+            model.weights_digest,
         )
 
     def _complain(self, client: Client) -> None:

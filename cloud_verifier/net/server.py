@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 import zmq
 
@@ -35,6 +36,7 @@ from cloud_verifier.security.connections import ConnectionBounds, Connections
 from cloud_verifier.security.door import Door
 from cloud_verifier.security.keyring import Keyring
 from cloud_verifier.security.records import ClientKey
+from specdec.energy import Meter, find_sensors
 from specdec.link.traced import decode_traced
 from specdec.link.wire import (
     ERROR_INTERNAL,
@@ -81,7 +83,8 @@ class _Reply:
 class Server:
     """A verifier with its socket bound; `run()` serves until `stop()`, which any thread may call.
 
-    failed: why its engine could not go on, so that `run()` has returned; "" otherwise.
+    failed: why its engine could not go on, so that `run()` has returned; "" otherwise. meter: what the machine's
+    sensors tell of its energy.
     """
 
     def __init__(
@@ -105,6 +108,7 @@ class Server:
         self._clock = clock
         self._inline = inline
         self._verdicts = config.open_verdict_log()
+        self.meter = Meter([] if config.energy_root == "none" else find_sensors(Path(config.energy_root)))
         keyring = Keyring(config.keys, log) if config.keys else None
         self._context = zmq.Context()
         self._router = make_router(self._context)
@@ -232,6 +236,7 @@ class Server:
 
     def run(self) -> None:
         """Serve until stop(); then tell every client, end the engine and close the sockets."""
+        self.meter.start()
         engine_thread = threading.Thread(target=self._engine.run, name="engine", daemon=True)
         if not self._inline:
             engine_thread.start()
@@ -491,6 +496,7 @@ class Server:
             self._context.term()
         if self._verdicts is not None:
             self._verdicts.close()
+        self.meter.close()
         self._log.info("served", **self._engine.load.summary(time.perf_counter()))
         self._log.info("stopped")
 

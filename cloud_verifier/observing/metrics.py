@@ -10,6 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from cloud_verifier.observing.counts import ClientUse, EngineLoad, Histogram
+from specdec.energy import Meter
 from specdec.link.wire import (
     ERROR_BUSY,
     ERROR_INTERNAL,
@@ -54,6 +55,11 @@ class Observed(Protocol):
         """What the engine has done."""
         ...
 
+    @property
+    def meter(self) -> Meter:
+        """What the machine's sensors tell of its energy."""
+        ...
+
     def gauges(self) -> Mapping[str, float]:
         """What is so now: a value for each of GAUGES."""
         ...
@@ -86,6 +92,7 @@ class VerifierCollector(Collector):
         values = self._verifier.gauges()
         for name, value in values.items():
             yield GaugeMetricFamily(PREFIX + name, GAUGES.get(name, ""), value=value)
+        yield from _of_the_machine(self._verifier.meter)
         yield from _of_the_clients(self._verifier.uses(), self._verifier.kv_bytes())
 
     def describe(self) -> Iterator[Metric]:
@@ -112,6 +119,18 @@ def _of_the_engine(load: EngineLoad) -> Iterator[Metric]:
         ("hint_seconds", "Making hints in one forward that had any", load.hints),
     ):
         yield as_family(PREFIX + name, text, histogram)
+
+
+def _of_the_machine(meter: Meter) -> Iterator[Metric]:
+    """Nothing where there is no sensor: 0 would be a guess."""
+    if meter.joules is not None:
+        yield CounterMetricFamily(PREFIX + "energy_joules", "Energy that the machine has taken", value=meter.joules)
+    for name, text, watts in (
+        ("power_watts", "Power that the machine takes", meter.watts),
+        ("idle_power_watts", "The least power of any second so far", meter.idle_watts),
+    ):
+        if watts is not None:
+            yield GaugeMetricFamily(PREFIX + name, text, value=watts)
 
 
 def _of_the_clients(uses: Sequence[ClientUse], kv_bytes: Mapping[str, int]) -> Iterator[Metric]:

@@ -13,7 +13,7 @@ from specdec.errors import ModelError
 from specdec.models import Prompt
 from specdec.models.plans import Plan, planned
 from specdec.sampling import process_logits
-from specdec.sampling.choice import chances_of
+from specdec.sampling.choice import chance_on_cpu, chances_of
 from specdec.sampling.rejection import draw_on_device
 from specdec.sampling.uniform import Purpose, uniform
 
@@ -43,7 +43,7 @@ class ChainDrafter:
         self._chances: list[float] = []
         self._aside: list[int] = []
         self._aside_chances: list[float] = []
-        self._drawn: list[Tensor] = []
+        self._drawn: list[tuple[Tensor, Tensor]] = []
         self._redraws = 0
         self._rows: dict[int, Tensor] = {}
 
@@ -106,8 +106,7 @@ class ChainDrafter:
         rows = yield from self._model.cursor.rows.plan(predicted)
         picked = self._pick(rows, len(predicted))
         if self.tells_chances:
-            (chances,), (ids,) = read_both(self._drawn.pop()[None], picked[None])
-            self._append(ids, chances)
+            self._append(*self._read(picked))
         else:
             self._append([int(picked)])
         if self._model.options.grammar and predicted[-1] not in self._model.eos_ids:
@@ -123,8 +122,7 @@ class ChainDrafter:
             self._predicted, count, self._pick, banned, told
         )
         if told and not chances:
-            chances = torch.cat(self._drawn).tolist()
-        self._drawn.clear()
+            chances = self._read(torch.tensor(ids))[1]
         self.forwards = count
         ends = [place for place, token in enumerate(ids) if token in self._model.eos_ids]
         kept = ends[0] + 1 if ends else count
@@ -191,7 +189,7 @@ class ChainDrafter:
         if not self._sampled:
             token = self._model.chooser.pick(row, position)
             if self.tells_chances:
-                self._drawn.append(chances_of(row, token, options.temperature))
+                self._drawn.append((row, token))
             return token
         # The row is kept as it is drawn from, after every processor (TRAPS 4).
         q = process_logits(row, options)[0].exp()
@@ -203,5 +201,20 @@ class ChainDrafter:
             place += self._redraws * _REDRAWN
         token = draw_on_device(q, [uniform(options.seed, Purpose.DRAFT, place)])
         if self.tells_chances:
-            self._drawn.append(q[token])
+            self._drawn.append((q[None], token))
         return token
+
+    def _read(self, picked: Tensor) -> tuple[list[int], list[float]]:
+        """The tokens int64 [n] that were picked last, and their chances; a device is asked once for both."""
+        drawn, self._drawn = self._drawn, []
+        temperature = self._model.options.temperature
+        if drawn[0][0].device.type == "cpu":
+            ids = picked.tolist()
+            if self._sampled:
+                return ids, [float(q[0, token]) for (q, _), token in zip(drawn, ids, strict=True)]
+            rows = zip(drawn, ids, strict=True)
+            return ids, [chance_on_cpu(row[0], token, temperature) for (row, _), token in rows]
+        found = [q[0, token] if self._sampled else chances_of(q, token, temperature) for q, token in drawn]
+        tokens = torch.cat([token for _, token in drawn])
+        (chances,), (ids,) = read_both(torch.cat(found)[None], tokens[None])
+        return ids, chances

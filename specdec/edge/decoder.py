@@ -26,10 +26,12 @@ from specdec.edge.protocol import (
     Opening,
     PicturesWanted,
     SessionForgotten,
+    TargetUnknown,
     check_draft_size,
     check_method,
     check_prompt,
     check_vocabulary,
+    same_target,
 )
 from specdec.edge.rounds import Rounds
 from specdec.edge.session import EdgeSession
@@ -42,6 +44,7 @@ from specdec.errors import (
     OptionsError,
     ProtocolError,
     SpecdecError,
+    TargetChanged,
     VerifierBusy,
 )
 from specdec.estimates.measured import Measured
@@ -63,6 +66,8 @@ from specdec.verdict_log import Said, VerdictLog
 __all__ = ["EdgeDecoder", "GenerationOptions", "Prompt", "connect"]
 
 MAX_GAMMA = 64
+_GREETINGS = 3
+"""Of a verifier that refuses an answer because it has another target, during one answer."""
 _log = logging.getLogger(__name__)
 
 
@@ -115,6 +120,7 @@ class EdgeDecoder:
         self._memory = None if draft_model is None else PromptMemory(draft_model, keep_bytes)
         self._next_draft: LoadedModel | None = None
         self._welcome: Welcome | None = None
+        self._began_under: Welcome | None = None
         self._said = SuffixMemory(MOST_TOKENS if keep_bytes else 0)
         self._front_model = front_model
         model = draft_model or front_model
@@ -163,6 +169,10 @@ class EdgeDecoder:
 
     def _measure_anew(self) -> None:
         self._measured = Measured()
+        self._plan_anew()
+
+    def _plan_anew(self) -> None:
+        """By what is measured, which has changed."""
         if self._draft_model is not None:
             self._measured.told_of_drafts(paced_row_times(self._draft_model))
         self._controller = Controller(self._measured, self._gamma)
@@ -252,6 +262,22 @@ class EdgeDecoder:
             self._session = None
             self._busy.release()
 
+    def _check_target(self, session: EdgeSession, welcome: Welcome) -> None:
+        """Forget what was measured of another target. Raises TargetChanged where the answer has begun with that, be it
+        in an earlier call whose tokens are this one's history.
+        """
+        if self._welcome is not None and not same_target(self._welcome, welcome):
+            self._welcome = welcome
+            self._measured.forget_target()
+            self._plan_anew()
+            _log.warning("the verifier has another target now (%s): what was measured is forgotten", welcome.model)
+        if not session.began or self._began_under is None:
+            self._began_under = welcome
+        elif not same_target(self._began_under, welcome):
+            raise TargetChanged(
+                f"the verifier's target has changed in the middle of an answer (now {welcome.model}): ask again"
+            )
+
     def _said_in(self, session: EdgeSession, prompt: Prompt, options: GenerationOptions) -> Said:
         """A finished answer, for the verdict log."""
         assert self._welcome is not None, "it was finished over a link"
@@ -259,7 +285,8 @@ class EdgeDecoder:
         answer = (*session.answer, *(() if ended is None else (ended,)))
         rounds = tuple((one.drafted, one.accepted) for one in self._stats.rounds)
         vocabulary, temperature = self._welcome.vocabulary, options.temperature
-        return Said(vocabulary, answer, rounds, temperature, tuple(prompt.ids), tuple(prompt.images))
+        prompt_ids, images = tuple(prompt.ids), tuple(prompt.images)
+        return Said(vocabulary, answer, rounds, temperature, prompt_ids, images, self._welcome.weights)
 
     def _new_draft_model(self, prompt: Prompt, options: GenerationOptions) -> DraftModel | None:
         model = self._draft_model
@@ -293,9 +320,11 @@ class EdgeDecoder:
             return None
         return FrontPart(self._front_model, self._method.front_layers)
 
-    def _connect(self, give_up: Callable[[], bool]) -> Welcome:
+    def _connect(self, session: EdgeSession) -> Welcome:
         """The greeting of a verifier whose vocabulary the model on this side has."""
-        self._welcome = welcome = self._link.ensure_connected(give_up)
+        welcome = self._link.ensure_connected(session.cancel.is_set)
+        self._check_target(session, welcome)
+        self._welcome = welcome
         model = self._front_model if self._method.split else self._draft_model
         if model is not None and (self._method.needs_draft_model or self._method.split):
             check_vocabulary(welcome, model)
@@ -321,6 +350,7 @@ class _Answer:
         self._front = decoder._new_front()
         self._is_prefilled = self._is_confirmed = False
         self._given = len(session.answer)
+        self._greetings = 0
 
     def chunks(self) -> Iterator[list[int]]:
         """Verified tokens, one chunk a verdict. Raises what cannot be made good."""
@@ -342,6 +372,8 @@ class _Answer:
                 verified = self._go_on_without_drafts(error)
                 if verified:
                     yield verified
+            except TargetUnknown as error:
+                self._greet_again(error)
             except PicturesWanted as error:
                 session.check_cancelled()
                 session.prepare_resume(busy=True)
@@ -352,7 +384,7 @@ class _Answer:
     def _open(self) -> Callable[[], list[int]]:
         """Open a session with what is verified so far; returns what does one step of it."""
         decoder, session, options = self._decoder, self._session, self._options
-        welcome = decoder._connect(session.cancel.is_set)
+        welcome = decoder._connect(session)
         check_prompt(welcome, self._prompt)
         method, gamma = decoder._method, decoder._gamma
         if method.drafts and self._drafter is None:
@@ -438,6 +470,14 @@ class _Answer:
             session.close()
             self._stop_drafting()
         return verified
+
+    def _greet_again(self, error: TargetUnknown) -> None:
+        """Get ready to open again at once; raises ProtocolError where that has not helped."""
+        self._session.check_cancelled()
+        self._greetings += 1
+        if self._greetings > _GREETINGS:
+            raise ProtocolError(f"{error}; it says two things of its target: report this as a bug") from error
+        self._session.prepare_resume(busy=True)
 
     def _wait_for_link(self, error: LinkLost) -> None:
         """Get ready to open again, after a pause; raises the error where it has been tried for long enough."""

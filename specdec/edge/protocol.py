@@ -13,6 +13,7 @@ from specdec.link.wire import (
     ERROR_BUSY,
     ERROR_PICTURES,
     ERROR_SHUTDOWN,
+    ERROR_TARGET,
     ERROR_TOO_LARGE,
     ERROR_UNKNOWN_SESSION,
     LACKS_GRAMMARS,
@@ -44,6 +45,10 @@ class PicturesWanted(LinkLost):
     def __init__(self, missing: Sequence[int]) -> None:
         super().__init__("the verifier lacks pictures that were named: send them")
         self.missing = missing
+
+
+class TargetUnknown(LinkLost):
+    """The verifier has another target than it said when it was greeted: greet it again."""
 
 
 class SessionForgotten(LinkLost):
@@ -84,6 +89,7 @@ class Opening:
             hints=method.hints if self.welcome.exits and hints_pay else 0,
             hint_order=HINT_ORDERS.index(method.hint_order),
             scope=self.scope,
+            weights=self.welcome.weights,
         )
 
 
@@ -95,6 +101,8 @@ def refusal(message: ErrorDown, address: str) -> SpecdecError:
         return LinkLost(f"the verifier at {address} is shutting down: start it again")
     if message.code == ERROR_PICTURES:
         return PicturesWanted(message.missing)
+    if message.code == ERROR_TARGET:
+        return TargetUnknown(f"the verifier at {address} has another target by now: greet it again")
     if message.code == ERROR_BUSY:
         return VerifierBusy(f"the verifier at {address} is busy: {message.message}")
     if message.code == ERROR_TOO_LARGE:
@@ -116,6 +124,13 @@ def check_rounds(message: Pong, asked: int, oldest: int | None) -> None:
     """The same for a draft or its verdict. oldest: the round whose verdict comes next, None where none does."""
     if oldest == asked and (message.received < asked or message.answered >= asked):
         raise SessionForgotten("a draft or its verdict got lost on the way")
+
+
+def same_target(one: Welcome, other: Welcome) -> bool:
+    """Whether two greetings are of one target: by its weights, or by its name where one does not tell them."""
+    if one.weights and other.weights:
+        return one.weights == other.weights
+    return (one.model, one.vocabulary) == (other.model, other.vocabulary)
 
 
 def check_vocabulary(welcome: Welcome, model: LoadedModel) -> None:

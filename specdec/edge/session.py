@@ -29,6 +29,7 @@ from specdec.link.channel import Link
 from specdec.link.traced import with_trace
 from specdec.link.wire import (
     ERROR_SHUTDOWN,
+    ERROR_TARGET,
     AloneUp,
     Close,
     Down,
@@ -124,6 +125,11 @@ class EdgeSession:
     def rejection_is_pending(self) -> bool:
         """True where a rejection was seen in part."""
         return self._rejections.pending is not None
+
+    @property
+    def began(self) -> bool:
+        """Whether anything of the answer is the target's word already."""
+        return bool(self.answer) or self.rejection_is_pending
 
     @property
     def alone_is_possible(self) -> bool:
@@ -331,7 +337,7 @@ class EdgeSession:
     def _take(self, message: Down, size: int, now: float) -> list[int] | None:
         """One message -> newly verified ids, or None where it is not about this session's present."""
         if isinstance(message, ErrorDown) and message.session in (0, self._number):
-            if message.session and message.code == ERROR_SHUTDOWN:
+            if message.session and message.code in (ERROR_SHUTDOWN, ERROR_TARGET):
                 self._link.reset()
             raise refusal(message, self._link.address)
         if isinstance(message, Welcome) or message.session != self._number:

@@ -124,6 +124,8 @@ _NEAR_S, _SHORT_S = 5e-3, 10e-3
 _AS_ALONE = 3.0
 """So many drafts are held to have waited as long as the cloud's own tokens do, until more have."""
 _PRIOR_KEPT, _PRIOR_TRIED = 1.4, 2.0
+_OF_THE_EDGE = ("_draft", "_ahead", "_draft_by_rows", "_rtt", "_rtt_of_prompt")
+"""What `Measured` holds that no target has a part in."""
 _IN_PEACE, _OUTLASTS = 24, 8
 """Of a cloud that is left in peace, so many tokens tell what one takes, but for the first ones after a draft."""
 
@@ -234,6 +236,13 @@ class Measured:
         self.grown = RunningMean(0.5)
         self.foretold = RunningMean(0.5)
         self.tokens_alone = 0
+
+    def forget_target(self) -> None:
+        """The verifier has another target: what its forwards took and what it accepted counts no more. What the draft
+        model takes and how long the way is stays.
+        """
+        kept = {name: self.__dict__[name] for name in _OF_THE_EDGE}
+        self.__dict__.update(Measured().__dict__ | kept)
 
     def drafted(self, forward_s: float, rows: int = 1) -> None:
         """One forward of the draft model, of so many rows; 0: there was none."""

@@ -28,6 +28,7 @@ Count = Annotated[int, Meta(ge=0, lt=1 << 31)]
 Micros = Annotated[int, Meta(ge=0, lt=1 << 53)]
 TokenId = Annotated[int, Meta(ge=0, lt=1 << 31)]
 Layer = Annotated[int, Meta(ge=0, lt=1024)]
+Weights = Annotated[bytes, Meta(max_length=32)]
 Name = Annotated[str, Meta(max_length=256)]
 Forced = Annotated[list[TokenId], Meta(max_length=MAX_FORCED)]
 
@@ -80,7 +81,8 @@ class Open(Struct, frozen=True, array_like=True, tag=2):
     pending: a draft whose rejection was under way comes again, so that no token is to be picked before it.
     hints: HintDowns wanted a round, at most; hint_order: 0, the most confident first, or 1, first come, first sent.
     scope: caches of prompts and pictures are shared with sessions of the same scope only, within those of one key; for
-    a client that asks for several people.
+    a client that asks for several people. weights: of the target that the answer is of, as Welcome told; a verifier
+    with another one refuses with ERROR_TARGET. Empty: any.
     """
 
     session: Count
@@ -98,6 +100,7 @@ class Open(Struct, frozen=True, array_like=True, tag=2):
     hints: Annotated[int, Meta(ge=0, le=64)] = 0
     hint_order: Annotated[int, Meta(ge=0, le=1)] = 0
     scope: Annotated[str, Meta(max_length=64)] = ""
+    weights: Weights = b""
 
 
 class DraftUp(Struct, frozen=True, array_like=True, tag=3):
@@ -201,7 +204,8 @@ class Welcome(Struct, frozen=True, array_like=True, tag=33):
     token: a secret to show when this client connects again. allowed: what it may ask for. row_us: what forwards of the
     target take by their rows, (rows, microseconds), rows rising, where the verifier has tried; it had no clients then.
     lacks: what its engine cannot do, in LACKS_* words; others count for nothing. draft_us: what a forward of its own
-    draft model takes, found likewise; 0: it has none, or does not say.
+    draft model takes, found likewise; 0: it has none, or does not say. weights: equal for verifiers whose targets have
+    the same weights, in the same number types (specdec.models.digest); empty: it does not say.
     """
 
     version: Count
@@ -218,6 +222,7 @@ class Welcome(Struct, frozen=True, array_like=True, tag=33):
     row_us: Annotated[list[tuple[Count, Micros]], Meta(max_length=64)] = []
     lacks: Annotated[list[Name], Meta(max_length=64)] = []
     draft_us: Micros = 0
+    weights: Weights = b""
 
 
 class Opened(Struct, frozen=True, array_like=True, tag=34):
@@ -341,6 +346,7 @@ ERROR_INTERNAL = "internal"
 ERROR_SHUTDOWN = "shutdown"
 ERROR_KEY = "key"
 ERROR_PICTURES = "pictures"
+ERROR_TARGET = "target"
 
 LACKS_TREES = "trees"
 LACKS_SPLIT = "split"

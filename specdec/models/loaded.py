@@ -21,6 +21,7 @@ from specdec.errors import ModelError
 from specdec.isolation.grammars import IsolatedGrammars
 from specdec.isolation.pictures import PictureWorkers
 from specdec.isolation.workers import Launcher, Ticket
+from specdec.models.digest import weights_digest
 from specdec.models.families import Family
 from specdec.models.images import ImagePreparer, PreparedImages, SeenPicture
 from specdec.models.library.generic import GenericRunner, GenericSession
@@ -161,6 +162,11 @@ class LoadedModel:
     def parameter_count(self) -> int:
         """Numbers the model is made of, image tower included."""
         return sum(parameter.numel() for parameter in self.network.parameters())
+
+    @cached_property
+    def weights_digest(self) -> bytes:
+        """Which weights it has (specdec.models.digest)."""
+        return weights_digest(self.network)
 
     @property
     def tokens(self) -> Mapping[int, str]:

@@ -9,6 +9,7 @@ state to roll back, and two sides that agree on the ids agree on the adjustment.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence, Set
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -62,6 +63,17 @@ def chances_of(logits: Tensor, tokens: Tensor, temperature: float) -> Tensor:
     """
     scores = logits if temperature in (0.0, 1.0) else logits / temperature
     return (scores.gather(1, tokens[:, None])[:, 0] - scores.logsumexp(-1)).exp()
+
+
+def chance_on_cpu(logits: Tensor, token: int, temperature: float) -> float:
+    """The same of one row [vocab] on a CPU, where the fixed costs of tensor operations would be most of it."""
+    values = logits.numpy()
+    highest = values.max() if temperature else values[token]  # greedily both are one
+    scaled = values - highest
+    if temperature not in (0.0, 1.0):
+        scaled /= temperature
+    own = math.exp(scaled[token])
+    return own / float(np.exp(scaled, out=scaled).sum())
 
 
 @dataclass(frozen=True)

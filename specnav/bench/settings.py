@@ -5,27 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from specdec.link.shaping import LinkProfile, parse_outages
+from specdec.options import DecodingOptions, GenerationOptions, ModelOptions
 from specdec.row_ms import MAX_MS, read_ms
-from specdec.settings import check_settings, setting
+from specdec.settings import check_settings, same_as, setting, words
+from specnav.edge_settings import EdgeSettings
 from specnav.errors import UsageError
 from specnav.paths import CONFIG, DEFAULT_TEXT_DRAFT, DEFAULT_TEXT_TARGET
 
-if TYPE_CHECKING:
-    from specdec.link.shaping import LinkProfile
-    from specdec.options import GenerationOptions
-
-# The rest is imported where it is needed: every start of specnav reads this module for its options.
-
 QUESTIONS = CONFIG / "questions" / "short.jsonl"
 PACING = "MS[:ROWS,...]"
-MODEL = "FOLDER|ID"
-
-
-def by_commas(text: str) -> tuple[str, ...]:
-    """Words between commas."""
-    return tuple(word for part in text.split(",") if (word := part.strip()))
 
 
 @dataclass(frozen=True)
@@ -48,27 +39,21 @@ class BenchConfig:
         "Methods, by commas; axes may be overridden, like sd+tree:32x6. Oracles: hf-generate, hf-assisted.",
         metavar="NAME,...",
         shown="every method",
-        read=by_commas,
+        read=words,
     )
     limit: int | None = setting(None, "At most this many questions.", 1, 1_000_000)
-    max_new_tokens: int = setting(64, "Longest answer.", 1, 1_000_000, unit="tokens", metavar="N")
-    gamma: int = setting(4, "Draft tokens a round.", 1, 32)
-    temperature: float = setting(0.0, "0 is greedy.", 0, 10)
-    top_k: int = setting(0, "Sample from the K likeliest tokens only; 0: off.", 0, 1_000_000)
-    top_p: float = setting(1.0, "Sample from the likeliest tokens that make up P; 1: off.", 1e-9, 1)
-    min_p: float = setting(0.0, "Sample from tokens at least P times as likely as the best; 0: off.", 0, 1)
-    repetition_penalty: float = setting(
-        1.0, "Above 1, tokens that occurred before become less likely; 1: off.", 0.01, 100
-    )
-    seed: int = setting(0, "Seed of everything random.", 0, 2**63 - 1)
-    rtt_ms: float = setting(
-        0.0, "Emulated round-trip time of the link.", 0, 60_000, unit="ms", flags=("--rtt",)
-    )
-    jitter_ms: float = setting(0.0, "Emulated jitter.", 0, 60_000, unit="ms", flags=("--jitter",))
-    bandwidth_mbps: float = setting(
-        0.0, "Emulated bandwidth each way; 0: no limit.", 0, 1_000_000, unit="Mb/s", flags=("--bandwidth",)
-    )
-    loss: float = setting(0.0, "Emulated share of messages that TCP must resend.", 0, 0.9)
+    max_new_tokens: int = same_as(GenerationOptions, "max_new_tokens")
+    gamma: int = same_as(DecodingOptions, "gamma")
+    temperature: float = same_as(GenerationOptions, "temperature", high=10)
+    top_k: int = same_as(GenerationOptions, "top_k")
+    top_p: float = same_as(GenerationOptions, "top_p")
+    min_p: float = same_as(GenerationOptions, "min_p")
+    repetition_penalty: float = same_as(GenerationOptions, "repetition_penalty")
+    seed: int = same_as(GenerationOptions, "seed")
+    rtt_ms: float = same_as(LinkProfile, "rtt_ms")
+    jitter_ms: float = same_as(LinkProfile, "jitter_ms")
+    bandwidth_mbps: float = same_as(LinkProfile, "bandwidth_mbps")
+    loss: float = same_as(LinkProfile, "loss")
     outages: tuple[str, ...] = setting(
         (),
         "Cut the link for DURATION seconds, START seconds after it came up; may be given several times.",
@@ -98,32 +83,24 @@ class BenchConfig:
         "How every drafting method recovers from a rejection: noise, cloud, row, samples:M, sparse:K or truncated:K "
         "(lossy).",
     )
-    target_model: str = setting(str(DEFAULT_TEXT_TARGET), "Target.", metavar=MODEL, shown="the shipped one")
-    draft_model: str = setting(str(DEFAULT_TEXT_DRAFT), "Draft.", metavar=f"{MODEL}|FILE", shown="the shipped one")
-    gguf: str = setting(
-        "",
-        "Of a GGUF draft: threads, gpu_layers (-1: all), context (tokens), kv (f32, f16 or q8_0), mmproj (file).",
-        metavar="NAME=VALUE,...",
+    target_model: str = same_as(
+        EdgeSettings, "target_model", default=str(DEFAULT_TEXT_TARGET), shown="the shipped one"
     )
+    draft_model: str = same_as(
+        EdgeSettings, "draft_model", default=str(DEFAULT_TEXT_DRAFT), shown="the shipped one"
+    )
+    gguf: str = same_as(ModelOptions, "gguf")
     draft_quantize: str | None = None
-    exits: str = setting(
-        "", "Early exits of the target, for hints.", metavar="FOLDER", shown="NAME-exits beside a target NAME-target"
+    exits: str = same_as(ModelOptions, "exits")
+    exit_layers: str = same_as(ModelOptions, "exit_layers")
+    quantize: str = same_as(ModelOptions, "quantize")
+    device: str = same_as(ModelOptions, "device")
+    dtype: str = same_as(
+        ModelOptions, "dtype", help="Numbers on both sides; auto: float32 on a CPU, else as stored."
     )
-    exit_layers: str = setting(
-        "auto", "Exits to use: auto (the few that pay off), all, every:K or layers like 1,3,5."
-    )
-    quantize: str = setting("none", "Of the weights (bitsandbytes).", choices=("none", "8bit", "4bit"))
-    device: str = setting("auto", "auto, cpu, cuda, cuda:0 …")
-    dtype: str = setting(
-        "auto",
-        "Numbers on both sides; auto: float32 on a CPU, else as stored.",
-        choices=("auto", "float32", "float16", "bfloat16"),
-    )
-    deterministic: bool = setting(
-        False, "Slower: no forward of the target depends on which rows share it, in half precision, too."
-    )
-    compile: bool = setting(False, "The target's layers are compiled by torch, which takes some seconds: for GPUs.")
-    compile_draft: bool = setting(False, "The same for the draft model, where it runs on the edge.")
+    deterministic: bool = same_as(ModelOptions, "deterministic")
+    compile: bool = same_as(ModelOptions, "compile")
+    compile_draft: bool = same_as(EdgeSettings, "compile_draft")
     acceptance: str = setting(
         "",
         "Emulated: the draft is the target, its logits disturbed until sd gains T tokens a round of at most N "
@@ -131,7 +108,9 @@ class BenchConfig:
         metavar="tau:T@N|alpha:A",
     )
     time_scale: float = setting(1.0, "Multiplies every time of an operating point.", 0.01, 10)
-    point: str = setting("", "Operating point of a paper (config/points) or a file; other options override it.")
+    point: str = setting(
+        "", "Operating point of a paper (config/points) or a file; other options override it."
+    )
     out: Path | None = setting(None, "Folder of the run.", metavar="DIR", shown="runs/bench-<time>")
     resume: bool = setting(False, "Continue the run in --out.")
     start_timeout_s: float = 300.0
@@ -171,8 +150,6 @@ class BenchConfig:
 
     def profile(self) -> LinkProfile:
         """The emulated link. Raises OptionsError for an outage that is none."""
-        from specdec.link.shaping import LinkProfile, parse_outages
-
         return LinkProfile(
             self.rtt_ms, self.jitter_ms, self.bandwidth_mbps, self.loss, parse_outages(self.outages)
         )
@@ -185,8 +162,6 @@ class BenchConfig:
 
 def generation_options(config: BenchConfig) -> GenerationOptions:
     """How answers are made. Raises OptionsError."""
-    from specdec.options import GenerationOptions
-
     return GenerationOptions(
         max_new_tokens=config.max_new_tokens,
         temperature=config.temperature,
@@ -218,7 +193,9 @@ def make_config(flags: Mapping[str, Any]) -> BenchConfig:
     if at_paper and given.get("acceptance"):
         raise UsageError("--at-paper-acceptance and --acceptance both say it; give one")
     if "draft_model" in given and (base.get("acceptance") or given.get("acceptance")):
-        raise UsageError("with an emulated acceptance the draft is the target's own weights; leave --draft-model out")
+        raise UsageError(
+            "with an emulated acceptance the draft is the target's own weights; leave --draft-model out"
+        )
     scale = given.get("time_scale", 1.0)
     config = make_settings(BenchConfig, {**base, **given}, "specnav bench")
     return config if scale == 1.0 else with_times(config, scale)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from specnav.cli.from_settings import takes
 from specnav.errors import UsageError
-from specnav.paths import DEFAULT_DRAFT, DEFAULT_TARGET
 
 
 def add_doctor_command(app: typer.Typer) -> None:
@@ -21,7 +21,9 @@ def add_doctor_command(app: typer.Typer) -> None:
     )(doctor)
 
 
+@takes("given", "specnav.doctor.gpu.config:GpuDoctorConfig")
 def doctor(
+    given: dict[str, Any],
     robot: Annotated[
         bool, typer.Option("--robot", help="Look at the live ROS graph instead of this machine.")
     ] = False,
@@ -53,47 +55,6 @@ def doctor(
         typer.Option(metavar="FILE", help="With --robot: key for the verifier (default: vlm_nav_node's)."),
     ] = "",
     gpu: Annotated[bool, typer.Option("--gpu", help="Measure a pair of models on this device.")] = False,
-    model: Annotated[
-        str,
-        typer.Option(
-            metavar="FOLDER|HUB_ID", help="With --gpu: the target (default: the pair that is shipped)."
-        ),
-    ] = "",
-    draft: Annotated[
-        str,
-        typer.Option(
-            metavar="FILE|FOLDER|HUB_ID",
-            help="What a token of this draft takes here, in two seconds; with --gpu: the pair's draft model.",
-        ),
-    ] = "",
-    device: Annotated[str, typer.Option(help="With --gpu or --draft: auto, cpu, cuda or cuda:1.")] = "auto",
-    variants: Annotated[
-        str,
-        typer.Option(
-            metavar="A,B,...",
-            help="With --gpu: float32, bfloat16, float16, 8bit, 4bit (default: what is usual on the device).",
-        ),
-    ] = "",
-    rows: Annotated[
-        str,
-        typer.Option(
-            metavar="N,N,...",
-            help="Rows of forwards (with --gpu 1,2,4,6,8,16,32; with --draft alone 1,2,4,8).",
-        ),
-    ] = "",
-    contexts: Annotated[
-        str, typer.Option(metavar="N,N,...", help="With --gpu: tokens before them.")
-    ] = "256,2048",
-    gamma: Annotated[int, typer.Option(min=1, max=64, help="With --gpu: tokens of a draft.")] = 5,
-    seconds: Annotated[
-        float | None,
-        typer.Option(
-            min=1.0,
-            max=600.0,
-            help="How long to measure rates (--robot: 4), a model (--gpu: 4) or a draft (--draft: 2), s.",
-        ),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
 ) -> None:
     """Check what this machine can run, with --robot what keeps a live robot from moving, and what to do about it.
 
@@ -109,34 +70,26 @@ def doctor(
     if gpu and robot:
         raise UsageError("--gpu and --robot look at different things: give one of them")
     if gpu:
-        from specnav.doctor.gpu.run import GpuDoctorConfig, run_gpu_doctor
+        from specnav.doctor.gpu.config import GpuDoctorConfig
+        from specnav.doctor.gpu.run import run_gpu_doctor
 
-        measuring = GpuDoctorConfig(
-            model=model or str(DEFAULT_TARGET),
-            draft=draft or str(DEFAULT_DRAFT),
-            device=device,
-            variants=tuple(filter(None, variants.split(","))),
-            rows=_numbers("--rows", rows or "1,2,4,6,8,16,32"),
-            contexts=_numbers("--contexts", contexts),
-            gamma=gamma,
-            seconds=seconds or 4.0,
-            json=as_json,
-        )
-        raise typer.Exit(run_gpu_doctor(measuring))
-    if model or variants:
+        raise typer.Exit(run_gpu_doctor(GpuDoctorConfig(**given)))
+    if "model" in given or "variants" in given:
         raise UsageError("--model and --variants are for --gpu")
-    if draft:
+    as_json = given.get("json", False)
+    if "draft" in given:
         if robot:
             raise UsageError("--draft and --robot look at different things: give one of them")
         from specnav.doctor.draft import ROWS, SECONDS, run_draft_doctor
 
-        counts = _numbers("--rows", rows) if rows else ROWS
-        raise typer.Exit(run_draft_doctor(draft, device, counts, seconds or SECONDS, as_json))
+        device, rows = given.get("device", "auto"), given.get("rows", ROWS)
+        raise typer.Exit(run_draft_doctor(given["draft"], device, rows, given.get("seconds", SECONDS), as_json))
     if robot:
         from specnav.doctor.robot.config import RobotDoctorConfig
         from specnav.doctor.robot.run import run_robot_doctor
 
-        config = RobotDoctorConfig(namespace, image, odom, cmd_vel, verifier, key, seconds or 4.0, as_json)
+        seconds = given.get("seconds", 4.0)
+        config = RobotDoctorConfig(namespace, image, odom, cmd_vel, verifier, key, seconds, as_json)
         raise typer.Exit(run_robot_doctor(config))
     if namespace or image or odom or cmd_vel or verifier or key:
         raise UsageError("--namespace, --image, --odom, --cmd-vel, --verifier and --key are for --robot")
@@ -144,9 +97,3 @@ def doctor(
 
     raise typer.Exit(run_doctor(as_json))
 
-
-def _numbers(flag: str, text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise UsageError(f"{flag} {text!r} is no list of numbers: give one like 1,4,8") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -29,7 +30,7 @@ def add_drill_commands(app: typer.Typer) -> None:
         app.command(name, hidden=True, context_settings=settings)(_moved(name, marks))
 
 
-def _moved(name: str, marks: str):  # type: ignore[no-untyped-def]  # typer reads the inner signature
+def _moved(name: str, marks: str) -> Callable[[typer.Context], None]:
     def say_where(context: typer.Context) -> None:
         raise UsageError(f"specnav {name} is a test now; in a clone: python -m pytest tests/system {marks}")
 

@@ -95,7 +95,7 @@ class _Command:
         return inspect.Signature([one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in every])
 
     @property
-    def __annotations__(self) -> dict[str, Any]:
+    def __annotations__(self) -> dict[str, Any]:  # type: ignore[override]
         return {name: one.annotation for name, one in self.__signature__.parameters.items()}
 
 

@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -20,7 +19,7 @@ from cloud_verifier.observing.metrics import PREFIX
 from specnav.errors import UsageError
 from specnav.paths import ROOT
 from specnav.supervise.children import verifier_spec
-from specnav.supervise.processes import die_with_parent
+from specnav.supervise.processes import ChildSpec, Running, Supervisor
 from specnav.supervise.vllm import has_own_environment, vllm_environment, vllm_python
 
 FIRST_PAUSE_S, MOST_PAUSE_S = 0.2, 30.0
@@ -48,7 +47,7 @@ class VerifierChild:
         self._config = config
         self._changed = changed
         self._wake = threading.Event()
-        self._process: subprocess.Popen[str] | None = None
+        self._process: Running | None = None
         self._ready_since: float | None = None
         # The kernel ends the process with the thread that started it: this one lasts as long as the replica.
         self._thread = threading.Thread(target=self._keep_alive, name="verifier", daemon=True)
@@ -74,7 +73,7 @@ class VerifierChild:
         if process is None or process.poll() is not None:
             self.ended.set()
         else:
-            process.terminate()
+            process.send_signal(signal.SIGTERM)
         self._changed()
 
     def _keep_alive(self) -> None:
@@ -98,27 +97,21 @@ class VerifierChild:
         last: deque[str] = deque(maxlen=5)
         try:
             argv, environment = command_of(self._config)
-            process = subprocess.Popen(
-                argv,
-                env=environment,
-                cwd=ROOT,
-                stdin=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                text=True,
-                errors="replace",
-                preexec_fn=die_with_parent,
-            )
+            reads, writes = os.pipe()
+            with open(writes, "wb") as log:
+                output = open(reads, encoding="utf-8", errors="replace")  # noqa: SIM115 - closed below
+                process = Supervisor.launch(ChildSpec("verifier", argv, environment, cwd=ROOT), log)
         except (OSError, UsageError) as error:
             self.trouble = str(error)
             return 1
         self._process, self.pid = process, process.pid
         if self.draining:
-            process.terminate()
-        assert process.stderr is not None
-        for line in process.stderr:
-            sys.stderr.write(line)  # Ray keeps what a worker says
-            last.append(line.strip())
-            self._read(line)
+            process.send_signal(signal.SIGTERM)
+        with output:
+            for line in output:
+                sys.stderr.write(line)  # Ray keeps what a worker says
+                last.append(line.strip())
+                self._read(line)
         code = process.wait()
         self.address = self.metrics = ""
         self.pid = 0

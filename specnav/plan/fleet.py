@@ -5,14 +5,19 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 import msgspec
 from rich.console import Console
 
+from cloud_verifier.engine.policy import Policy
 from specdec.link.shaping import LinkProfile
+from specdec.options import DecodingOptions, GenerationOptions
+from specdec.row_ms import MAX_MS, read_ms
+from specdec.settings import check_settings, same_as, setting
+from specdec.settings import words as by_commas
 from specnav.bench.data.papers import figure
 from specnav.errors import UsageError
 from specnav.plan.calibration import calibrated, tree_for
@@ -20,7 +25,7 @@ from specnav.plan.fleet_view import against_table, fleet_table, summary
 from specnav.plan.simulated.against import load_clients, played_beside
 from specnav.plan.simulated.links import in_words, profile_of
 from specnav.plan.simulated.page import write_fleet
-from specnav.plan.simulated.pair import METHODS, OVERHEAD_MS, Pair, checked
+from specnav.plan.simulated.pair import METHODS, OVERHEAD_MS, Pair
 from specnav.plan.simulated.records import FleetResults, save_fleet
 from specnav.plan.simulated.replica import ReplicaPolicy
 from specnav.plan.simulated.search import Promise
@@ -35,68 +40,148 @@ from specnav.signals import ends_on_signals
 from specnav.terminal import progress_bar, say
 
 GPU_PRICE = "specedge_001.prices_per_hour.a100_40"
+CALIBRATED, OF_LINK = "as calibrated", "as --link has it"
 KV_KB = 56.0
 """Of a token, Qwen2-VL-7B in 16 bits: 28 layers, 4 heads of 128, keys and values."""
-LIMITS = {
-    "robots": (1, 100_000),
-    "rate": (1e-6, 100.0),
-    "gpus": (0, 100_000),
-    "p95_ms": (1e-3, 3_600_000.0),
-    "prompt_tokens": (1, 1_000_000),
-    "answer_tokens": (1, 100_000),
-}
+
+
+def milliseconds(text: str) -> tuple[float, ...]:
+    """ "0,40,80" in order, () of "none". Raises UsageError."""
+    try:
+        values = tuple(sorted({float(part) for part in by_commas(text) if part != "none"}))
+    except ValueError:
+        values = (-1.0,)
+    if not all(0 <= one <= 60_000 for one in values):
+        raise UsageError(
+            f"round trips must be milliseconds from 0 to 60000, like 0,40,80, or none, got {text!r}"
+        )
+    return values
 
 
 @dataclass(frozen=True)
 class FleetConfig:
-    """What is asked; None: as calibrated, or the default. links: NAME[=SHARE],...; token: the promise is of a token."""
+    """What is asked; None: as calibrated, or the default."""
 
-    robots: int = 1000
-    rate: float = 0.2
-    arrivals: str = "periodic"
-    gpus: int = 0
-    gpu: str | None = None
-    measured: Path | None = None
-    link: str = "wifi6"
-    rtt_ms: float | None = None
-    jitter_ms: float | None = None
-    bandwidth_mbps: float | None = None
-    loss: float | None = None
-    methods: tuple[str, ...] = METHODS
-    p95_ms: float = 2000.0
-    token: bool = False
-    prompt_tokens: int = 400
-    answer_tokens: int = 40
-    picture_kb: float = 30.0
-    picture_ms: float = 0.0
-    kept: float = 0.0
-    draft_ms: float | None = None
-    cloud_draft_ms: float | None = None
-    gamma: int | None = None
-    alpha: float | None = None
-    tree_alpha: float | None = None
-    miss: float | None = None
-    overhead_ms: float = OVERHEAD_MS
-    forward_rows: int = ReplicaPolicy.rows
-    prompt_rows: int = ReplicaPolicy.chunk
-    kv_gb: float = 0.0
-    kv_kb: float = KV_KB
-    gpu_price: float | None = None
-    edge_price: float = 0.0
-    rtts: tuple[float, ...] = field(default=(0.0, 20.0, 50.0, 100.0, 200.0))
-    seed: int = 0
-    out: Path | None = None
-    json: bool = False
+    robots: int = setting(1000, "Robots in all.", 1, 100_000)
+    rate: float = setting(0.2, "Decisions a second of a robot.", 1e-6, 100)
+    arrivals: str = setting(
+        "periodic", "periodic, poisson, or after (a pause after the last one).", metavar="HOW"
+    )
+    gpus: int = setting(0, "GPUs that are there; 0: as many as the best method needs.", 0, 100_000)
+    gpu: str | None = setting(
+        None,
+        "What forwards take: a100 (paper 000, Table 9) or an operating point of config/points.",
+        metavar="NAME",
+    )
+    measured: Path | None = setting(
+        None, "The same, measured: a batch.json, a study of clients or a clients.json.", metavar="PATH"
+    )
+    link: str = setting(
+        "wifi6",
+        "wifi6, 5g, lte or a round trip in ms; a mixture: wifi6=70,lte=30.",
+        metavar="NAME[=SHARE],...",
+    )
+    rtt_ms: float | None = same_as(
+        LinkProfile, "rtt_ms", default=None, help="Round trip of the link.", shown=OF_LINK
+    )
+    jitter_ms: float | None = same_as(
+        LinkProfile, "jitter_ms", default=None, help="Its jitter.", shown=OF_LINK
+    )
+    bandwidth_mbps: float | None = same_as(
+        LinkProfile,
+        "bandwidth_mbps",
+        default=None,
+        help="Its bandwidth each way; 0: no limit.",
+        shown=OF_LINK,
+    )
+    loss: float | None = same_as(
+        LinkProfile, "loss", default=None, help="Share of packets that TCP must resend.", shown=OF_LINK
+    )
+    methods: tuple[str, ...] = setting(
+        METHODS, "Methods to compare.", choices=METHODS, metavar="A,B,...", read=by_commas
+    )
+    p95_ms: float | None = setting(
+        None, "Promise: 95 % of the decisions within this.", 1e-3, 3_600_000, unit="ms", shown="2000 ms"
+    )
+    p95_token_ms: float | None = setting(
+        None, "Instead: the same of a token of an answer.", 1e-3, 3_600_000, unit="ms"
+    )
+    prompt_tokens: int = setting(400, "Tokens of a prompt, its picture's included.", 1, 1_000_000)
+    answer_tokens: int = setting(40, "Tokens of an answer.", 1, 100_000)
+    picture_kb: float = setting(30.0, "Size of a picture.", 0, 1e5, unit="kB")
+    picture_ms: float = setting(
+        0.0, "Preparing a picture in the cloud, beside its forwards.", 0, 60_000, unit="ms"
+    )
+    kept: float = setting(
+        0.0,
+        "Share of a prompt that need not be computed where the robot was before; the directory then sends it there.",
+        0,
+        0.99,
+        metavar="SHARE",
+    )
+    draft_ms: float | None = setting(
+        None,
+        "A draft forward on the edge; by its rows, too.",
+        0,
+        MAX_MS,
+        unit="ms",
+        metavar="MS[:ROWS,...]",
+        read=read_ms,
+        shown=CALIBRATED,
+    )
+    cloud_draft_ms: float | None = setting(
+        None,
+        "The same in the cloud, for cloud-sd.",
+        0,
+        MAX_MS,
+        unit="ms",
+        metavar="MS[:ROWS,...]",
+        read=read_ms,
+        shown=CALIBRATED,
+    )
+    gamma: int | None = same_as(DecodingOptions, "gamma", default=None, shown=CALIBRATED)
+    alpha: float | None = setting(None, "Chance that a token of a chain is accepted.", 0, 1, shown=CALIBRATED)
+    tree_alpha: float | None = setting(
+        None, "The same of a level of specedge's tree.", 0, 1, shown=CALIBRATED
+    )
+    miss: float | None = setting(
+        None, "Share of verdicts that fsd has no draft ready for.", 0, 1, shown=CALIBRATED
+    )
+    overhead_ms: float = setting(OVERHEAD_MS, "Of a round on the edge beside drafting.", 0, 10_000, unit="ms")
+    forward_rows: int = same_as(Policy, "rows", high=100_000)
+    prompt_rows: int = same_as(Policy, "chunk", high=100_000)
+    kv_gb: float = setting(0.0, "GPU memory for caches; 0: no bound.", 0, 1e6, unit="GB")
+    kv_kb: float = setting(KV_KB, "Cache of a token (Qwen2-VL-7B).", 0.01, 1e5, unit="kB")
+    gpu_price: float | None = setting(None, "Dollars an hour of a GPU.", 0, 1e6, shown="SpecEdge's A100")
+    edge_price: float = setting(0.0, "Of an edge that drafts (SpecEdge's RTX 4090: 0.35).", 0, 1e6)
+    rtts: tuple[float, ...] = setting(
+        (0.0, 20.0, 50.0, 100.0, 200.0),
+        "Round trips to compare one GPU at, or none.",
+        metavar="MS,MS,...",
+        read=milliseconds,
+    )
+    seed: int = same_as(GenerationOptions, "seed", high=2**31)
+    out: Path | None = setting(None, "Folder of the plan.", metavar="FOLDER", shown="runs/fleet-<time>")
+    json: bool = setting(False, "The plan as JSON instead of tables.")
+
+    def __post_init__(self) -> None:
+        """Raises UsageError."""
+        check_settings(self, UsageError)
+        if self.p95_ms is not None and self.p95_token_ms is not None:
+            raise UsageError("--p95-ms promises a decision, --p95-token-ms a token; give one of them")
+        if not self.methods:
+            raise UsageError(f"--methods names none: choose from {', '.join(METHODS)}")
+
+    @property
+    def promise(self) -> Promise:
+        """What 95 % keep."""
+        if self.p95_token_ms is not None:
+            return Promise(self.p95_token_ms, "token")
+        return Promise(2000.0 if self.p95_ms is None else self.p95_ms, "decision")
 
 
 def question_of(config: FleetConfig) -> tuple[Question, list[str]]:
     """What to simulate, and what it is calibrated from. Raises UsageError, EvaluationError."""
-    for name, (low, high) in LIMITS.items():
-        value = getattr(config, name)
-        if not (math.isfinite(value) and low <= value <= high):
-            raise UsageError(f"{name} is {value:g}; give a number from {low:g} to {high:g}")
-    for method in config.methods:
-        checked(method)
     found = calibrated(config.gpu, config.measured)
     words = list(found.words)
     given = {
@@ -105,7 +190,9 @@ def question_of(config: FleetConfig) -> tuple[Question, list[str]]:
     }  # fmt: skip
     for name, value in given.items():
         if value is not None:
-            words.append(f"given: {name} {value:g}" if not hasattr(value, "points") else f"given: {name} {value}")
+            words.append(
+                f"given: {name} {value:g}" if not hasattr(value, "points") else f"given: {name} {value}"
+            )
     draft_ms = found.draft_ms if config.draft_ms is None else config.draft_ms
     alpha = found.alpha if config.alpha is None else config.alpha
     tree_alpha = config.tree_alpha
@@ -133,9 +220,8 @@ def question_of(config: FleetConfig) -> tuple[Question, list[str]]:
     policy = ReplicaPolicy(config.forward_rows, config.prompt_rows, kv_tokens)
     fleet = Fleet(work, pair, found.target, max(1, config.gpus), links_of(config), policy, config.kept)
     price = figure(GPU_PRICE) if config.gpu_price is None else config.gpu_price
-    promise = Promise(config.p95_ms, "token" if config.token else "decision")
     asked = Question(
-        fleet, promise, config.methods, config.gpus, price, config.edge_price, config.rtts, config.seed
+        fleet, config.promise, config.methods, config.gpus, price, config.edge_price, config.rtts, config.seed
     )  # fmt: skip
     return asked, words
 
@@ -237,21 +323,3 @@ def run_against(place: Path, seed: int, overhead_ms: float, as_json: bool) -> in
     else:
         Console().print(against_table(found))
     return int(any(one.off for one in found if not one.mark))
-
-
-def with_flags(config: FleetConfig, methods: str | None, rtts: str | None) -> FleetConfig:
-    """With what comes as text. Raises UsageError."""
-    if methods is not None:
-        names = tuple(dict.fromkeys(name.strip() for name in methods.split(",") if name.strip()))
-        if not names:
-            raise UsageError(f"--methods names none: choose from {', '.join(METHODS)}")
-        config = replace(config, methods=names)
-    if rtts is not None:
-        try:
-            values = tuple(sorted({float(part) for part in rtts.split(",") if part.strip() and part.strip() != "none"}))
-        except ValueError:
-            values = (-1.0,)
-        if not all(0 <= one <= 60_000 for one in values):
-            raise UsageError(f"--rtts {rtts!r} is no list of milliseconds; give e.g. 0,40,80, or none")
-        config = replace(config, rtts=values)
-    return config

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from specdec.errors import ModelError
 from specnav.plan.published import PUBLISHED
 
 BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
@@ -102,11 +101,3 @@ def _picture(vision: Any, size: int) -> int:
     width = getattr(vision, "embed_dim", None) or vision.hidden_size
     inner = getattr(vision, "intermediate_size", None) or int(width * getattr(vision, "mlp_ratio", 4))
     return int(patches * (6 * width + 2 * inner) * size + patches * patches * size)
-
-
-def check(dtype: str, quantize: str) -> None:
-    """Raise ModelError for what no model is loaded as."""
-    if dtype not in BYTES:
-        raise ModelError(f"dtype {dtype!r} is unknown: choose {', '.join(BYTES)}")
-    if quantize not in ("none", "8bit", "4bit"):
-        raise ModelError(f"quantize {quantize!r} is unknown: choose none, 8bit or 4bit")

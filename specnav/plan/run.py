@@ -8,8 +8,10 @@ from dataclasses import asdict, dataclass
 from rich.console import Console
 from rich.table import Table
 
+from specdec.options import ModelOptions
+from specdec.settings import REQUIRED, check_settings, same_as, setting
 from specnav.errors import UsageError
-from specnav.plan.memory import ModelMemory, check, memory_of
+from specnav.plan.memory import BYTES, ModelMemory, memory_of
 
 GPU_CONTEXT = 500 * 2**20
 """What CUDA and its libraries take before anything is loaded, about."""
@@ -19,18 +21,23 @@ PROGRAM = 400 * 2**20
 
 @dataclass(frozen=True)
 class PlanConfig:
-    """What is asked. context: tokens of a session, prompt and answer. gb: what one side has, 0: it is not said."""
+    """What is asked."""
 
-    target: str
-    draft: str | None
-    context: int = 4096
-    clients: int = 1
-    dtype: str = "bfloat16"
-    quantize: str = "none"
-    draft_quantize: str = "none"
-    device: str = "cuda"
-    gb: float = 0.0
-    json: bool = False
+    target: str = setting(REQUIRED, "Folder, hub id, or a published name; only its config is read.")
+    draft: str | None = setting(None, "The same for the edge.")
+    context: int = setting(4096, "Tokens of a session, prompt and answer.", 1, 10_000_000)
+    clients: int = setting(1, "Sessions at a time in the cloud.", 1, 100_000)
+    dtype: str = setting("bfloat16", "Number type of the models.", choices=tuple(BYTES))
+    quantize: str = same_as(ModelOptions, "quantize", help="The target's weights.")
+    draft_quantize: str = same_as(ModelOptions, "quantize", help="The draft's weights.")
+    device: str = setting("cuda", "Where the models compute.", choices=("cuda", "cpu"))
+    gb: float = setting(
+        0.0, "Memory that the cloud has: does it fit? Exit code 1 if not. 0: not said.", 0, 1_000_000, unit="GiB"
+    )
+    json: bool = setting(False, "Bytes, for scripts.")
+
+    def __post_init__(self) -> None:
+        check_settings(self, UsageError)
 
 
 @dataclass(frozen=True)
@@ -63,10 +70,6 @@ class Side:
 
 def run_plan_memory(config: PlanConfig) -> int:
     """Print the plan; returns the exit code: 1 where the target's side does not fit. Raises UsageError, ModelError."""
-    if config.context < 1 or config.clients < 1:
-        raise UsageError("context and clients must be at least 1")
-    check(config.dtype, config.quantize)
-    check(config.dtype, config.draft_quantize)
     program = GPU_CONTEXT if config.device == "cuda" else PROGRAM
     target = memory_of(config.target, config.dtype, config.quantize, config.device)
     sides = [Side("cloud", target, config.clients, config.context, program)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from dataclasses import dataclass
 
+from cloud_verifier.config import ServerConfig
 from cloud_verifier.serving import settle_memory
 from spec_vlm_nav.language.grammar import action_grammar
 from spec_vlm_nav.model.asking import grammars_of, prompt_spec
@@ -57,13 +58,15 @@ def open_edge(config: ReplayConfig, stack: ExitStack) -> Edge:
     if endpoint is None:
         endpoint = stack.enter_context(
             verifier_process(
-                config.target_model,
-                draft=config.draft_model if any(one.cloud_drafts for one in methods) else "",
-                gguf=config.gguf,
-                quantize=config.quantize,
-                device=config.device,
-                exits=config.exits,
-                exit_layers=config.exit_layers,
+                ServerConfig(
+                    config.target_model,
+                    draft_model=config.draft_model if any(one.cloud_drafts for one in methods) else "",
+                    gguf=config.gguf,
+                    quantize=config.quantize,
+                    device=config.device,
+                    exits=config.exits,
+                    exit_layers=config.exit_layers,
+                )
             )
         )()
     link = stack.enter_context(connect(endpoint, CONNECT_TIMEOUT_S, REPLY_TIMEOUT_S, key=config.key))

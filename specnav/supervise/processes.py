@@ -120,16 +120,16 @@ class Supervisor:
         return child
 
     @staticmethod
-    def launch(spec: ChildSpec, log: IO[bytes]) -> Running:
+    def launch(spec: ChildSpec, log: IO[bytes], errors: IO[bytes] | None = None) -> Running:
         """Start a child that leads a session of its own, its output in a log. Raises OSError.
 
-        Tests that start hundreds put something quicker in its place.
+        errors: where stderr goes; None: into the log. Tests that start hundreds put something quicker in its place.
         """
         return subprocess.Popen(
             list(spec.argv),
             stdin=subprocess.DEVNULL,
             stdout=log,
-            stderr=subprocess.STDOUT,
+            stderr=subprocess.STDOUT if errors is None else errors,
             env={**os.environ, **spec.environment},
             cwd=spec.cwd,
             start_new_session=True,

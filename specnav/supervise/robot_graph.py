@@ -14,7 +14,6 @@ from pathlib import Path
 
 from specnav.errors import HarnessError
 from specnav.paths import ROOT
-from specnav.supervise.children import Parameter, ros_arguments
 from specnav.supervise.probe import Probe
 from specnav.supervise.processes import Child, ChildSpec, Supervisor
 from specnav.supervise.surroundings import (
@@ -142,8 +141,3 @@ class Graph:
     def segments_of(self, process: Process) -> set[Path]:
         """Shared memory a running process has mapped."""
         return segments_of([process.popen.pid])
-
-
-def ros_args(remaps: dict[str, str] | None = None, **parameters: Parameter) -> list[str]:
-    """`--ros-args` for a node."""
-    return ros_arguments(parameters, (), remaps or {})

@@ -19,7 +19,6 @@ from std_msgs.msg import Empty, String
 
 from cloud_verifier.config import ServerConfig
 from navsim.episodes import make_episode
-from specnav.errors import HarnessError
 from specnav.paths import CONFIG, DEFAULT_DRAFT, DEFAULT_TARGET
 from specnav.supervise.children import (
     NOTHING,
@@ -242,17 +241,6 @@ class Stack(Graph):
         """Motion commands of a kind."""
         return [h for h in self.probe.heard(COMMAND, since) if h.message.kind == kind]
 
-    def last_motion(self, since: float) -> float:
-        """Seconds from `since` to the last velocity that was not zero (0: there was none)."""
-        moving = [h.at for h in self.probe.heard(CMD_VEL, since) if speed(h) > 0]
-        return max(moving) - since if moving else 0.0
-
     def freeze(self, process: Process) -> None:
         """SIGSTOP: there, but silent."""
         process.kill(signal.SIGSTOP)
-
-    def check_all_up(self) -> None:
-        """Raise HarnessError when a process that should be up has ended."""
-        for process in self.robot:
-            if not process.is_up:
-                raise HarnessError(f"{process.name} ended by itself; its log is {process.log}")

@@ -2,87 +2,42 @@
 
 from __future__ import annotations
 
-import subprocess
-import threading
-from collections import deque
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 
 from cloud_verifier.config import ServerConfig
-from specnav.errors import UsageError
-from specnav.supervise.children import LOOPBACK, READY, endpoint_of, verifier_spec
-from specnav.supervise.processes import die_with_parent
+from specnav.errors import ChildFailed, UsageError
+from specnav.supervise.children import LOOPBACK, endpoint_of, verifier_spec
+from specnav.supervise.processes import Supervisor, last_words
 
 START_TIMEOUT_S = 300.0
-STOP_TIMEOUT_S = 10.0
 
 
 @contextmanager
-def verifier_process(
-    model: str,
-    *,
-    draft: str = "",
-    gguf: str = "",
-    quantize: str = "none",
-    pixels: int = 0,
-    compile: bool = False,
-    device: str = "auto",
-    exits: str = "",
-    exit_layers: str = "auto",
-) -> Iterator[Callable[[], str]]:
+def verifier_process(server: ServerConfig) -> Iterator[Callable[[], str]]:
     """Start `python -m cloud_verifier` on a free port, stop it at the end. Yields what waits until it serves and gives
     its endpoint: there is something else to do meanwhile.
 
-    draft: a draft model for methods that draft in the cloud; gguf: of one in a GGUF file. exits, exit_layers: as in
-    ServerConfig. Waiting raises UsageError, with the child's own last message when it ends before it is ready.
+    Waiting raises UsageError, with the child's own last message when it ends before it is ready.
     """
-    server = ServerConfig(
-        model,
-        f"{LOOPBACK}:0",
-        device=device,
-        quantize=quantize,
-        pixels=pixels,
-        compile=compile,
-        draft_model=draft,
-        gguf=gguf,
-        exits=exits,
-        exit_layers=exit_layers,
-    )
-    child = subprocess.Popen(
-        verifier_spec(server, {}).argv, stderr=subprocess.PIPE, text=True, preexec_fn=die_with_parent
-    )
-    lines: deque[str] = deque(maxlen=50)
-    endpoint: list[str] = []
-    settled = threading.Event()
+    server = replace(server, bind=f"{LOOPBACK}:0")
+    # What the caller was given is relative to where the caller is.
+    spec = replace(verifier_spec(server, {}), cwd=None)
+    with tempfile.TemporaryDirectory(prefix="specnav-verifier-") as logs, Supervisor(Path(logs)) as supervisor:
+        child = supervisor.start(spec)
 
-    def drain() -> None:
-        # Read to the end: a full pipe would block the verifier.
-        assert child.stderr is not None
-        for line in child.stderr:
-            lines.append(line.strip())
-            if not endpoint and READY.search(line):
-                endpoint.append(endpoint_of(line))
-                settled.set()
-        settled.set()
+        def wait() -> str:
+            try:
+                return endpoint_of(supervisor.wait_ready(child, START_TIMEOUT_S))
+            except ChildFailed as error:
+                if child.process.poll() is None:
+                    raise UsageError(
+                        f"the verifier was not ready within {START_TIMEOUT_S:.0f} s (model {server.model})"
+                    ) from error
+                said = last_words(child.log) or "no message"
+                raise UsageError(f"the verifier did not start: {said}") from error
 
-    reader = threading.Thread(target=drain, name="verifier-stderr", daemon=True)
-    reader.start()
-
-    def wait() -> str:
-        if not settled.wait(START_TIMEOUT_S):
-            raise UsageError(f"the verifier was not ready within {START_TIMEOUT_S:.0f} s (model {model})")
-        if not endpoint:
-            last = next((line for line in reversed(lines) if line), "no message")
-            raise UsageError(f"the verifier did not start: {last}")
-        return endpoint[0]
-
-    try:
         yield wait
-    finally:
-        child.terminate()
-        try:
-            child.wait(STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()
-        reader.join(timeout=1.0)

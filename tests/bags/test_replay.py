@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from mcap.writer import CompressionType
 
+from cloud_verifier.config import ServerConfig
 from specnav.bags.records import load_decisions, load_replay
 from specnav.cli.app import main
 from specnav.paths import DEFAULT_TARGET
@@ -58,7 +59,7 @@ def run_here(monkeypatch, capsys, *arguments):
 
 @pytest.fixture(scope="module")
 def verifier():
-    with verifier_process(str(DEFAULT_TARGET)) as wait:
+    with verifier_process(ServerConfig(str(DEFAULT_TARGET))) as wait:
         endpoint = wait()
         yield endpoint
 
@@ -153,7 +154,7 @@ def test_what_a_damaged_bag_lost_is_in_the_terminal_the_results_and_the_report(
         ([ROOMS, "--method", "telepathy"], "method 'telepathy' is unknown"),
         ([ROOMS, "--methods", "fsd,fsd"], "--methods names each method once"),
         ([ROOMS, "--method", "split"], "replay has no such robot"),
-        ([ROOMS, "--rate", "warp"], "--rate 'warp' is unknown; choose one of frames, bag"),
+        ([ROOMS, "--rate", "warp"], "rate must be one of frames, bag, got 'warp'"),
         ([ROOMS, "--instruction", "  "], "--instruction is empty"),
         ([ROOMS, "--image-topic", "/odom"], "/odom is of type nav_msgs/msg/Odometry, which is no image"),
         ([ROOMS, "--labels", "/nowhere.csv"], "cannot read labels /nowhere.csv"),

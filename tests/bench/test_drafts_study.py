@@ -1,4 +1,4 @@
-"""`specnav bench run --draft-backends`: which drafts are compared, timed, run in their folders, shown side by side."""
+"""`specnav bench drafts`: which drafts are compared, timed, run in their folders, shown side by side."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ def test_wrong_points_are_refused(tmp_path):
     ],
 )
 def test_absurd_numbers_are_refused_with_the_range(folders, name, value):
-    with pytest.raises(UsageError, match=f"{name} is .*; give a number from"):
+    with pytest.raises(UsageError, match=f"{name} must be a (whole )?number from .*, got"):
         BenchConfig(**{name: value}, **folders)
 
 

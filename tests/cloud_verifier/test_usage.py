@@ -21,12 +21,14 @@ from cloud_verifier.net.server import Server
 from cloud_verifier.observing.metrics import CODES, COUNTERS, GAUGES, VerifierCollector, render
 from cloud_verifier.security.folder import KeyFolder
 from specdec.edge.decoder import EdgeDecoder, connect
+from specdec.energy import Meter, find_sensors
 from specdec.link.convert import sampling_to_wire
 from specdec.link.wire import Close, DraftUp, ErrorDown, Open, Opened, Ping, Pong, VerdictDown
 from specdec.models import Prompt
 from specdec.options import GenerationOptions
 from tests.cloud_verifier.raw_client import RawClient
 from tests.helpers.keys import Keys
+from tests.helpers.made_up_verifier import MadeUpVerifier
 from tests.helpers.servers import PATIENCE_S, Pair, StartServer, patiently_connected
 
 Labels = frozenset[str]
@@ -125,3 +127,40 @@ def test_an_id_finds_everything_that_happened_to_a_session(text_pair: Pair) -> N
     assert other["reason"] == "shutdown" and other["id"] != number
     assert server.gauges().keys() == GAUGES.keys() and server.counters().keys() == COUNTERS.keys()
     assert server.counters()["kv_evictions"] == 2 and server.load.restored == 1
+
+
+def test_energy_is_among_the_metrics_where_a_sensor_tells_it_and_nowhere_else(tmp_path: Path) -> None:
+    verifier = MadeUpVerifier()
+    assert "joules" not in verifier.text() and "watts" not in verifier.text()
+    folder = tmp_path / "class/powercap/intel-rapl:0"
+    folder.mkdir(parents=True)
+    (folder / "name").write_text("package-0")
+    (folder / "max_energy_range_uj").write_text("1000000000")
+    (folder / "energy_uj").write_text("5000000")
+    now = [0.0]
+    verifier.meter = Meter(find_sensors(tmp_path, gpus=False), lambda: now[0])
+    now[0] = 2.0
+    (folder / "energy_uj").write_text("35000000")
+    verifier.meter.poll()
+    lines = [line for line in verifier.text().splitlines() if "joules" in line or "watts" in line]
+    values = [line for line in lines if not line.startswith("#") and "_created" not in line]
+    assert values == [
+        "specdec_energy_joules_total 30.0",
+        "specdec_power_watts 15.0",
+        "specdec_idle_power_watts 15.0",
+    ]
+    (folder / "energy_uj").unlink()
+    verifier.meter.poll()
+    assert "joules" not in verifier.text() and "watts" not in verifier.text()
+
+
+def test_a_verifier_reads_the_sensors_of_the_folder_it_is_given(
+    text_pair: Pair, start_server: StartServer, tmp_path: Path
+) -> None:
+    folder = tmp_path / "class/hwmon/hwmon0"
+    folder.mkdir(parents=True)
+    for name, value in (("name", "ina3221"), ("in1_label", "VDD_IN"), ("in1_input", 5000), ("curr1_input", 2000)):
+        (folder / name).write_text(str(value))
+    server = start_server(text_pair.target, energy_root=str(tmp_path))
+    assert "ina3221 VDD_IN" in server.server.meter.sensors
+    assert start_server(text_pair.target, energy_root="none").server.meter.sensors == []

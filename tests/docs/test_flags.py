@@ -30,7 +30,7 @@ PROGRAMS = {
     "specnav/doctor": ("doctor", "serve"),
     "specnav/calibrate": ("calibrate",),
     "specnav/fleet": ("fleet up", "fleet status", "fleet upgrade", "generate"),
-    "specnav/plan": ("plan memory", "plan fleet", "bench"),
+    "specnav/plan": ("plan memory", "plan fleet", "bench run", "bench clients"),
 }
 """Rooms whose messages are of certain commands; the flags of others are those of any program of ours."""
 OTHERS = {
@@ -38,6 +38,7 @@ OTHERS = {
     "--gpus", "--publish", "--network", "--rm", "--ipc", "--shm-size", "--profile", "--build", "--user",  # Docker
     "--head", "--block",  # Ray
     "--extra-index-url", "--no-build-isolation", "--no-deps", "--no-binary",  # pip
+    "--study", "--clients", "--draft-backends", "--draft-models",  # of bench, as the previous release spelled them
     "--new-token",  # of console_node, which reads it beside the arguments of ROS
 }  # fmt: skip
 """Flags of programs whose parsers are not ours."""
@@ -120,7 +121,11 @@ def test_flags_in_messages_and_help_exist(room: str) -> None:
     assert not wrong
 
 
-@pytest.mark.parametrize("page", markdown_files(), ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "page",
+    [page for page in markdown_files() if page.name != "CHANGELOG.md"],
+    ids=lambda page: str(page.relative_to(ROOT)),
+)
 def test_flags_that_stand_alone_on_pages_exist(page: Path) -> None:
     """Those behind a command: test_links."""
     spans = inline_code(page.read_text(encoding="utf-8"))

@@ -197,7 +197,9 @@ def forking_parent() -> ForkingParent:
 def forked_children() -> Iterator[None]:
     """What a Supervisor starts meanwhile is forked, where it can be."""
     afresh, parent = Supervisor.launch, forking_parent()
-    Supervisor.launch = staticmethod(lambda spec, log: parent.start(spec, log) or afresh(spec, log))
+    Supervisor.launch = staticmethod(
+        lambda spec, log, errors=None: parent.start(spec, log, errors) or afresh(spec, log, errors)
+    )
     try:
         yield
     finally:

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from specnav.paths import ROOT
+from specnav.supervise.children import Parameter, ros_arguments
 from specnav.supervise.probe import Heard, Probe
-from specnav.supervise.robot_graph import Graph, Process, ros_args
+from specnav.supervise.robot_graph import Graph, Process
 from specnav.supervise.waiting import wait_until
 
 __all__ = ["ROOT", "Graph", "Heard", "Probe", "Process", "children_of", "ros_args", "wait_until"]
@@ -22,3 +23,8 @@ def children_of(pid: int) -> Iterator[int]:
             with contextlib.suppress(OSError):
                 if os.getpgid(int(entry.name)) == pid:
                     yield int(entry.name)
+
+
+def ros_args(remaps: dict[str, str] | None = None, **parameters: Parameter) -> list[str]:
+    """`--ros-args` for a node."""
+    return ros_arguments(parameters, (), remaps or {})

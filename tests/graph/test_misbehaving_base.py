@@ -21,7 +21,7 @@ from std_srvs.srv import Trigger
 
 from specnav.supervise.robot_stack import CMD_VEL, ODOM
 from tests.graph.harness import wait_until
-from tests.graph.stack import Pair, Stack, speed
+from tests.graph.stack import Pair, Stack, last_motion, speed
 
 pytestmark = pytest.mark.graph
 
@@ -125,7 +125,7 @@ def stop_while_moving(stack: Stack, text: str, drops_zeros: bool = False) -> tup
     at, here = stack.probe.say("instruction", String(data=text)), place(stack)
     time.sleep(2.5)
     there = place(stack)
-    return stack.last_motion(at), math.hypot(there[0] - here[0], there[1] - here[1])
+    return last_motion(stack, at), math.hypot(there[0] - here[0], there[1] - here[1])
 
 
 def test_odometry_that_repeats_one_pose_ends_the_instruction(robot):

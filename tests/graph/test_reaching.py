@@ -12,7 +12,7 @@ from navsim.base import Pose2D
 from navsim.episodes import make_episode
 from navsim.scoring import score_episode
 from tests.graph.harness import wait_until
-from tests.graph.stack import STATE, Stack
+from tests.graph.stack import STATE, Stack, last_motion
 
 pytestmark = pytest.mark.graph
 
@@ -48,14 +48,14 @@ def test_an_instruction_makes_the_robot_move_reach_its_target_and_stop(pair, tmp
                 collisions=state["collisions"],
             )
             outcomes.append(score)
-            assert stack.last_motion(began) > 0.5
+            assert last_motion(stack, began) > 0.5
             if score.success:
                 break
         assert any(score.success for score in outcomes), outcomes
         # STOP latches: nothing moves although nobody says anything more.
         quiet = time.monotonic()
         time.sleep(2.0)
-        assert stack.last_motion(quiet) == 0 and stack.decisions(quiet) == []
+        assert last_motion(stack, quiet) == 0 and stack.decisions(quiet) == []
         decided = stack.decisions(began)
         assert all(m.error_code == DecisionMetrics.NONE and m.method == "fsd" for m in decided)
         assert all(sum(m.accepted) <= sum(m.drafted) and len(m.token_ids) == m.tokens for m in decided)

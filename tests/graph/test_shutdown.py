@@ -11,7 +11,7 @@ import pytest
 
 from specnav.supervise.surroundings import segments_of
 from tests.graph.harness import children_of, wait_until
-from tests.graph.stack import Stack, speed
+from tests.graph.stack import Stack, last_motion, speed
 
 pytestmark = [pytest.mark.graph, pytest.mark.usefixtures("afresh")]
 INSTRUCTION = "find the red chair"
@@ -38,7 +38,7 @@ def test_signals_end_everything_with_zero_twist_exit_0_and_nothing_left(pair, tm
             assert "Traceback" not in process.text
             assert list(children_of(process.popen.pid)) == []
         time.sleep(0.2)
-        assert stack.last_motion(ended) < 0.3
+        assert last_motion(stack, ended) < 0.3
         assert speed(stack.probe.heard("cmd_vel")[-1]) == 0
         # What they shared with the probe is still the probe's; ports under 7400 are shared by all domains, whose other
         # processes may leave them behind.

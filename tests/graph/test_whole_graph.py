@@ -12,7 +12,7 @@ import zmq
 from spec_vlm_nav_interfaces.msg import DecisionMetrics
 
 from tests.graph.harness import wait_until
-from tests.graph.stack import METRICS
+from tests.graph.stack import METRICS, last_motion
 
 pytestmark = pytest.mark.graph
 INSTRUCTION = "find the red chair"
@@ -35,7 +35,7 @@ def test_verifier_killed_in_mid_answer_robot_stands_says_why_once_and_goes_on_wh
         lambda: stack.decider.text,
     )
     time.sleep(5.0)
-    assert stack.last_motion(killed) < 0.5 and stack.decisions(began) == []
+    assert last_motion(stack, killed) < 0.5 and stack.decisions(began) == []
     warnings = [
         line for line in stack.decider.text[logged:].splitlines() if "[WARN]" in line or "[ERROR]" in line
     ]

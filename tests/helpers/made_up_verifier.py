@@ -6,6 +6,7 @@ from collections import Counter
 
 from cloud_verifier.observing.counts import ClientUse, EngineLoad
 from cloud_verifier.observing.metrics import COUNTERS, GAUGES, VerifierCollector, render
+from specdec.energy import Meter
 
 
 class MadeUpVerifier:
@@ -13,6 +14,7 @@ class MadeUpVerifier:
 
     def __init__(self, *names: str) -> None:
         self.load = EngineLoad(0.0)
+        self.meter = Meter([])
         self.clients = {name: ClientUse(name) for name in names}
         self.now = dict.fromkeys(GAUGES, 0.0)
         self.counts = dict.fromkeys(COUNTERS, 0.0)

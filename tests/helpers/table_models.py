@@ -280,6 +280,12 @@ def table_pair(vocab: int, unlikeness: float, seed: int = 0, sharpness: float = 
     return TablePair(TableModel(logits), TableModel(logits + unlikeness * rng.normal(size=logits.shape)))
 
 
+def endless(pair: TablePair) -> TablePair:
+    """The same two, but neither ever says the token that ends an answer."""
+    pair.target.logits[:, 0] = pair.draft.logits[:, 0] = -30.0
+    return pair
+
+
 def next_chances(logits: np.ndarray, options: GenerationOptions) -> np.ndarray:
     """The distribution float64 [vocab] that one row of logits stands for; written without torch or specdec."""
     scaled = logits.astype(np.float64) / options.temperature

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
+import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from specnav.supervise.processes import ChildSpec
+from specnav.supervise.processes import ChildSpec, Running, Supervisor
 from tests.graph.forking import ForkedProcess, forking_parent
 
 COMMAND = [sys.executable, "-m", "cloud_verifier"]
@@ -20,7 +20,7 @@ COMMAND = [sys.executable, "-m", "cloud_verifier"]
 @contextmanager
 def started(
     arguments: Sequence[str], afresh: bool = False, descriptors: int = 0
-) -> Iterator[tuple[ForkedProcess | subprocess.Popen[bytes], IO[str], IO[str]]]:
+) -> Iterator[tuple[ForkedProcess | Running, IO[str], IO[str]]]:
     """A verifier, its stdout and its stderr. afresh: it comes up as a user's does, and is not forked. descriptors: it
     may have no more, afresh.
     """
@@ -30,13 +30,14 @@ def started(
     (out_reads, out_writes), (err_reads, err_writes) = os.pipe(), os.pipe()
     with open(out_reads, encoding="utf-8") as out, open(err_reads, encoding="utf-8") as err:
         with open(out_writes, "wb") as to_out, open(err_writes, "wb") as to_err:
-            forked = None if afresh else forking_parent().start(ChildSpec("", argv), to_out, to_err)
-            process = forked or subprocess.Popen(argv, stdout=to_out, stderr=to_err)
+            spec = ChildSpec("", argv)
+            forked = None if afresh else forking_parent().start(spec, to_out, to_err)
+            process = forked or Supervisor.launch(spec, to_out, to_err)
         try:
             yield process, out, err
         finally:
             if process.poll() is None:
-                process.kill()
+                process.send_signal(signal.SIGKILL)
             process.wait(10)
 
 
@@ -47,7 +48,7 @@ def verifier(
     arguments: Sequence[str] = (),
     afresh: bool = False,
     descriptors: int = 0,
-) -> Iterator[tuple[ForkedProcess | subprocess.Popen[bytes], str, IO[str], IO[str]]]:
+) -> Iterator[tuple[ForkedProcess | Running, str, IO[str], IO[str]]]:
     """One that is ready: the process, its address, and its stdout and what comes of its stderr."""
     with started(["--bind", bind, "--model", str(model), *arguments], afresh, descriptors) as (process, out, err):
         for line in err:

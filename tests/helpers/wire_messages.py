@@ -31,6 +31,7 @@ DOWN: list[wire.Down] = [
     wire.Tokens(1, 2, [3], 4, 5),
     wire.Tokens(1, 2, [3, 4], 900, 5, 4, 2, draft_us=300),
     wire.Welcome(5, "model", drafts=True, draft_us=1_250),
+    wire.Welcome(5, "model", weights=b"0123456789abcdef"),
     wire.Pong(1, 2, 3),
     wire.ErrorDown(1, wire.ERROR_BUSY, "full"),
     wire.HintDown(1, 2, 3, 4, 0.75, 5, 600),

@@ -9,7 +9,7 @@ from navsim.errors import BadRequest
 from navsim.kinds import COLOURS, HELD_OUT, KINDS
 from navsim.layout import DOORWAY_KEEP_CLEAR
 from navsim.planner import ROBOT_RADIUS, shortest_path_length
-from navsim.visibility import line_of_sight, visible_share
+from navsim.visibility import line_of_sight
 
 pytestmark = pytest.mark.slow
 
@@ -91,16 +91,6 @@ def test_about_a_quarter_of_the_rooms_have_a_doorway(episodes):
     share = sum(bool(e.room.doorways) for e in [*episodes["train"], *episodes["heldout"]]) / (2 * len(SEEDS))
     assert 0.15 < share < 0.4
 
-
-def test_visible_share_depends_on_the_heading():
-    episode = next(
-        e for e in map(make_episode, SEEDS) if line_of_sight(e.room, e.start.x, e.start.y, e.target) == 1
-    )
-    start, bearing = episode.start, episode.target.bearing(episode.start)
-    towards = type(start)(start.x, start.y, start.yaw + bearing)
-    away = type(start)(start.x, start.y, start.yaw + bearing + math.pi)
-    assert visible_share(episode.room, towards, episode.target) == 1.0
-    assert visible_share(episode.room, away, episode.target) == 0.0
 
 
 def test_a_room_as_plain_data_names_everything():

@@ -19,12 +19,13 @@ from specdec.errors import OptionsError
 from specdec.methods import get_method
 from specdec.models import Prompt
 from specdec.options import GenerationOptions
-from specdec.sampling.choice import chances_of
+from specdec.sampling.choice import chance_on_cpu, chances_of
 from tests.helpers.table_models import (
     PROMPT,
     STATES,
     TableModel,
     TablePair,
+    endless,
     next_chances,
     states_of,
     table_pair,
@@ -152,12 +153,6 @@ def test_lookups_tell_chances_by_their_counts() -> None:
     assert memory.chances(memory.after(3))[0] == drafter.chances([])[0]
 
 
-def endless(pair: TablePair) -> TablePair:
-    """The same two, but neither ever says the token that ends an answer."""
-    pair.target.logits[:, 0] = pair.draft.logits[:, 0] = -30.0
-    return pair
-
-
 def sent_drafts(monkeypatch: pytest.MonkeyPatch) -> list[Proposal]:
     sent: list[Proposal] = []
     original = EdgeSession.send_draft
@@ -248,3 +243,6 @@ def test_a_chance_is_the_softmax_before_anything_is_cut() -> None:
     for temperature in (0.0, 0.5, 1.0):
         expected = torch.softmax(logits.double() / (temperature or 1.0), -1).gather(1, tokens[:, None])[:, 0]
         assert torch.allclose(chances_of(logits, tokens, temperature).double(), expected, atol=1e-6)
+        best = logits.argmax(-1) if temperature == 0.0 else tokens
+        one_by_one = [chance_on_cpu(row, int(token), temperature) for row, token in zip(logits, best, strict=True)]
+        assert one_by_one == pytest.approx(chances_of(logits, best, temperature).tolist(), abs=1e-6)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import re
-import subprocess
 import sys
 import time
 import urllib.request
@@ -23,7 +22,7 @@ from specdec.models.local import generate_local
 from specdec.models.prompt import Message, conversation_prompt
 from specdec.options import GenerationOptions
 from specnav.paths import DEFAULT_TEXT_TARGET
-from specnav.supervise.processes import ChildSpec
+from specnav.supervise.processes import ChildSpec, Supervisor
 from tests.graph.forking import forking_parent
 from tests.helpers.tiny_models import picture
 
@@ -52,8 +51,8 @@ def started(folder: Path, arguments: Sequence[str]) -> Iterator[Process]:
     """`python -m arguments…`, once it is ready."""
     log = folder / f"{len(list(folder.iterdir()))}.log"
     with log.open("wb") as stream:
-        handle = forking_parent().start(ChildSpec("", [sys.executable, "-m", *arguments]), stream)
-        handle = handle or subprocess.Popen([sys.executable, "-m", *arguments], stdout=stream, stderr=stream)
+        spec = ChildSpec("", [sys.executable, "-m", *arguments])
+        handle = forking_parent().start(spec, stream) or Supervisor.launch(spec, stream)
     try:
         process = Process(handle, log, "")
         until(lambda: process.events("ready") or handle.poll() is not None)

@@ -8,8 +8,12 @@ import sys
 
 import pytest
 
+from cloud_verifier.config import ServerConfig
+from specdec.settings import settings_of
+from specdec.settings_files import read_yaml_file
 from specnav.cli.app import main
 from specnav.errors import user_errors
+from specnav.paths import CONFIG
 
 
 def run(monkeypatch, capsys, *arguments):
@@ -112,6 +116,12 @@ def test_an_unknown_setting_in_a_file_is_named(monkeypatch, capsys, tmp_path):
     settings.write_text("modle: x\n")
     code, _, err = run(monkeypatch, capsys, "serve", "--config", settings)
     assert code == 1 and "unknown setting modle" in err and "quantize" in err
+
+
+def test_the_shipped_file_of_the_verifier_repeats_no_default():
+    said = read_yaml_file(CONFIG / "cloud.yaml")
+    defaults = {name: told.default for name, told in settings_of(ServerConfig).items()}
+    assert "model" in said and not [name for name, value in said.items() if value == defaults[name]]
 
 
 def test_broken_yaml_is_one_line(monkeypatch, capsys, tmp_path):

@@ -61,7 +61,7 @@ def test_the_command_prints_a_table_or_json_for_scripts() -> None:
     [
         (["--draft", "/nowhere/draft"], "/nowhere/draft does not exist"),
         (["--draft", "x", "--robot"], "look at different things"),
-        (["--draft", "x", "--rows", "0"], "rows must be at least 1"),
+        (["--draft", "x", "--rows", "0"], "counts must be whole numbers from 1 on, like 1,4,8, got '0'"),
         (["--model", "x"], "--model and --variants are for --gpu"),
     ],
 )

@@ -117,9 +117,9 @@ def test_a_model_that_does_not_fit_is_not_loaded(monkeypatch: pytest.MonkeyPatch
     [
         (("--gpu", "--robot"), "different things"),
         (("--model", "x"), "for --gpu"),
-        (("--gpu", "--variants", "3bit"), "'3bit' is unknown"),
-        (("--gpu", "--rows", "a"), "no list of numbers"),
-        (("--gpu", "--contexts", "0"), "at least 1"),
+        (("--gpu", "--variants", "3bit"), "variants must be one of float32, float16, bfloat16, 8bit, 4bit, got '3bit'"),
+        (("--gpu", "--rows", "a"), "counts must be whole numbers from 1 on, like 1,4,8, got '"),
+        (("--gpu", "--contexts", "0"), "counts must be whole numbers from 1 on, like 1,4,8, got '0'"),
         (("--gpu", "--device", "cuda"), "no CUDA device"),
         (("--gpu", "--device", "abacus"), "is unknown"),
     ],

@@ -72,7 +72,9 @@ def test_the_command_says_what_fits(capsys: pytest.CaptureFixture[str]) -> None:
 def test_what_cannot_be_planned_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="does not exist"):
         run_plan_memory(PlanConfig(str(tmp_path / "nothing"), None))
-    with pytest.raises(ModelError, match="dtype 'int3' is unknown"):
-        run_plan_memory(PlanConfig("Qwen/Qwen3-8B", None, dtype="int3"))
-    with pytest.raises(UsageError, match="at least 1"):
-        run_plan_memory(PlanConfig("Qwen/Qwen3-8B", None, clients=0))
+    with pytest.raises(UsageError, match="dtype must be one of float32, float16, bfloat16, got 'int3'"):
+        PlanConfig("Qwen/Qwen3-8B", None, dtype="int3")
+    with pytest.raises(UsageError, match="draft_quantize must be one of none, 8bit, 4bit, got '2bit'"):
+        PlanConfig("Qwen/Qwen3-8B", None, draft_quantize="2bit")
+    with pytest.raises(UsageError, match="clients must be a whole number from 1 to 100000, got 0"):
+        PlanConfig("Qwen/Qwen3-8B", None, clients=0)

@@ -96,7 +96,7 @@ def test_the_package_is_that_of_the_wheel_and_has_its_data(installed: Path, tmp_
 def test_an_answer_and_a_benchmark_with_what_is_shipped(installed: Path, tmp_path: Path) -> None:
     specnav = str(installed / "specnav")
     assert run([specnav, "generate", "find the silver bottle", "--max-new-tokens", "4"], tmp_path).strip()
-    run([specnav, "bench", "--methods", "ar,sd", "--limit", "1", "--max-new-tokens", "4"], tmp_path)
+    run([specnav, "bench", "run", "--methods", "ar,sd", "--limit", "1", "--max-new-tokens", "4"], tmp_path)
     (results,) = tmp_path.glob("runs/bench-*/results.json")
     written = json.loads(results.read_text())
     assert all(row["identical_to_ar"] for row in written["rows"])

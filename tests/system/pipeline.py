@@ -24,6 +24,7 @@ from specnav.supervise.children import verifier_spec
 from specnav.supervise.probe import Heard
 from specnav.supervise.robot_graph import Process
 from specnav.supervise.robot_stack import CMD_VEL, COMMAND, IMAGE, METRICS, STATUS, Stack, free_port, speed
+from tests.graph.stack import check_all_up
 
 WAYS = (("neither", False, False), ("early action", True, False), ("early action and prefetch", True, True))
 ROOM_S = 60.0  # after so long a new room
@@ -136,7 +137,7 @@ def measure(
         room_ends = began + ROOM_S
         while time.monotonic() < room_ends:
             time.sleep(0.5)
-            stack.check_all_up()
+            check_all_up(stack)
             _, stood = times_of(stack, began)
             yield min(config.decisions, len(standing) + len(stood))
             last = stack.probe.heard(COMMAND, began)

@@ -16,6 +16,7 @@ from specnav.drill.results import LeakCheck, SoakFigures
 from specnav.results.demo import percentile
 from specnav.supervise.robot_stack import METRICS, Stack
 from specnav.supervise.surroundings import segments_of
+from tests.graph.stack import check_all_up
 
 SAMPLE_S = 5.0
 MOST_SAMPLES = 200
@@ -42,7 +43,7 @@ def soak(stack: Stack, seconds: float, journal: Journal, say: Callable[[str], No
                 time.sleep(0.2)
                 if now >= next_look:
                     next_look = now + looks
-                    stack.check_all_up()
+                    check_all_up(stack)
                     watch.look()
                     shared.append((now - began, len(segments_of([p.popen.pid for p in stack.robot]))))
                 if stack.commands(started, MotionCommand.STOP):

@@ -232,6 +232,15 @@ class TestLogs:
         learnt, kept = split(whole, 64, 0)
         assert len(kept) == 2 and not {text.ids for text in learnt} & {text.ids for text in kept}
 
+    def test_what_a_former_target_said_is_not_learnt(self, text_pair: Pair, tmp_path: Path) -> None:
+        vocabulary = text_pair.draft.vocabulary_fingerprint
+        log = VerdictLog(tmp_path / "log")
+        for number, target in enumerate([b"old", b"old", b"", b"old", b"new", b"new", b""]):
+            log.add(Said(vocabulary, (5, 6, 7, 8 + number), target=target))
+        log.close()
+        learnt = logged_texts([tmp_path / "log"], text_pair.draft, tmp_path, 64)
+        assert sorted(text.ids[-1] - 8 for text in learnt) == [2, 4, 5, 6]
+
     def test_a_log_of_another_vocabulary_is_refused(self, text_pair: Pair, tmp_path: Path) -> None:
         with pytest.raises(TrainingError, match="logged with another vocabulary"):
             logged_texts([self.log(tmp_path / "a", b"another!")], text_pair.draft, tmp_path, 64)

@@ -21,6 +21,7 @@ from specnav.recipes.drafts.data.assistant import (
     request_of,
 )
 from specnav.recipes.drafts.data.sources import Sources, question_prompts
+from specnav.recipes.drafts.figures import draft_figures
 from specnav.recipes.drafts.measure import measured, perfect, replayed
 from specnav.recipes.drafts.network import Network
 from specnav.recipes.drafts.task import some_tokens
@@ -28,6 +29,7 @@ from specnav.recipes.drafts.teacher import Teacher
 from specnav.recipes.drafts.train import train_draft
 from specnav.recipes.errors import TrainingError
 from specnav.recipes.exits.samples import Sample, cut
+from tests.specdec.pretended_device import PretendedDevice, on_device
 from tests.training.test_drafts import little
 from tests.training.words import WORDS, said_by
 
@@ -114,6 +116,24 @@ def test_logits_of_some_tokens_are_those_of_all(model_root: Path) -> None:
     everything = network.logits(ids, torch.arange(3)[None])
     some = network.logits(ids, torch.arange(3)[None], among=among)
     assert torch.allclose(some, everything[..., among], atol=1e-5)
+
+
+def test_figures_and_lessons_on_a_device_are_those_of_the_cpu(
+    model_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The device is pretended: no GPU was there when this was written."""
+    monkeypatch.setattr("specdec.models.loading.read_model", lambda path: None)
+    here = Network(str(model_root / "text-target"))
+    texts = said_by(here)
+    expected, taught = draft_figures(here, texts, 4), Teacher(here, here, 48)._taught(texts)
+    with PretendedDevice(), torch.inference_mode():
+        there = Network(str(model_root / "text-target"))
+        there.loaded = on_device(there.loaded)
+        there.module = there.loaded.network
+        assert there.device.type != "cpu"
+        assert draft_figures(there, texts, 4) == expected
+        for one, other in zip(Teacher(there, there, 48)._taught(texts), taught, strict=True):
+            assert one.likely.tolist() == other.likely.tolist()
 
 
 def test_what_the_target_says_is_kept_for_the_next_sitting(model_root: Path, tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ class AnswerRecord(msgspec.Struct, frozen=True, kw_only=True):
     predrafts: verdicts that came while something was drafted ahead; predraft_hits: how many left it standing.
     floor_ms: see specnav.bench.records.floor.
     has_link: false for a contestant in one process, whose bytes are no measurement.
+    joules: of the whole machine, which both sides share here; null without a sensor (specdec.energy).
     """
 
     method: str
@@ -49,6 +50,7 @@ class AnswerRecord(msgspec.Struct, frozen=True, kw_only=True):
     resumes: int = 0
     predrafts: int = 0
     predraft_hits: int = 0
+    joules: float | None = None
 
     @property
     def key(self) -> tuple[str, str, int]:
@@ -106,6 +108,7 @@ class BenchRow(msgspec.Struct, frozen=True, kw_only=True):
     near_ties: int = 0
     errors: int = 0
     largest_margin: float | None = None  # of logits, where an answer left `ar`
+    joules_per_answer: float | None = None  # of the whole machine; null without a sensor
 
 
 

@@ -119,6 +119,7 @@ def make_row(
         comm_ms=mean([one.wait_ms - one.verify_ms - one.queue_ms for one in rounds if one.drafted and one.wait_ms]),
         **_preparation(rounds, predrafts, sum(answer.predraft_hits for answer in answers)),
         modes=dict(Counter(one.mode for one in rounds if one.mode)),
+        joules_per_answer=mean([answer.joules for answer in answers if answer.joules is not None]),
     )
 
 

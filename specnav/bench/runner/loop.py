@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from specdec.energy import Meter
 from specdec.models import Prompt, chat_prompt
 from specdec.options import MAX_SEED, GenerationOptions
 from specnav.bench.data.questions import Question
@@ -64,12 +65,13 @@ def split_by_length(
 
 
 def ask(
-    contestant: Contestant, question: Question, tokenizer: Any, options: GenerationOptions
+    contestant: Contestant, question: Question, tokenizer: Any, options: GenerationOptions, meter: Meter
 ) -> list[AnswerRecord]:
     """All turns of one question by one contestant."""
     records: list[AnswerRecord] = []
     for turn in range(len(question.turns)):
         prompt = prompt_of(tokenizer, question, [record.ids for record in records])
+        mark = meter.mark()
         measured = contestant.answer(prompt, options)
         records.append(
             AnswerRecord(
@@ -92,6 +94,7 @@ def ask(
                 resumes=measured.resumes,
                 predrafts=measured.predrafts,
                 predraft_hits=measured.predraft_hits,
+                joules=meter.since(mark),
             )
         )
     return records
@@ -104,13 +107,15 @@ def run_questions(
     options: GenerationOptions,
     journal: Journal,
     advance: Advance,
+    meter: Meter | None = None,
 ) -> None:
     """Put every question to every contestant; what the journal holds already is not asked again.
 
     Each contestant first gives one short answer that is not counted. The seed of a question is options.seed plus a
     number made of its name, so that sampled answers differ between questions, agree between contestants, and do not
-    depend on what else is asked.
+    depend on what else is asked. meter: what tells the energy of each answer; None: nothing does.
     """
+    meter = meter or Meter([])
     waiting = [
         contestant
         for contestant in contestants
@@ -126,5 +131,5 @@ def run_questions(
         for contestant in [*contestants[first:], *contestants[:first]]:
             if not journal.has(question, contestant.name):
                 advance(question, contestant.name)
-                journal.add(ask(contestant, question, tokenizer, own))
+                journal.add(ask(contestant, question, tokenizer, own, meter))
         journal.settle()

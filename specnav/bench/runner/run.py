@@ -197,6 +197,7 @@ def run_bench(config: BenchConfig, view: BenchView | None = None) -> int:
 
 def _answer_all(run: Run, questions: Sequence[Question], view: BenchView, stack: ExitStack) -> None:
     """Start the processes, load what the edge needs, and put the questions to every contestant."""
+    from specdec.energy import Meter, find_sensors
     from specdec.errors import LinkLost
     from specdec.methods import get_method
     from specnav.bench.data.names import ORACLES, comparable_with_ar
@@ -228,14 +229,19 @@ def _answer_all(run: Run, questions: Sequence[Question], view: BenchView, stack:
     dtype = edge.draft.dtype
     journal = Journal(run.folder, run.results, earlier)
     missing = sum(not journal.has(q, name) for q in run.questions for name in run.methods)
+    meter = Meter(find_sensors()).start()
+    stack.callback(meter.close)
     with view.answering(missing, len(run.questions)) as advance:
         try:
-            run_questions(run.questions, contestants, edge.draft.tokenizer, options, journal, advance)
+            run_questions(run.questions, contestants, edge.draft.tokenizer, options, journal, advance, meter)
         except LinkLost:
             place.supervisor.check()  # the process that ended says more than the silence after it
             raise
         finally:
             run.notes += pacing_notes(edge, journal.answers)
+            run.machine["energy_sensors"] = ", ".join(meter.sensors) or "no sensor"
+            if meter.idle_watts is not None:
+                run.machine["idle_watts"] = round(meter.idle_watts, 2)
     if dtype.itemsize < 4 and options.temperature == 0:
         _replay_flips(run, options, view)
 

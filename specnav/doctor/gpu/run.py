@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import psutil
 import torch
@@ -22,15 +22,14 @@ from specdec.models.loading import DTYPES
 from specdec.models.threads import set_threads
 from specnav.doctor.gpu import measuring
 from specnav.doctor.gpu.choosing import agreement_of, choices
+from specnav.doctor.gpu.config import QUANTISED, GpuDoctorConfig
 from specnav.doctor.gpu.records import Device, GpuFindings, ModelFindings
 from specnav.doctor.gpu.view import as_json, show
 from specnav.errors import UsageError
-from specnav.paths import DEFAULT_DRAFT, DEFAULT_TARGET
 from specnav.plan.memory import ModelMemory, memory_of
 from specnav.terminal import progress_bar, say
 
 ON_CPU, ON_CUDA = ("float32", "bfloat16"), ("bfloat16", "8bit", "4bit")
-QUANTISED = ("8bit", "4bit")
 ASKED = (
     "go to the red ball and stop in front of it",
     "turn around and look for the door",
@@ -38,32 +37,6 @@ ASKED = (
     "walk to the silver bottle behind the chair",
 )
 ANSWER_TOKENS = 48
-
-
-@dataclass(frozen=True)
-class GpuDoctorConfig:
-    """variants: ways to load the models; empty: those usual on the device. rows, contexts: of the forwards that are
-    timed. seconds: for the forwards of one model. rtts_ms: round trips that `auto` is asked about.
-    """
-
-    model: str = str(DEFAULT_TARGET)
-    draft: str = str(DEFAULT_DRAFT)
-    device: str = "auto"
-    variants: tuple[str, ...] = ()
-    rows: tuple[int, ...] = (1, 2, 4, 6, 8, 16, 32)
-    contexts: tuple[int, ...] = (256, 2048)
-    gamma: int = 5
-    seconds: float = 4.0
-    rtts_ms: tuple[float, ...] = (0.0, 15.0, 40.0, 80.0)
-    json: bool = False
-
-    def __post_init__(self) -> None:
-        """Raises UsageError."""
-        for name in self.variants:
-            if name not in (*DTYPES, *QUANTISED):
-                raise UsageError(f"variant {name!r} is unknown: choose {', '.join((*DTYPES, *QUANTISED))}")
-        if not self.rows or not self.contexts or min(*self.rows, *self.contexts, self.gamma) < 1:
-            raise UsageError("rows, contexts and gamma must be at least 1")
 
 
 def run_gpu_doctor(config: GpuDoctorConfig) -> int:

@@ -1,28 +1,23 @@
-"""A verifier in the simulation: batched forwards as the real engine runs them (cloud_verifier.engine.scheduler).
+"""A verifier in the simulation: the real engine's scheduler says what shares the next forward, the clock is simulated.
 
-Between two forwards it takes in what has come. A forward takes all that waits for it up to a budget of rows, verdicts
-and streamed tokens first; prompts come in chunks beside them, and at once where no other session is open. Where a
-draft model runs beside the target, the session that has had least of the forwards says whose turn it is. What a session
-may come to hold is a budget; who finds no room waits outside.
+Between two forwards it takes in what has come. What a session may come to hold is a budget; who finds no room waits
+outside.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections import deque
-from collections.abc import Generator
-from dataclasses import dataclass, field
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from cloud_verifier.engine.policy import Policy
+from cloud_verifier.engine.scheduler import Scheduler, Waiting
 from specnav.plan.simulated.times import ForwardTimes
 
 if TYPE_CHECKING:
     import simpy
-
-AGING_MS = 1000.0
-"""Who has waited for so long goes first, as in the real engine."""
-
 
 @dataclass(frozen=True)
 class ReplicaPolicy:
@@ -31,16 +26,20 @@ class ReplicaPolicy:
     kv_tokens: that the caches of all sessions may hold.
     """
 
-    rows: int = 256
-    chunk: int = 64
+    rows: int = Policy.rows
+    chunk: int = Policy.chunk
     kv_tokens: float = float("inf")
 
 
 class Asker(Protocol):
-    """A session, as a verifier sees it. tokens: that it may come to hold. served_ms: what it has had of forwards."""
+    """A session, as a verifier sees it. tokens: that it may come to hold. rank, owner, number: as the scheduler needs
+    them of a session's work.
+    """
 
     tokens: int
-    served_ms: float
+    rank: int
+    owner: bytes
+    number: int
 
     def ran(self, now_ms: float, since_ms: float) -> None:
         """What it asked for has run; it came at `since_ms`."""
@@ -49,8 +48,9 @@ class Asker(Protocol):
 
 @dataclass
 class Ask:
-    """Rows that a session wants of a forward. prompt: they may come in parts. drafts: they go through the draft model
-    beside the target. since_ms: when it came.
+    """Rows that a session wants of a forward; what the scheduler asks of an extension, it answers.
+
+    prompt: they may come in parts. drafts: they go through the draft model beside the target. since_ms: when it came.
     """
 
     who: Asker
@@ -58,6 +58,25 @@ class Ask:
     prompt: bool = False
     drafts: bool = False
     since_ms: float = 0.0
+
+    @property
+    def together_with(self) -> bool:
+        """Only what goes through one model shares a forward."""
+        return self.drafts
+
+    @property
+    def last_only(self) -> bool:
+        """Of a prompt only the last row's logits are wanted."""
+        return self.prompt
+
+    @property
+    def divisible(self) -> bool:
+        """Whether it may be done in parts."""
+        return self.prompt and self.rows > 1
+
+    def divide(self, rows: int) -> tuple[Ask, Ask]:
+        """Its first `rows` rows, and the others."""
+        return replace(self, rows=rows), replace(self, rows=self.rows - rows)
 
 
 @dataclass
@@ -88,17 +107,15 @@ class Replica:
         self._target = target
         self._draft = draft
         self._policy = policy
+        self._scheduler = Scheduler(Policy(rows=policy.rows, chunk=policy.chunk))
         self._from_ms, self._to_ms = window
         self.open = 0
         self.counted = Counted()
         self._held = 0
-        self._most_served = 0.0
         self._outside: deque[tuple[float, Asker, Ask]] = deque()
         self._coming: list[tuple[float, int, Ask]] = []
         self._number = 0
-        self._asks: list[Ask] = []
-        self._steps: list[Ask] = []
-        self._prompts: deque[Ask] = deque()
+        self._waiting: list[Waiting] = []
         self._asleep: simpy.Event | None = None
         self._asleep_until = 0.0
         env.process(self._run())
@@ -107,7 +124,6 @@ class Replica:
         """A session's prompt arrives at `at_ms`; it counts as open from now on, as the directory has it."""
         self.open += 1
         who = ask.who
-        who.served_ms = self._most_served  # who is new begins with the most that anybody has
         if self._outside or (self._held and self._held + who.tokens > self._policy.kv_tokens):
             self._outside.append((at_ms, who, ask))
             return
@@ -144,14 +160,14 @@ class Replica:
         self._queue(ask)
 
     def _queue(self, ask: Ask) -> None:
-        (self._prompts if ask.prompt else self._steps if ask.drafts else self._asks).append(ask)
+        self._waiting.append(Waiting(cast(Any, ask.who), cast(Any, ask), ask.since_ms / 1e3))
 
     def _run(self) -> Generator[simpy.Event, None, None]:
         env, coming = self._env, self._coming
         while True:
             while coming and coming[0][0] <= env.now:
                 self._queue(heappop(coming)[2])
-            if not (self._asks or self._steps or self._prompts):
+            if not self._waiting:
                 self._asleep = env.event()
                 self._asleep_until = coming[0][0] if coming else float("inf")
                 if coming:
@@ -160,87 +176,35 @@ class Replica:
                     yield self._asleep
                 self._asleep = None
                 continue
-            draft = self._draft_model_is_next()
-            picked, prompt_rows = (self._fitting(self._steps), {}) if draft else self._pick()
-            sessions = len(picked)
-            rows = sum(ask.rows for ask in picked)
-            beside = sum(prompt_rows.values())
-            takes = (self._draft if draft else self._target).forward_ms(sessions, rows, beside)
-            began = env.now
-            self._count(picked, len(prompt_rows), rows + beside, began, takes)
+            picked = self._scheduler.pick(self._waiting, env.now / 1e3, self.open)
+            verified = [one for one in picked if not one.need.last_only]
+            rows = sum(one.part.rows for one in verified)
+            beside = sum(one.part.rows for one in picked) - rows
+            model = self._draft if cast(Any, picked[0].need).drafts else self._target
+            takes = model.forward_ms(len(verified), rows, beside)
+            self._count(verified, len(picked) - len(verified), rows + beside, env.now, takes)
             yield env.timeout(takes)
-            self._serve(picked, prompt_rows, takes / (rows + beside))
-            for ask in picked:
-                ask.who.ran(env.now, ask.since_ms)
-            self._prompts_ran(prompt_rows)
+            self._scheduler.ran(picked, takes / 1e3)
+            self._ran(picked)
 
-    def _draft_model_is_next(self) -> bool:
-        """Whether the one that has had least wants the draft model, or the one that has waited too long."""
-        if not self._steps:
-            return False
-        first = min(itertools.chain(self._steps, self._asks, self._prompts), key=self._order)
-        return first.drafts
-
-    def _order(self, ask: Ask) -> tuple[int, float]:
-        return -int((self._env.now - ask.since_ms) / AGING_MS), ask.who.served_ms
-
-    def _serve(self, picked: list[Ask], parts: dict[int, int], row_ms: float) -> None:
-        """Count what each has had of a forward."""
-        had = [(ask.who, ask.rows) for ask in picked]
-        had += [(ask.who, parts[place]) for place, ask in enumerate(itertools.islice(self._prompts, len(parts)))]
-        for who, rows in had:
-            who.served_ms += rows * row_ms
-            self._most_served = max(self._most_served, who.served_ms)
-
-    def _fitting(self, queue: list[Ask]) -> list[Ask]:
-        """Those in order that fit into a forward; they leave the queue, others stay."""
-        room = self._policy.rows
-        picked: list[Ask] = []
-        left: list[Ask] = []
-        for ask in queue:
-            if ask.rows <= room or not picked:
-                room -= ask.rows
-                picked.append(ask)
-            else:
-                left.append(ask)
-        queue[:] = left
-        return picked
-
-    def _pick(self) -> tuple[list[Ask], dict[int, int]]:
-        """What comes into the target's next forward, and rows of prompts by their place in the queue."""
-        if self.open == 1 and not self._asks and self._prompts:
-            return [], {0: self._prompts[0].rows}
-        picked = self._fitting(self._asks)
-        room = self._policy.rows - sum(ask.rows for ask in picked)
-        chunk = min(room, self._policy.chunk) if self.open > 1 else room
-        parts: dict[int, int] = {}
-        for place, ask in enumerate(self._prompts):
-            if chunk <= 0 and (picked or parts):
-                break
-            parts[place] = min(ask.rows, max(chunk, 1))
-            chunk -= parts[place]
-        return picked, parts
-
-    def _prompts_ran(self, parts: dict[int, int]) -> None:
-        """Rows of prompts are in; those that are complete go on."""
-        if not parts:
-            return
+    def _ran(self, picked: Sequence[Waiting]) -> None:
+        """A forward has run: prompts that are not whole yet wait on, all others are told."""
         now = self._env.now
-        waiting = [self._prompts.popleft() for _ in range(len(parts))]
-        left: list[Ask] = []
-        for place, ask in enumerate(waiting):
-            ask.rows -= parts[place]
-            if ask.rows:
-                left.append(ask)
-            else:
-                ask.who.ran(now, ask.since_ms)
-        self._prompts.extendleft(reversed(left))
+        places = {id(one) for one in picked}
+        left = [(one, one.after(cast(Any, None), one.since_s)) for one in picked]
+        waits_on = {id(one): rest for one, rest in left if rest is not None}
+        self._waiting = [
+            waits_on.get(id(one), one) for one in self._waiting if id(one) not in places or id(one) in waits_on
+        ]
+        for one, rest in left:
+            if rest is None:
+                one.work.ran(now, cast(Any, one.need).since_ms)  # type: ignore[attr-defined]
 
     def _counts(self, at_ms: float) -> bool:
         return self._from_ms <= at_ms < self._to_ms
 
-    def _count(self, picked: list[Ask], prompts: int, rows: int, began: float, takes: float) -> None:
-        waits = sum(began - ask.since_ms for ask in picked)
+    def _count(self, picked: Sequence[Waiting], prompts: int, rows: int, began: float, takes: float) -> None:
+        waits = sum(began - 1e3 * one.since_s for one in picked)
         counted = self.counted
         counted.busy_ms += max(0.0, min(began + takes, self._to_ms) - max(began, self._from_ms))
         if self._counts(began):

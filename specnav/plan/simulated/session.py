@@ -64,7 +64,7 @@ class Session:
         """prompt: rows to compute. keep: whether each chunk's time, and each verdict's, is wanted."""
         self.decision = decision
         self.tokens = prompt + decision.answer
-        self.served_ms = 0.0
+        self.rank, self.number, self.owner = 0, edge.number, edge.number.to_bytes(4, "big")
         self._edge, self._way, self._pair, self._replica = edge, way, pair, replica
         self._prompt = prompt
         self._drawn = drawn

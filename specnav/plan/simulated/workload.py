@@ -47,11 +47,6 @@ class Workload:
         """Tokens of an answer, on average."""
         return sum(self.answers) / len(self.answers)
 
-    @property
-    def prompt_mean(self) -> float:
-        """Tokens of a prompt, on average."""
-        return sum(self.prompts) / len(self.prompts)
-
 
 def arrivals_named(name: str) -> Arrivals:
     """One of the kinds of arrivals. Raises EvaluationError."""

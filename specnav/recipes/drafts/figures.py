@@ -53,8 +53,8 @@ def draft_figures(
     for part in _grouped(texts):
         rows = draft.rows(part, max(_length(draft, text) for text in part))
         logits = draft.logits(*(_but_last(rows.ids), _but_last(rows.positions), rows.features))
-        same = logits.argmax(-1) == rows.ids[:, 1:]
-        for line, learn in zip(same.cpu(), rows.learn[:, 1:].bool().cpu(), strict=True):
+        same = logits.argmax(-1).cpu() == rows.ids[:, 1:]
+        for line, learn in zip(same, rows.learn[:, 1:].bool().cpu(), strict=True):
             agreed = line[learn].tolist()
             gained += tokens_a_round(agreed, gamma)
             tokens, right = tokens + len(agreed), right + sum(agreed)

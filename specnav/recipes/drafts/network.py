@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from specdec.errors import ModelError
 from specdec.models import EncodedPrompt, LoadedModel, Prompt, load_model
@@ -85,6 +85,10 @@ class Network:
         [n, 1, length, length], lets it see. where: only of these flat places, [places, vocabulary]. among: only of
         these tokens, int64 [tokens], in place of the vocabulary.
         """
+        ids, positions = ids.to(self.device), positions.to(self.device)
+        features, sees, where, among = (
+            None if part is None else part.to(self.device) for part in (features, sees, where, among)
+        )
         # Without a mask the library takes a jump in the positions for the beginning of another text.
         mask = torch.ones_like(ids) if sees is None else self._as_mask(sees)
         how = {"position_ids": positions, "attention_mask": mask, "use_cache": False}
@@ -249,11 +253,6 @@ def check_same_vocabulary(target: LoadedModel, draft: LoadedModel) -> None:
             f"({first_difference(draft, target)}): start from a model of the target's family, "
             "or from layers of it (layers:0,7)"
         )
-
-
-def as_module(network: Network) -> nn.Module:
-    """The part of a network that the loop trains and keeps."""
-    return network.module
 
 
 def _read(file: str) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,10 +14,11 @@ from specnav.recipes.errors import TrainingError
 from specnav.recipes.exits.samples import Sample
 
 SHORTEST = 2
+_log = logging.getLogger(__name__)
 
 
 def logged_texts(folders: Sequence[Path], model: LoadedModel, run: Path, length: int) -> list[Sample]:
-    """Every answer of the logs, once. Pictures are written into the run folder.
+    """Every answer of the logs, once, those of former targets left out. Pictures are written into the run folder.
 
     Where no prompt was kept the answer stands alone and all of it but its first token is learnt. Raises TrainingError
     for what is no log, for one of another vocabulary, and where nothing is left.
@@ -24,7 +26,14 @@ def logged_texts(folders: Sequence[Path], model: LoadedModel, run: Path, length:
     texts: list[Sample] = []
     for folder in folders:
         try:
-            for number, said in enumerate(read_verdicts(folder), 1):
+            logged = list(read_verdicts(folder))
+            newest = next((said.target for said in reversed(logged) if said.target), b"")
+            former = sum(said.target not in (b"", newest) for said in logged)
+            if former:
+                _log.warning("%s: %d answers of a former target are left out", folder, former)
+            for number, said in enumerate(logged, 1):
+                if said.target not in (b"", newest):
+                    continue
                 if not speaks(model, said.vocabulary):
                     raise TrainingError(
                         f"{folder} was logged with another vocabulary than that of {model.path}: "

@@ -95,6 +95,11 @@ VLM_NAV = (
     ),
     like(ModelOptions, 'dtype', description='Type the draft computes in.'),
     like(ModelOptions, 'quantize', description='bitsandbytes quantisation of the draft.'),
+    Parameter(
+        'energy_root',
+        DecoderSettings.energy_root,
+        'Where sysfs lies, for the energy sensors of /diagnostics; none: no sensor is read.',
+    ),
     Parameter('threads', DecoderSettings.threads, 'CPU threads of the draft model.', 1, 64),
     Parameter(
         'connect_timeout_s',

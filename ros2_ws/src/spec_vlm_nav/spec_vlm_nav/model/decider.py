@@ -158,6 +158,7 @@ class DecoderSettings:
     link_timeout_s: float = 1.0
     resume_timeout_s: float = DecodingOptions.patience_s
     on_link_loss: str = 'stop'
+    energy_root: str = '/sys'
     prompt: str = 'auto'
     answer_order: str = 'as_trained'
     answer_grammar: str = 'off'

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 import threading
 import time
 
@@ -42,6 +43,7 @@ from spec_vlm_nav.model.growing_answer import answer_of, CanceledOrLost, Growing
 from spec_vlm_nav.model.link_monitor import LinkMonitor
 from spec_vlm_nav.model.origins import known_so_far, origins_of
 from specdec.edge.decoder import EdgeDecoder
+from specdec.energy import find_sensors, Meter
 from specdec.errors import ModelError, OptionsError, SpecdecError
 from specdec.link.channel import Link
 from specdec.link.keys import read_key
@@ -54,7 +56,7 @@ from specdec.text.streaming import pieces_of, StreamingText
 import torch
 
 WARM_UP_SIZE = (224, 140)
-_OF_MODEL = ('draft_model', 'gguf', 'device', 'dtype', 'quantize', 'threads')
+_OF_MODEL = ('draft_model', 'gguf', 'device', 'dtype', 'quantize', 'threads', 'energy_root')
 _OF_LINK = ('verifier', 'verifier_key', 'connect_timeout_s', 'reply_timeout_s')
 
 
@@ -70,6 +72,23 @@ class Counts:
     resumes: int = 0
     decodes_cut: int = 0
     drafts_swapped: int = 0
+
+
+def energy_figures(meter: Meter, decision: float | None) -> dict[str, object]:
+    """
+    Return what sensors tell of the robot's computer, for people.
+
+    Joules of the last decision, and power beside the least of any second, which is idle.
+    """
+    if not meter.sensors:
+        return {'energy': 'no sensor'}
+    told = {
+        'decision J': decision,
+        'power W': meter.watts,
+        'idle power W': meter.idle_watts,
+    }
+    known = {name: round(value, 3) for name, value in told.items() if value is not None}
+    return {'energy': ', '.join(meter.sensors), **known}
 
 
 class SpeculativeDecider:
@@ -110,6 +129,9 @@ class SpeculativeDecider:
         self._decoder: tuple[tuple[str, int, float], EdgeDecoder] | None = None
         self._growing: GrowingAnswer | None = None
         self._course = Course()
+        root = settings.energy_root
+        self._meter = Meter([] if root == 'none' else find_sensors(Path(root)))
+        self._joules: float | None = None
         self._warm_up(self._model)
 
     def check(self, settings: DecoderSettings) -> None:
@@ -151,6 +173,7 @@ class SpeculativeDecider:
         self, on_link_change: Callable[[LinkState], None] = lambda state: None
     ) -> None:
         """See Decider."""
+        self._meter.start()
         s = self._current[0]
         if self._monitor is None:
             self._monitor = LinkMonitor(
@@ -163,6 +186,7 @@ class SpeculativeDecider:
 
     def close(self) -> None:
         """See Decider."""
+        self._meter.close()
         if self._monitor is not None:
             self._monitor.close()
             self._losses_before += self._monitor.losses
@@ -182,7 +206,8 @@ class SpeculativeDecider:
         losses = self._losses_before + (0 if monitor is None else monitor.losses)
         link = self._link  # may be closed meanwhile
         malformed = 0 if link is None else link.malformed
-        return {**counts, 'link_losses': losses, 'malformed_messages': malformed}
+        energy = energy_figures(self._meter, self._joules)
+        return {**counts, 'link_losses': losses, 'malformed_messages': malformed, **energy}
 
     def so_far(self) -> Sequence[tuple[str, int]]:
         """See Decider."""
@@ -205,6 +230,13 @@ class SpeculativeDecider:
 
     def decide(self, job: Job, cancel: threading.Event, on_text: OnText) -> Answer:
         """See Decider."""
+        mark = self._meter.mark()
+        try:
+            return self._decide(job, cancel, on_text)
+        finally:
+            self._joules = self._meter.since(mark)
+
+    def _decide(self, job: Job, cancel: threading.Event, on_text: OnText) -> Answer:
         s, asker = self._current
         began = time.monotonic()
         try:

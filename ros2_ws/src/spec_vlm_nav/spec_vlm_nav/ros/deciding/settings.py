@@ -47,6 +47,7 @@ def decoder_settings(values: Mapping[str, Value]) -> DecoderSettings:
         link_timeout_s=float(values['link_timeout_s']),
         resume_timeout_s=float(values['resume_timeout_s']),
         on_link_loss=str(values['on_link_loss']),
+        energy_root=str(values['energy_root']),
         prompt=str(values['prompt']),
         answer_order=str(values['answer_order']),
         answer_grammar=str(values['answer_grammar']),

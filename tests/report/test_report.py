@@ -17,7 +17,7 @@ from specnav.report.page import latency_plot, tokens_per_decision
 from specnav.results.demo import load_results, save_results, summarise
 from specnav.results.errors import EvaluationError
 from specnav.results.trace import EpisodeTrace, Span, load_traces, save_trace
-from tests.evaluation.synthetic_run import make_run
+from tests.report.synthetic_run import make_run
 
 
 class References(HTMLParser):

@@ -11,7 +11,7 @@ from specdec.link.shaping import LinkProfile
 from specnav.bench.data.latency import acceptance_for, cloud_ar, edge_sd, expected_tokens
 from specnav.plan.simulated.simulation import Played, Window, simulate
 from specnav.plan.simulated.times import RowTimes
-from tests.evaluation.fleets import FLAT, ExponentialTimes, fleet, pair, single_server
+from tests.plan.fleets import FLAT, ExponentialTimes, fleet, pair, single_server
 
 pytest.importorskip("simpy")
 

@@ -1,6 +1,6 @@
 """Near-ties on real logits: a target's answers again in another number type, one token a pass and all in one pass.
 
-    python scripts/near_ties.py MODEL ANSWERS.jsonl --dtype bfloat16 [--count 200] [--tokens 32]
+    python benchmarks/near_ties.py MODEL ANSWERS.jsonl --dtype bfloat16 [--count 200] [--tokens 32]
 
 ANSWERS.jsonl: texts as `specnav train draft` keeps them (texts.jsonl, held-out.jsonl). A *flip* is a place where both
 ways pick different tokens; its margin is how far apart these are one token a pass, and noise is by how much a place's

@@ -17,7 +17,7 @@ from specnav.results.demo import (
 )
 from specnav.results.errors import EvaluationError
 from specnav.results.trace import Decision, load_traces
-from tests.evaluation.synthetic_run import make_run
+from tests.report.synthetic_run import make_run
 
 CONTRACT_EPISODE = {
     "instruction", "success", "collisions", "steps", "time_to_goal_s", "path_m", "shortest_path_m", "decision_ms",

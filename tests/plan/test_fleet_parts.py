@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 from random import Random
 
@@ -17,9 +18,12 @@ from specnav.plan.simulated.simulation import Window, simulate
 from specnav.plan.simulated.times import CurveTimes, RowTimes
 from specnav.plan.simulated.workload import Workload, arrivals_named, arrivals_of
 from specnav.results.errors import EvaluationError
-from tests.evaluation.fleets import FLAT, LINK, WINDOW, fleet, pair
+from tests.plan.fleets import FLAT, LINK, WINDOW, fleet, pair
 
 simpy = pytest.importorskip("simpy")
+
+
+OWNERS = itertools.count()
 
 
 @dataclass
@@ -27,7 +31,9 @@ class Told:
     """A session that only remembers when its forwards ended."""
 
     tokens: int = 10
-    served_ms: float = 0.0
+    rank: int = 0
+    number: int = 0
+    owner: bytes = field(default_factory=lambda: next(OWNERS).to_bytes(4, "big"))
     ends: list[float] = field(default_factory=list)
     env: object = None
 
@@ -68,7 +74,8 @@ def test_a_prompt_comes_in_chunks_beside_others_and_at_once_alone() -> None:
     made.admit(Ask(long, 200, prompt=True), 0.0)
     made.admit(Ask(other, 64, prompt=True), 0.0)
     env.run(until=400.0)
-    assert (long.ends, other.ends) == ([160.0], [200.0])  # 64 + 64 + 64 + 8, whose chunk has 56 rows left for the other
+    # 64 rows of the long one, then it is the other's turn, which has had nothing; then 64 + 64 + 8.
+    assert (long.ends, other.ends) == ([200.0], [80.0])
     env, made = replica()
     made.admit(Ask(long := Told(), 2000, prompt=True), 0.0)
     env.run(until=400.0)
@@ -90,11 +97,14 @@ def test_who_finds_no_room_in_the_cache_waits_outside() -> None:
 def test_the_one_that_has_had_least_says_which_model_runs() -> None:
     """Else two groups of sessions would drift apart for good, and cloud-sd would serve a third fewer tokens."""
     env, made = replica()
-    ahead, behind = Told(served_ms=30.0), Told(served_ms=10.0)
-    made.wants(Ask(ahead, 5), 0.0)
-    made.wants(Ask(behind, 1, drafts=True), 0.0)
-    env.run(until=100.0)
-    assert (behind.ends, ahead.ends) == ([10.0], [50.0])
+    ahead, behind = Told(), Told()
+    for who in (behind, ahead):  # who is new begins with what the first one has had
+        made.comes(Ask(who, 5), env.now)
+        env.run(until=env.now + 50.0)
+    made.comes(Ask(ahead, 5), 100.0)
+    made.comes(Ask(behind, 1, drafts=True), 100.0)
+    env.run(until=200.0)
+    assert behind.ends[1] < ahead.ends[1]
 
 
 def test_the_directory_sends_to_the_fewest_and_home_where_that_is_near_enough() -> None:

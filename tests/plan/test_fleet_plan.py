@@ -13,7 +13,7 @@ from specnav.plan.simulated.records import FleetResults, MethodPlan, SweepPoint,
 from specnav.plan.simulated.search import Planner, Promise, check_possible
 from specnav.plan.simulated.study import Question, answer_methods, sweep_links
 from specnav.results.errors import EvaluationError
-from tests.evaluation.fleets import fleet, single_server
+from tests.plan.fleets import fleet, single_server
 
 pytest.importorskip("simpy")
 

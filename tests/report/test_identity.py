@@ -9,7 +9,7 @@ from specdec.models import Prompt
 from specnav.results.demo import Comparison
 from specnav.results.identity import compare_with_target, spread
 from specnav.results.trace import EpisodeTrace, load_traces
-from tests.evaluation.synthetic_run import make_run
+from tests.report.synthetic_run import make_run
 
 
 @pytest.fixture
