@@ -9,6 +9,8 @@ from typing import Any
 
 import msgspec
 
+from specdec.link.shaping import LinkProfile
+from specdec.options import DecodingOptions, GenerationOptions
 from specdec.row_ms import read_ms
 from specnav.bench.data.papers import figure
 from specnav.errors import UsageError
@@ -56,17 +58,17 @@ class OperatingPoint:
     title: str
     models: str
     source: str
-    rtt_ms: float = 0.0
-    jitter_ms: float = 0.0
-    bandwidth_mbps: float = 0.0
-    loss: float = 0.0
+    rtt_ms: float = LinkProfile.rtt_ms
+    jitter_ms: float = LinkProfile.jitter_ms
+    bandwidth_mbps: float = LinkProfile.bandwidth_mbps
+    loss: float = LinkProfile.loss
     draft_ms: float = 0.0
     verify_ms: float = 0.0
     cloud_draft_ms: float | None = None
-    gamma: int = 4
-    temperature: float = 0.0
-    top_k: int = 0
-    top_p: float = 1.0
+    gamma: int = DecodingOptions.gamma
+    temperature: float = GenerationOptions.temperature
+    top_k: int = GenerationOptions.top_k
+    top_p: float = GenerationOptions.top_p
     acceptance: Mapping[str, Any] = field(default_factory=dict)
     assumed: Sequence[str] = ()
     explained: str = ""

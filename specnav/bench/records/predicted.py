@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from specdec.methods import get_method
+from specdec.options import DecodingOptions
 from specnav.bench.data import latency
 from specnav.bench.data.names import ORACLES
 from specnav.bench.data.points import PaperFigure
@@ -75,7 +76,7 @@ def predictions(
     answers: Mapping[str, Sequence[AnswerRecord]],
     rtt_ms: float,
     bandwidth_mbps: float,
-    gamma: int = 4,
+    gamma: int = DecodingOptions.gamma,
     figures: Sequence[PaperFigure] = (),
 ) -> list[Prediction]:
     """Every method that one of the papers' formulas is about and that made rounds over the link.
@@ -122,7 +123,7 @@ def predictions_of(results: BenchResults, answers: Mapping[str, Sequence[AnswerR
     """The predictions of a run, from its own settings and its point's figures."""
     rtt_ms, bandwidth_mbps = (float(results.config.get(name) or 0.0) for name in ("rtt_ms", "bandwidth_mbps"))
     figures = results.point.figures if results.point else []
-    gamma = int(results.config.get("gamma") or 4)
+    gamma = int(results.config.get("gamma") or DecodingOptions.gamma)
     return predictions(results.rows, answers, rtt_ms, bandwidth_mbps, gamma, figures)
 
 

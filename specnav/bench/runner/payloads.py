@@ -15,7 +15,7 @@ from torch import Tensor
 from specdec.errors import OptionsError
 from specdec.link.convert import floats_to_wire, row_from_wire, row_to_wire
 from specdec.link.wire import More, RowDown, SampledUp, VerdictDown, decode_down, encode
-from specdec.options import GenerationOptions
+from specdec.options import DecodingOptions, GenerationOptions
 from specdec.sampling import process_logits
 from specdec.sampling.recoveries import Recovery
 from specdec.sampling.recovery import EdgeRecovery, describe_row
@@ -97,7 +97,11 @@ class _Round:
 
 
 def payloads(
-    shape: RowShape, schemes: Sequence[Scheme] = SCHEMES, rounds: int = 100, gamma: int = 4, seed: int = 0
+    shape: RowShape,
+    schemes: Sequence[Scheme] = SCHEMES,
+    rounds: int = 100,
+    gamma: int = DecodingOptions.gamma,
+    seed: int = 0,
 ) -> list[PayloadRecord]:
     """The schemes on the same rounds. Raises EvaluationError."""
     if rounds < 1 or gamma < 1:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specdec.settings import check_settings, setting
+from specdec.options import DecodingOptions
+from specdec.settings import check_settings, same_as, setting
 from specnav.bench.data.papers import figures
 from specnav.bench.records.study import StudyResults
 from specnav.bench.studies.plan import Findings, Study, Table
@@ -29,7 +30,7 @@ class Workload:
     requests: int = 1_000_000
     tokens_in: int = 100
     tokens_out: int = 500
-    gamma: int = 4
+    gamma: int = DecodingOptions.gamma
     tau: float = 2.5
 
 
@@ -75,7 +76,7 @@ class CostAsked:
     requests: int = setting(1_000_000, "Requests to pay for.", 1)
     tokens_in: int = setting(100, "Prompt tokens a request.", 0)
     tokens_out: int = setting(500, "Answer tokens a request.", 1)
-    gamma: int = setting(4, "Draft tokens a round.", 1, 32)
+    gamma: int = same_as(DecodingOptions, "gamma")
     tau: float = setting(2.5, "Tokens gained a round.", 1)
 
     def __post_init__(self) -> None:

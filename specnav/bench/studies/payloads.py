@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specdec.settings import check_settings, setting
+from specdec.options import DecodingOptions, GenerationOptions
+from specdec.settings import check_settings, same_as, setting
 from specnav.bench.records.study import StudyResults
 from specnav.bench.studies.plan import Findings, Study, Table
 from specnav.errors import UsageError
@@ -17,12 +18,12 @@ class PayloadsAsked:
 
     vocab: int = setting(150_000, "Size of the vocabulary.", 2, 1_000_000)
     rounds: int = setting(100, "Rounds to measure.", 1, 100_000)
-    gamma: int = setting(4, "Draft tokens a round.", 1, 32)
-    temperature: float = setting(1.0, "Of sampling.", 0.01, 10)
+    gamma: int = same_as(DecodingOptions, "gamma")
+    temperature: float = same_as(GenerationOptions, "temperature", default=1.0, help="Of sampling.", low=0.01, high=10)
     top_k: int | None = setting(None, "Sample from the K likeliest tokens only.", 0, 1_000_000)
     top_p: float | None = setting(None, "Sample from the likeliest tokens that make up P.", 1e-9, 1)
     noise: float = setting(0.7, "How far the draft's logits are off (standard deviation).", 0, 100)
-    seed: int = setting(0, "Seed of everything random.", 0, 2**63 - 1)
+    seed: int = same_as(GenerationOptions, "seed")
 
     def __post_init__(self) -> None:
         check_settings(self, UsageError)

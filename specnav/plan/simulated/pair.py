@@ -9,6 +9,7 @@ from random import Random
 from specdec.drafting.length import pipeline_depth
 from specdec.errors import OptionsError
 from specdec.methods import Method, get_method
+from specdec.options import DecodingOptions
 from specdec.row_ms import RowMs
 from specnav.plan.simulated.times import ForwardTimes
 from specnav.results.errors import EvaluationError
@@ -40,7 +41,7 @@ class Pair:
 
     draft_ms: float
     cloud_draft: ForwardTimes
-    gamma: int = 4
+    gamma: int = DecodingOptions.gamma
     alpha: float = 0.6
     tree_alpha: float = 0.736
     miss: float = 0.5563
