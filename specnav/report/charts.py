@@ -146,7 +146,7 @@ def _drawn(
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    with rc_context(style):
+    with rc_context(style):  # type: ignore[arg-type]
         figure = Figure(figsize=(width / 72, height / 72), layout="constrained", facecolor=paper)
         draw(figure)
         for artist in figure.findobj():
@@ -305,7 +305,7 @@ def histogram(values: Sequence[float], label: str, variable: str) -> str:
                 va="bottom",
                 transform=axes.get_xaxis_transform(),
             )
-        axes.yaxis.get_major_locator().set_params(integer=True)
+        axes.locator_params(axis="y", integer=True)
         axes.set_xlabel("milliseconds")
 
     return picture(draw, f"Histogram: {label}", HALF, 236.0)
@@ -366,7 +366,7 @@ def share_bars(shares: Mapping[str, Sequence[float]], label: str, columns: int =
             cell.set_title(_broken(name), loc="left", fontsize=12, weight="bold")
             for place, share in enumerate(values):
                 cell.bar(place, share, 0.8, color=HEX["edge"], gid=f"tip:{name}: {place}, {share:.1%}")
-            cell.xaxis.get_major_locator().set_params(integer=True)
+            cell.locator_params(axis="x", integer=True)
             cell.set_ylim(0.0, max(*values, 0.2))
 
     return picture(draw, label, 1024.0, 190.0 * rows)
