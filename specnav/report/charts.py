@@ -289,10 +289,10 @@ def histogram(values: Sequence[float], label: str, variable: str) -> str:
 
     def draw(figure: Figure) -> None:
         axes = _axes(figure, "y")
-        counts, edges, bars = axes.hist(
+        counts, edges, _ = axes.hist(
             values, bins=min(32, 8 + len(values) // 2), color=HEX[variable], rwidth=0.9
         )
-        for count, start, end, bar in zip(counts, edges, edges[1:], bars, strict=False):
+        for count, start, end, bar in zip(counts, edges, edges[1:], axes.patches, strict=False):
             bar.set_gid(f"tip:{start:.0f}–{end:.0f} ms: {count:.0f}")
         for rank, height in ((50, 1.12), (95, 1.03)):
             value = percentile(values, rank) or 0.0
