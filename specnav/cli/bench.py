@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import click
 import typer
 from typer.core import TyperGroup
 
@@ -26,7 +25,7 @@ Clients = Annotated[
 class BenchGroup(TyperGroup):
     """Reads the spelling of the previous release, one command with flags, as well; it says so."""
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """As click does, after putting old words in their new place."""
         first = args[0] if args else ""
         if (
@@ -35,7 +34,7 @@ class BenchGroup(TyperGroup):
             and (first[:1] in ("", "-") or "." in first or ":" in first)
         ):
             args = modern(args)
-            click.echo(
+            typer.echo(
                 f"specnav bench OPTIONS is now specnav bench {args[0]}: the old spelling goes soon", err=True
             )
         return super().parse_args(ctx, args)
@@ -260,7 +259,7 @@ def _became_a_study(name: str) -> Any:
             r"--([\w-]+)[ =]+", lambda flag: f"--with {flag[1].replace('-', '_')}=", " ".join(ctx.args)
         )
         args = ["study", name, *words.split()]
-        click.echo(
+        typer.echo(
             f"specnav {name} is now specnav bench {' '.join(args)}: the old spelling goes soon", err=True
         )
         with only_commands_among(("bench",)):

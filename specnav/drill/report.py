@@ -119,7 +119,7 @@ def stop_chart(rows: Sequence[FaultRow], reasons: Mapping[str, Sequence[float]])
                 axes.plot(max(value, LEAST_MS), place, "o", color=colour, alpha=0.55, gid=tip)
         axes.set_yticks(range(len(shown)), [row.fault for row in shown])
         for label, row in zip(axes.get_yticklabels(), shown, strict=True):
-            label.set_weight("normal" if row.passed == row.runs else "bold")
+            label.set_fontweight("normal" if row.passed == row.runs else "bold")
         axes.set_ylim(len(shown) - 0.5, -0.5)
         axes.set_xlim(left=LEAST_MS)
         axes.xaxis.set_major_formatter("{x:g}")

@@ -146,7 +146,7 @@ def _drawn(
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    with rc_context(style):
+    with rc_context(style):  # type: ignore[arg-type]
         figure = Figure(figsize=(width / 72, height / 72), layout="constrained", facecolor=paper)
         draw(figure)
         for artist in figure.findobj():
@@ -289,10 +289,10 @@ def histogram(values: Sequence[float], label: str, variable: str) -> str:
 
     def draw(figure: Figure) -> None:
         axes = _axes(figure, "y")
-        counts, edges, bars = axes.hist(
+        counts, edges, _ = axes.hist(
             values, bins=min(32, 8 + len(values) // 2), color=HEX[variable], rwidth=0.9
         )
-        for count, start, end, bar in zip(counts, edges, edges[1:], bars, strict=False):
+        for count, start, end, bar in zip(counts, edges, edges[1:], axes.patches, strict=False):
             bar.set_gid(f"tip:{start:.0f}–{end:.0f} ms: {count:.0f}")
         for rank, height in ((50, 1.12), (95, 1.03)):
             value = percentile(values, rank) or 0.0
@@ -305,7 +305,7 @@ def histogram(values: Sequence[float], label: str, variable: str) -> str:
                 va="bottom",
                 transform=axes.get_xaxis_transform(),
             )
-        axes.yaxis.get_major_locator().set_params(integer=True)
+        axes.locator_params(axis="y", integer=True)
         axes.set_xlabel("milliseconds")
 
     return picture(draw, f"Histogram: {label}", HALF, 236.0)
@@ -366,7 +366,7 @@ def share_bars(shares: Mapping[str, Sequence[float]], label: str, columns: int =
             cell.set_title(_broken(name), loc="left", fontsize=12, weight="bold")
             for place, share in enumerate(values):
                 cell.bar(place, share, 0.8, color=HEX["edge"], gid=f"tip:{name}: {place}, {share:.1%}")
-            cell.xaxis.get_major_locator().set_params(integer=True)
+            cell.locator_params(axis="x", integer=True)
             cell.set_ylim(0.0, max(*values, 0.2))
 
     return picture(draw, label, 1024.0, 190.0 * rows)

@@ -10,6 +10,13 @@ from statistics import median
 import pytest
 import torch
 
+from benchmarks.regret.bounds import bound_in, words
+from benchmarks.regret.language import Language
+from benchmarks.regret.machine import Machine
+from benchmarks.regret.page import regret_page
+from benchmarks.regret.playing import language_of, play
+from benchmarks.regret.study import ENOUGH, OF_AR, Regret, regret_in
+from benchmarks.regret.worlds import World, forwards, random_world
 from specdec.edge.controller import Choice, Controller, Plan
 from specdec.edge.recorder import Recorder
 from specdec.edge.rounds import SideDraft
@@ -18,13 +25,6 @@ from specdec.estimates.shadow_budget import ShadowBudget
 from specdec.estimates.trial import Trial
 from specdec.link.shaping import LinkProfile
 from specdec.link.wire import AloneUp, Down, Open, Tokens, Up
-from specnav.bench.regret.bounds import bound_in, words
-from specnav.bench.regret.language import Language
-from specnav.bench.regret.machine import Machine
-from specnav.bench.regret.page import regret_page
-from specnav.bench.regret.playing import language_of, play
-from specnav.bench.regret.study import ENOUGH, OF_AR, Regret, regret_in
-from specnav.bench.regret.worlds import World, forwards, random_world
 from specnav.bench.report.promises import mean_error, promises_chart, windows
 
 WORLDS = 40

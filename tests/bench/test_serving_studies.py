@@ -237,8 +237,8 @@ class TestARun:
         [
             ({"methods": ("split",)}, None, "cannot be measured with many clients"),
             ({"methods": ("sdd",)}, None, "'sdd' is unknown"),
-            ({}, "0", "no list of numbers"),
-            ({"length": "online"}, None, "--length does not go with --study"),
+            ({}, "0", "numbers of clients must be"),
+            ({"length": "online"}, None, "--length is not varied by a study"),
             ({"point": "all"}, None, "one operating point"),
             ({"resume": True}, None, "name its folder with --out"),
         ],

@@ -81,7 +81,7 @@ def run_computed(study: Study, flags: Mapping[str, Any], own: Sequence[str]) -> 
         raise UsageError(
             f"study {study.name} takes its numbers as --with {', '.join(known)}: leave {', '.join(others)} out"
         )
-    asked = make_settings(study.own, dict(_pair(word, known) for word in own), f"study {study.name}")
+    asked: Any = make_settings(study.own, dict(_pair(word, known) for word in own), f"study {study.name}")
     results = StudyResults(
         schema=SCHEMA,
         name=study.name,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from specdec.options import DecodingOptions
 from specdec.settings import check_settings, same_as, setting
@@ -103,6 +104,7 @@ def parse_price(text: str) -> Price:
 
 def _read(results: StudyResults) -> Findings:
     asked = CostAsked(**results.config)  # type: ignore[arg-type]
+    pairs: list[tuple[str, Price, Price, dict[str, Any]]]
     if asked.target_price:
         pairs = [("yours", parse_price(asked.target_price), parse_price(asked.draft_price), {})]
     else:

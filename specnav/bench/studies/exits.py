@@ -39,7 +39,15 @@ def _read(results: StudyResults) -> Findings:
         RowSeries("draft tokens drafted only after the verdict (r)", late, shade=1),
     )
     charts = [
-        RowChart("What was not ready when the verdict came", "%", names, ready, 0, *paper, dots=True),
+        RowChart(
+            "What was not ready when the verdict came",
+            "%",
+            names,
+            ready,
+            level=paper[0],
+            level_label=paper[1],
+            dots=True,
+        ),
         RowChart(
             "Hints that were acted on in time",
             "hits over hints received, %",

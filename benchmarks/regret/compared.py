@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from statistics import fmean, median
 from typing import NamedTuple
 
-from specnav.bench.regret.playing import language_of, play
-from specnav.bench.regret.worlds import random_world
+from benchmarks.regret.playing import language_of, play
+from benchmarks.regret.worlds import random_world
 
 
 class Compared(NamedTuple):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from benchmarks.regret.language import Language, SimulatedDraft
+from benchmarks.regret.machine import Machine
+from benchmarks.regret.worlds import ROWS, World
 from specdec.edge.decoder import EdgeDecoder
 from specdec.edge.stats import AnswerStats
 from specdec.models import Prompt
 from specdec.options import GenerationOptions
-from specnav.bench.regret.language import Language, SimulatedDraft
-from specnav.bench.regret.machine import Machine
-from specnav.bench.regret.worlds import ROWS, World
 
 FIXED = ("ar", "sd", "fsd", "specedge", "picospec")
 """What `auto` is compared with; where the cloud has a draft model, with CLOUD, too."""

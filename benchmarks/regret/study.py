@@ -6,8 +6,8 @@ from statistics import fmean, median
 
 import msgspec
 
-from specnav.bench.regret.playing import Played, language_of, methods_in, play
-from specnav.bench.regret.worlds import World, random_world
+from benchmarks.regret.playing import Played, language_of, methods_in, play
+from benchmarks.regret.worlds import World, random_world
 from specnav.bench.report.promises import WINDOW_TOKENS, mean_error, windows
 
 ENOUGH = 0.95

@@ -6,10 +6,10 @@ from statistics import fmean, median
 
 import msgspec
 
-from specnav.bench.regret.language import Language
-from specnav.bench.regret.playing import language_of, methods_in, play
-from specnav.bench.regret.study import ENOUGH, OF_AR
-from specnav.bench.regret.worlds import World, random_world
+from benchmarks.regret.language import Language
+from benchmarks.regret.playing import language_of, methods_in, play
+from benchmarks.regret.study import ENOUGH, OF_AR
+from benchmarks.regret.worlds import World, random_world
 
 _OTHER_TEXT = 500_009
 _WINDOW_TOKENS = 32

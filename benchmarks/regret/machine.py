@@ -12,12 +12,12 @@ from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from random import Random
 
+from benchmarks.regret.cloud import Cloud
+from benchmarks.regret.language import EOS, VOCAB, Language
+from benchmarks.regret.worlds import ROWS, World
 from specdec.errors import LinkLost
 from specdec.link.shaping import Direction
 from specdec.link.wire import PROTOCOL_VERSION, Down, Up, Welcome, encode
-from specnav.bench.regret.cloud import Cloud
-from specnav.bench.regret.language import EOS, VOCAB, Language
-from specnav.bench.regret.worlds import ROWS, World
 
 
 class Machine:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from jinja2 import FileSystemLoader
 from markupsafe import Markup
 
-from specnav.bench.regret.study import ENOUGH, OF_AR, Regret
+from benchmarks.regret.study import ENOUGH, OF_AR, Regret
 from specnav.bench.report.studies import StudyView, view_chart
 from specnav.bench.studies.plan import Table
 from specnav.report.charts import Line, LineChart
 from specnav.report.page import TEMPLATES, environment
 
 HOW = [
-    "The real edge decodes here: its controller, estimates and drafters, one decoder a world.",
-    "Simulated: the models (made-up languages), what forwards take, the link, the cloud. Nothing was measured.",
-    "Every answer of every method was compared with the target's own.",
+    ("Real", "the edge: its controller, estimates and drafters, one decoder a world"),
+    ("Simulated", "the models (made-up languages), what forwards take, the link, the cloud"),
+    ("Answers", "every one of every method was compared with the target's own"),
 ]
 
 
@@ -24,7 +27,6 @@ def regret_page(found: Regret) -> str:
         title="auto against the best fixed method",
         question="What does it cost not to know the world beforehand?",
         alert="",
-        words=[sentence.replace("`", "") for sentence in found.words()],
         charts=[view_chart(chart) for chart in charts(found)],
         tables=[table(found)],
         how=HOW,
@@ -33,6 +35,7 @@ def regret_page(found: Regret) -> str:
     style = Markup((TEMPLATES / "style.css").read_text(encoding="utf-8"))
     return (
         environment()
+        .overlay(loader=FileSystemLoader([Path(__file__).parent, TEMPLATES]))
         .get_template("regret.html.jinja")
         .render(
             style=style,

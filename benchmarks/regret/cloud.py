@@ -13,6 +13,8 @@ from random import Random
 
 import msgspec
 
+from benchmarks.regret.language import VOCAB, Language
+from benchmarks.regret.worlds import World
 from specdec.drafting import Draft
 from specdec.link.wire import (
     AloneUp,
@@ -30,8 +32,6 @@ from specdec.link.wire import (
     VerdictDown,
 )
 from specdec.verifying import judge
-from specnav.bench.regret.language import VOCAB, Language
-from specnav.bench.regret.worlds import World
 
 NEVER = math.inf
 

@@ -23,12 +23,12 @@ import msgspec
 import torch
 from rich.progress import Progress
 
+from benchmarks.regret import compared
+from benchmarks.regret.bounds import bound_in, words
+from benchmarks.regret.page import regret_page
+from benchmarks.regret.study import Regret, regret_in
 from specdec.errors import OptionsError
 from specdec.methods import get_method
-from specnav.bench.regret import compared
-from specnav.bench.regret.bounds import bound_in, words
-from specnav.bench.regret.page import regret_page
-from specnav.bench.regret.study import Regret, regret_in
 from specnav.results.files import write_bytes_atomic
 
 T = TypeVar("T")

@@ -13,10 +13,10 @@ from random import Random
 import torch
 from torch import Tensor
 
+from benchmarks.regret.worlds import Fit
 from specdec.drafting import TokenTree
 from specdec.models import EncodedPrompt, Extension, Prompt
 from specdec.models.plans import Plan, planned
-from specnav.bench.regret.worlds import Fit
 
 VOCAB = 96
 CANDIDATES = 8
