@@ -115,7 +115,9 @@ class TestTheFormulasAtThePapersOwnNumbers:
 
 
 def test_greedy_who_resamples_makes_no_method():
-    assert unlike_methods(0.0) == ("ar", "cloud-sd", "split", "sd", "picospec", "fsd", "auto", "ngram", "specedge")
+    triggers = ("hsl", "edgellm", "pipesd")
+    alike = ("ar", "cloud-sd", "split", "sd", "picospec", "fsd", "auto", "ngram", "specedge")
+    assert unlike_methods(0.0) == (*alike, *triggers)
     assert unlike_methods(0.7) == tuple(METHODS)
     assert same_at("dssd", 0.0) == "sd" and same_at("dssd", 1.0) == "dssd"
     assert same_at("picospec-lossy", 0.0) == "picospec"
