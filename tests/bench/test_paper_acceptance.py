@@ -207,7 +207,7 @@ class TestBadInput:
 
     def test_tables_are_kept_of_all_points_only(self):
         for flags in ({"point": "go2-wifi6", "at_paper_acceptance": True}, {"point": "all"}):
-            with pytest.raises(UsageError, match="--point all --at-paper-acceptance"):
+            with pytest.raises(UsageError, match="give all --at-paper-acceptance"):
                 run_points(flags, write=True)
 
     def test_a_point_that_names_no_acceptance(self, tmp_path):
