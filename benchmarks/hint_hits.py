@@ -27,7 +27,7 @@ from specdec.options import GenerationOptions
 from specdec.verifying.exits import load_exits
 from specnav.bench.data.latency import edge_sd, fsd
 from specnav.recipes.errors import TrainingError
-from specnav.recipes.exits.samples import load_samples
+from specnav.recipes.samples import load_samples
 
 POINTS = {"rtx-vicuna7b": (25.5, 442.0, 42.0), "jetson-vicuna7b": (83.5, 497.0, 95.0)}
 """Of config/points: milliseconds of a draft forward, of a verify forward, and of one way of the link."""

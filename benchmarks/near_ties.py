@@ -21,7 +21,7 @@ from specdec.models import Prompt, load_model
 from specdec.options import GenerationOptions
 from specnav.bench.runner.near_ties import both_ways
 from specnav.recipes.errors import TrainingError
-from specnav.recipes.exits.samples import load_samples
+from specnav.recipes.samples import load_samples
 
 
 def main() -> int:

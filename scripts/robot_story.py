@@ -29,8 +29,8 @@ from specnav.recipes.drafts.network import Network
 from specnav.recipes.drafts.train import TrainDraftConfig, train_draft
 from specnav.recipes.drafts.unseen import SPLIT, FirstDraft, LeftOut, episodes, train_first_draft, walked
 from specnav.recipes.errors import TrainingError
-from specnav.recipes.exits.samples import Sample
 from specnav.recipes.folders import keep_settings
+from specnav.recipes.samples import Sample
 from specnav.record.run import run_simulated
 from specnav.record.simulated import SimulatedConfig
 from specnav.results.errors import EvaluationError

@@ -25,7 +25,7 @@ from specnav.recipes.drafts.start import kept_dtype, start_folder
 from specnav.recipes.drafts.train import TrainDraftConfig, train_draft
 from specnav.recipes.drafts.writing import write_answers
 from specnav.recipes.errors import TrainingError
-from specnav.recipes.exits.samples import Sample
+from specnav.recipes.samples import Sample
 from tests.helpers.servers import Pair
 from tests.training.words import WORDS, said_by
 

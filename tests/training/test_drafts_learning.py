@@ -17,9 +17,9 @@ from specnav.recipes.drafts.packing import pack
 from specnav.recipes.drafts.task import GREEDY_ROUNDS, RENEWED_EVERY, DistilSpec, DistilTask
 from specnav.recipes.drafts.teacher import Teacher
 from specnav.recipes.errors import TrainingError
-from specnav.recipes.exits.samples import Sample, save_samples
 from specnav.recipes.loop import LoopSettings, _run
 from specnav.recipes.optimiser import MuonAdamW
+from specnav.recipes.samples import Sample, save_samples
 from tests.helpers.shrunken import build
 from tests.training.words import WORDS, said_by
 

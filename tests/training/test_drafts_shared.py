@@ -24,11 +24,11 @@ from specnav.recipes.drafts.data.sources import Sources, question_prompts
 from specnav.recipes.drafts.figures import draft_figures
 from specnav.recipes.drafts.measure import measured, perfect, replayed
 from specnav.recipes.drafts.network import Network
-from specnav.recipes.drafts.task import some_tokens
 from specnav.recipes.drafts.teacher import Teacher
 from specnav.recipes.drafts.train import train_draft
 from specnav.recipes.errors import TrainingError
-from specnav.recipes.exits.samples import Sample, cut
+from specnav.recipes.samples import Sample, cut
+from specnav.recipes.some_tokens import some_tokens
 from tests.specdec.pretended_device import PretendedDevice, on_device
 from tests.training.test_drafts import little
 from tests.training.words import WORDS, said_by

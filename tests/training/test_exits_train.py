@@ -16,12 +16,12 @@ from specdec.verifying.exits import ExitAdapters, Exits, load_exits, save_exits
 from specnav.recipes.errors import TrainingError
 from specnav.recipes.exits.encoding import encode_conversations
 from specnav.recipes.exits.frequent import add_to, frequent_tokens
-from specnav.recipes.exits.invented import own_answers
 from specnav.recipes.exits.reading import read_conversations
-from specnav.recipes.exits.samples import Sample, load_samples, save_samples
 from specnav.recipes.exits.task import ExitTask, ExitTaskSpec, hidden_rows, weights_digest
 from specnav.recipes.exits.train import TrainExitsConfig, train_exits
+from specnav.recipes.invented import own_answers
 from specnav.recipes.loop import LoopSettings, _run, read_checkpoint
+from specnav.recipes.samples import Sample, load_samples, save_samples
 from tests.helpers import tiny_models as tiny
 
 pytestmark = pytest.mark.slow

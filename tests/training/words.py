@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from specnav.recipes.drafts.data.sources import question_prompts
 from specnav.recipes.drafts.network import Network
-from specnav.recipes.exits.samples import Sample
+from specnav.recipes.samples import Sample
 
 WORDS = ["one two three", "four five six", "seven eight nine", "ten eleven twelve", "what is this", "say it again"]
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from specnav.recipes.drafts.network import Network, Progress
-from specnav.recipes.exits.samples import Sample
+from specnav.recipes.samples import Sample
 from specnav.recipes.text.measure import tokens_a_round
 
 TOGETHER = 16

@@ -24,7 +24,7 @@ from specnav.recipes.drafts.data.sources import question_prompts
 from specnav.recipes.drafts.figures import DraftFigures, draft_figures
 from specnav.recipes.drafts.network import Network
 from specnav.recipes.errors import TrainingError
-from specnav.recipes.exits.samples import Sample, load_samples, save_samples
+from specnav.recipes.samples import Sample, load_samples, save_samples
 from specnav.recipes.text.corpus import library_folder, read_corpus
 from specnav.recipes.text.measure import read_questions, tokens_a_round
 

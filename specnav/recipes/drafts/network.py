@@ -19,7 +19,7 @@ from specdec.models.loaded import first_difference
 from specdec.models.shared import shared_of
 from specdec.store import SharedStore
 from specnav.recipes.errors import TrainingError
-from specnav.recipes.exits.samples import Sample
+from specnav.recipes.samples import Sample
 
 TOGETHER = 128
 SEEN_BYTES = 2 << 30

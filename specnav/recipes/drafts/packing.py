@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from specnav.recipes.exits.samples import Sample
+from specnav.recipes.samples import Sample
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from specdec.models.loaded import speaks
 from specdec.options import GenerationOptions
 from specnav.recipes.drafts.network import Progress
 from specnav.recipes.errors import TrainingError
-from specnav.recipes.exits.samples import Sample
+from specnav.recipes.samples import Sample
 
 
 class RemoteTarget:

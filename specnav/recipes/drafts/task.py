@@ -21,7 +21,8 @@ from specnav.recipes.drafts.network import Network
 from specnav.recipes.drafts.packing import of_size, pack
 from specnav.recipes.drafts.teacher import Teacher, learnt_places
 from specnav.recipes.errors import TrainingError
-from specnav.recipes.exits.samples import Sample, cut, load_samples
+from specnav.recipes.samples import Sample, cut, load_samples
+from specnav.recipes.some_tokens import some_tokens
 
 RENEWED_EVERY = 100
 """Batches between two rounds of the draft's own words; a checkpoint is kept after a whole number of rounds."""
@@ -175,29 +176,6 @@ class DistilTask:
         if self.given and (not self.texts or lot >= 1 - min(given, 1 - said)):
             return _drawn(self.given, 1, generator)[0]
         return _drawn(self.texts or self._said, 1, generator)[0]
-
-
-def some_tokens(
-    likely: Tensor, chances: Tensor, count: int, vocabulary: int, generator: torch.Generator
-) -> tuple[Tensor, Tensor, Tensor]:
-    """(among int64 [count] in rising order, likely counted in them, chances): a part of the vocabulary with what is
-    likely in a batch, filled up at random. What is likely fits in whole, or as far as its likeliest columns do.
-
-    A head over 49,152 tokens costs twice the three layers below it; of those tokens a batch needs some thousands.
-    """
-    for top in range(likely.shape[1], 0, -1):
-        known = likely[:, :top].unique()
-        if len(known) <= count:
-            break
-    else:
-        raise TrainingError(f"a batch has {len(known)} tokens that are likeliest somewhere: give a larger --tokens")
-    others = torch.ones(vocabulary, dtype=torch.bool)
-    others[known] = False
-    drawn = others.nonzero()[:, 0]
-    drawn = drawn[torch.randperm(len(drawn), generator=generator)[: count - len(known)]]
-    among = torch.cat([known, drawn]).sort().values
-    likely, chances = likely[:, :top], chances[:, :top]
-    return among, torch.searchsorted(among, likely.contiguous()), chances
 
 
 def _drawn(samples: list[Sample], count: int, generator: torch.Generator) -> list[Sample]:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from specdec.store import SharedStore
 from specnav.recipes.drafts.network import Network, Rows
-from specnav.recipes.exits.samples import Sample, cut
+from specnav.recipes.samples import Sample, cut
 
 TOP = 24
 KEPT_BYTES = 1 << 30

@@ -28,9 +28,9 @@ from specnav.recipes.drafts.task import RENEWED_EVERY, DistilSpec, DistilTask
 from specnav.recipes.drafts.teacher import Teacher
 from specnav.recipes.drafts.writing import SHARD, write_answers
 from specnav.recipes.errors import TrainingError
-from specnav.recipes.exits.samples import Sample, load_samples, save_samples
 from specnav.recipes.folders import appearing_at_once, check_place, keep_settings, roomy
 from specnav.recipes.loop import LoopSettings, is_finished, read_checkpoint
+from specnav.recipes.samples import Sample, load_samples, save_samples
 from specnav.recipes.text.stages import Stages, stages
 from specnav.recipes.threads import threads
 

@@ -25,9 +25,9 @@ from specnav.recipes.data_stage import make_frames
 from specnav.recipes.decoder import Decoder, inference_weights
 from specnav.recipes.drafts.network import Network
 from specnav.recipes.errors import TrainingError
-from specnav.recipes.exits.samples import Sample, load_samples, save_samples
 from specnav.recipes.frames import SHARD_FRAMES, Pairs
 from specnav.recipes.loop import LoopSettings, fit, read_checkpoint
+from specnav.recipes.samples import Sample, load_samples, save_samples
 from specnav.recipes.speaker import ModelSpeaker, load_trained
 from specnav.recipes.text_stage import TextTask, cache_features
 from specnav.recipes.vlm import DRAFT_LAYERS, FRAME_WIDTH, TARGET_LAYERS

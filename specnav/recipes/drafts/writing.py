@@ -21,8 +21,8 @@ import torch
 from specnav.recipes.drafts.network import Network, Progress
 from specnav.recipes.drafts.remote import RemoteTarget
 from specnav.recipes.errors import TrainingError
-from specnav.recipes.exits.samples import Sample, load_samples, save_samples
 from specnav.recipes.loop import parent_lives
+from specnav.recipes.samples import Sample, load_samples, save_samples
 
 SHARD = 512
 SAMPLED_EVERY = 4

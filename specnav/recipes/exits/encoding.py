@@ -10,7 +10,7 @@ from specdec.errors import ModelError
 from specdec.models import LoadedModel, chat_prompt
 from specnav.recipes.errors import TrainingError
 from specnav.recipes.exits.reading import Conversation
-from specnav.recipes.exits.samples import Sample, cut
+from specnav.recipes.samples import Sample, cut
 
 
 def encode_conversations(model: LoadedModel, found: Sequence[Conversation], length: int) -> list[Sample]:

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from specdec.verifying.exits.files import ABOUT, About
-from specnav.recipes.exits.samples import Sample, load_samples
+from specnav.recipes.samples import Sample, load_samples
 
 
 def frequent_tokens(samples: Iterable[Sample], most: int) -> tuple[int, ...]:

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from specdec.verifying.exits import ExitAdapters, Exits, best
-from specnav.recipes.exits.samples import Sample
 from specnav.recipes.exits.task import all_rows
+from specnav.recipes.samples import Sample
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,9 @@ from torch.utils.checkpoint import checkpoint
 from specdec.models import LoadedModel, load_model
 from specdec.store import SharedStore
 from specdec.verifying.exits import ExitAdapters
-from specnav.recipes.drafts.task import some_tokens
 from specnav.recipes.errors import TrainingError
-from specnav.recipes.exits.samples import Sample, load_samples
+from specnav.recipes.samples import Sample, load_samples
+from specnav.recipes.some_tokens import some_tokens
 
 HARD_SHARE = 0.3
 """Of the loss: the final exit's likeliest token, which is what greedy hints must hit."""

@@ -28,13 +28,13 @@ from specnav.recipes.exits.card import Making, write_card
 from specnav.recipes.exits.curves import draw_curves, read_log
 from specnav.recipes.exits.encoding import encode_conversations
 from specnav.recipes.exits.frequent import frequent_tokens
-from specnav.recipes.exits.invented import own_answers, questions_about_python, questions_about_rooms
 from specnav.recipes.exits.measure import ExitFigures, exit_figures
 from specnav.recipes.exits.reading import read_conversations
-from specnav.recipes.exits.samples import Sample, load_samples, save_samples
 from specnav.recipes.exits.task import ExitTask, ExitTaskSpec
 from specnav.recipes.folders import appearing_at_once, check_place, keep_settings, roomy
+from specnav.recipes.invented import own_answers, questions_about_python, questions_about_rooms
 from specnav.recipes.loop import LoopSettings, read_checkpoint
+from specnav.recipes.samples import Sample, load_samples, save_samples
 from specnav.recipes.text.stages import Stages, stages
 from specnav.recipes.threads import threads
 

@@ -18,7 +18,7 @@ from specnav.bags.source import open_bag
 from specnav.bags.types import NEWEST, Types
 from specnav.recipes.drafts.network import Progress
 from specnav.recipes.errors import TrainingError
-from specnav.recipes.exits.samples import Sample
+from specnav.recipes.samples import Sample
 from specnav.results.errors import EvaluationError
 
 _VOCABULARY = {sentence: action.short for sentence, action in ACTION_SENTENCES.items()}

@@ -11,7 +11,7 @@ from specdec.models import LoadedModel
 from specdec.models.loaded import speaks
 from specdec.verdict_log import VerdictLogError, read_verdicts
 from specnav.recipes.errors import TrainingError
-from specnav.recipes.exits.samples import Sample
+from specnav.recipes.samples import Sample
 
 SHORTEST = 2
 _log = logging.getLogger(__name__)

@@ -19,7 +19,7 @@ from specnav.recipes.drafts.data.ordinary import ordinary_request
 from specnav.recipes.drafts.data.prose import opening, read_packages, request
 from specnav.recipes.drafts.network import Progress
 from specnav.recipes.errors import TrainingError
-from specnav.recipes.exits.samples import Sample
+from specnav.recipes.samples import Sample
 from specnav.recipes.text.measure import read_questions
 
 TEXT_SUFFIXES = frozenset({".txt", ".md", ".rst", ".py", ".c", ".h", ".cpp", ".java", ".js", ".ts", ".rs", ".go"})
@@ -169,7 +169,7 @@ def default_prompts(
     """Rooms for a model with pictures; for any other Python's library, code that begins, ordinary requests, and what
     the installed packages say.
     """
-    from specnav.recipes.exits.invented import questions_about_python, questions_about_rooms
+    from specnav.recipes.invented import questions_about_python, questions_about_rooms
 
     if model.is_multimodal:
         asked = questions_about_rooms(model, count + held_out, folder / "frames", seed, progress)

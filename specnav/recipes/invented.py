@@ -15,7 +15,7 @@ from specdec.models import Extension, LoadedModel, Prompt, chat_prompt, extend_m
 from specdec.models.session import ModelSession
 from specdec.options import GenerationOptions
 from specdec.sampling import Chooser
-from specnav.recipes.exits.samples import Sample
+from specnav.recipes.samples import Sample
 
 TOGETHER = 16
 SAMPLED_SHARE, TEMPERATURE = 0.25, 0.8
