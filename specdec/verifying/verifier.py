@@ -113,7 +113,7 @@ class Verifier:
     @planned
     def choices(self, price_s: Callable[[int], float | None]) -> Plan[Draft]:
         """A draft of what a grammar leaves open next, where that is little; empty without a grammar, and where it would
-        not pay. price_s: seconds of a forward of so many rows, None where nobody knows.
+        not pay. price_s: seconds of a forward of this many rows, None where no caller knows.
         """
         answer = self.answer
         if not self._options.grammar or self.finished or self._cursor.evicted:
