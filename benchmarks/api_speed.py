@@ -51,7 +51,7 @@ Ask = Callable[[int, int], tuple[int, float]]
 
 
 @dataclass(frozen=True)
-class Run:
+class SpeedRun:
     """One way, once."""
 
     tokens_per_s: float
@@ -63,7 +63,7 @@ def text_of(client: int, question: int) -> str:
     return f"Write a story about number {17 * client + question}."
 
 
-def measured(ask: Ask, clients: int, questions: int) -> Run:
+def measured(ask: Ask, clients: int, questions: int) -> SpeedRun:
     """All clients at once, each with its questions one after another."""
     found: list[tuple[int, float]] = []
     faults: list[BaseException] = []
@@ -87,7 +87,7 @@ def measured(ask: Ask, clients: int, questions: int) -> Run:
     taken = time.perf_counter() - began
     if faults:
         raise faults[0]
-    return Run(sum(tokens for tokens, _ in found) / taken, 1e3 * statistics.median(first for _, first in found))
+    return SpeedRun(sum(tokens for tokens, _ in found) / taken, 1e3 * statistics.median(first for _, first in found))
 
 
 def library(draft: LoadedModel, address: str, method: str, clients: int, tokens: int) -> Ask:
@@ -178,7 +178,7 @@ def compare(arguments: argparse.Namespace, supervisor: Supervisor) -> None:
             *((name, api(bind, arguments.tokens), 0) for name, bind in binds.items()),
             ("api, whole answers", api(binds["api"], arguments.tokens, stream=False), 0),
         ]
-        runs: dict[str, list[Run]] = {name: [] for name, _, _ in ways}
+        runs: dict[str, list[SpeedRun]] = {name: [] for name, _, _ in ways}
         for repeat in range(arguments.repeats + 1):
             for name, ask, together in ways:
                 draft.runner.joint = None

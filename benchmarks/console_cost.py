@@ -56,7 +56,7 @@ steps:
 
 
 @dataclass
-class Figures:
+class ConsoleFigures:
     """What was seen under one condition.
 
     gaps: between velocities while the robot moved, ms; medians: of the decisions of each round, ms;
@@ -97,8 +97,8 @@ def cpu_of(process: int | None, found: list[float]) -> Iterator[None]:
     found.append(100 * used / (time.monotonic() - began))
 
 
-def drive(stack: Stack, seconds: float, found: Figures) -> None:
-    """Let the robot work for so long, from room to room: one round."""
+def drive(stack: Stack, seconds: float, found: ConsoleFigures) -> None:
+    """Let the robot work for this long, from room to room: one round."""
     before = len(found.decisions)
     with cpu_of(stack.decider.popen.pid, found.decider_cpu):
         wander(stack, seconds, found)
@@ -107,8 +107,8 @@ def drive(stack: Stack, seconds: float, found: Figures) -> None:
     found.load.append(os.getloadavg()[0])
 
 
-def wander(stack: Stack, seconds: float, found: Figures) -> None:
-    """Let the robot work for so long, from room to room."""
+def wander(stack: Stack, seconds: float, found: ConsoleFigures) -> None:
+    """Let the robot work for this long, from room to room."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         stack.reset()
@@ -195,7 +195,7 @@ def start_console(stack: Stack, folder: Path) -> tuple[Process, str]:
     return node, re.findall(r"ready: (\S+)", node.text)[-1]
 
 
-def with_console(stack: Stack, folder: Path, seconds: float, found: Figures, chromium: bool) -> None:
+def with_console(stack: Stack, folder: Path, seconds: float, found: ConsoleFigures, chromium: bool) -> None:
     """A round with the console and a page."""
     node, url = start_console(stack, folder)
     try:
@@ -209,7 +209,7 @@ def with_console(stack: Stack, folder: Path, seconds: float, found: Figures, chr
 
 
 def six_steps(stack: Stack, folder: Path) -> str:
-    """Run the mission; returns what came of it."""
+    """Run the mission; returns the result."""
     missions = "spec_vlm_nav.ros.nodes.mission_node"
     kept = {"state_file": str(folder / "mission.json")}
     stack.start_child(node_spec("mission_node", missions, kept, (), {}, stack.environment)).wait_for("ready")
@@ -253,7 +253,7 @@ def spread(values: list[float]) -> str:
     return f"median {middle:+.1f} %, quartiles {low:+.1f} and {high:+.1f} % ({each})"
 
 
-def report(without: Figures, beside: Figures) -> None:
+def report(without: ConsoleFigures, beside: ConsoleFigures) -> None:
     """Print what was measured."""
     for name, of, unit in (
         ("decision p50", lambda f: statistics.median(f.decisions), "ms"),
@@ -293,10 +293,10 @@ def main() -> None:
         Socket(options.page, reads=False)
         threading.Event().wait()
     folder = Path(tempfile.mkdtemp())
-    without, beside = Figures(), Figures()
+    without, beside = ConsoleFigures(), ConsoleFigures()
     with Stack(folder) as stack:
         stack.make_ready()
-        drive(stack, min(10.0, options.seconds), Figures())  # first forwards are slow
+        drive(stack, min(10.0, options.seconds), ConsoleFigures())  # first forwards are slow
         for number in range(options.rounds):
             print(f"round {number + 1} of {options.rounds}", file=sys.stderr, flush=True)
             parts = [

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-from cloud_verifier.engine.interface import AnyEngine, Surroundings
+from cloud_verifier.engine.interface import AnyEngine, EngineEnvironment
 from cloud_verifier.engine.policy import Policy
 from cloud_verifier.engine.tasks import CloseTask, OpenTask, SessionKey, VerifyTask
 from cloud_verifier.logs import EventLog
@@ -32,12 +32,12 @@ PROMPT = 48
 WARM_UP = 2
 
 
-class Cloud:
+class EngineCloud:
     """An engine and the last thing it said to each session."""
 
     def __init__(self, name: str, model: LoadedModel) -> None:
         self.last: dict[SessionKey, Down] = {}
-        around = Surroundings(
+        around = EngineEnvironment(
             lambda key, message, over: self.last.update({key: message}), EventLog(StringIO())
         )
         self.engine: AnyEngine = _own(model, around) if name == "own" else _vllm(model, around)
@@ -48,14 +48,14 @@ class Cloud:
             self.engine.work_off()
 
 
-def _own(model: LoadedModel, around: Surroundings) -> AnyEngine:
+def _own(model: LoadedModel, around: EngineEnvironment) -> AnyEngine:
     from cloud_verifier.engine.engine import own_engine
     from cloud_verifier.engine.work import Models
 
     return own_engine(Policy(), Models(model), kv_bytes=1 << 30)(around)
 
 
-def _vllm(model: LoadedModel, around: Surroundings) -> AnyEngine:
+def _vllm(model: LoadedModel, around: EngineEnvironment) -> AnyEngine:
     from cloud_verifier.engine_vllm.core import CoreSettings, VllmCore
     from cloud_verifier.engine_vllm.engine import VllmEngine
     from cloud_verifier.engine_vllm.target import VllmTarget
@@ -65,7 +65,11 @@ def _vllm(model: LoadedModel, around: Surroundings) -> AnyEngine:
 
 
 def rounds_ms(
-    cloud: Cloud, prompts: list[Prompt], answers: list[list[int]], options: GenerationOptions, gamma: int
+    cloud: EngineCloud,
+    prompts: list[Prompt],
+    answers: list[list[int]],
+    options: GenerationOptions,
+    gamma: int,
 ) -> list[float]:
     """Milliseconds of each round of all sessions together. Raises SystemExit where a verdict is not the target's."""
     keys = [(b"edge", number) for number in range(1, len(prompts) + 1)]
@@ -130,7 +134,7 @@ def main() -> None:
     answers = [generate_local(model, prompt, options) for prompt in prompts]
     long = [number for number, answer in enumerate(answers) if len(answer) == TOKENS]
     prompts, answers = [prompts[one] for one in long], [answers[one] for one in long]
-    cloud = Cloud(given.engine, model)
+    cloud = EngineCloud(given.engine, model)
     found = {}
     for count in counts:
         several = (

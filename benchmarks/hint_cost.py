@@ -15,7 +15,7 @@ from io import StringIO
 
 from cloud_verifier.config import ServerConfig
 from cloud_verifier.engine.engine import Engine
-from cloud_verifier.engine.interface import Surroundings
+from cloud_verifier.engine.interface import EngineEnvironment
 from cloud_verifier.engine.tasks import OpenTask, VerifyTask
 from cloud_verifier.engine.work import Models
 from cloud_verifier.loading import load_hint_maker
@@ -42,7 +42,7 @@ def main() -> int:
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--verify-ms", type=float, default=0.0)
     parser.add_argument("--gamma", type=int, default=4)
-    parser.add_argument("--hints", type=int, default=8, help="at most so many a round")
+    parser.add_argument("--hints", type=int, default=8, help="at most this many a round")
     parser.add_argument("--answers", type=int, default=40, help="pairs of answers")
     given = parser.parse_args()
     try:
@@ -65,7 +65,7 @@ def main() -> int:
         encode(message)
         said.append(message)
 
-    engine = Engine(Models(model, hint_maker=maker), Surroundings(outbox, EventLog(StringIO())))
+    engine = Engine(Models(model, hint_maker=maker), EngineEnvironment(outbox, EventLog(StringIO())))
     prompt = list(chat_prompt(model, "what is to the left of the red ball, and how far is it?").ids)
     taken: dict[int, list[int]] = {WITHOUT: [], WITH: []}
     first: list[float] = []

@@ -23,7 +23,7 @@ import zmq
 
 from cloud_verifier.classes import ClientClass
 from cloud_verifier.logs import EventLog
-from cloud_verifier.security.door import Door
+from cloud_verifier.security.authenticator import Authenticator
 from cloud_verifier.security.folder import KeyFolder, new_pair
 from cloud_verifier.security.keyring import Keyring, utc_now
 from cloud_verifier.security.records import ClientKey
@@ -48,7 +48,7 @@ def cloud(ring: Path, ready: Connection) -> None:
         if encrypted:
             nothing = (lambda *_: None, lambda *_: None)
             log = EventLog(StringIO())
-            door = Door(context, router, Keyring(ring, log), log, *nothing)
+            door = Authenticator(context, router, Keyring(ring, log), log, *nothing)
             for socket in door.sockets:
                 poller.register(socket, zmq.POLLIN)
                 doors[socket] = door

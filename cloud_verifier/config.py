@@ -68,7 +68,7 @@ class ServerConfig:
         metavar="STRENGTH:SEED",
     )
     threads: int = setting(
-        0, "CPU threads of a forward; 0: one for a model under 100M parameters, else torch's choice.", 0, 1024
+        0, "CPU threads of a forward; 0: one for a model under 100M parameters, otherwise torch's choice.", 0, 1024
     )
     max_sessions: int = setting(
         64, "Sessions of all clients together; a further one is refused as busy.", 1, 100_000

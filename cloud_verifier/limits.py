@@ -20,9 +20,9 @@ _BYTES_AN_ID = 40
 """A token id takes so many bytes once it is decoded: a place in a list, and a number."""
 _BYTES_A_MESSAGE = 500
 _UNIT_BYTES = 2**16
-"""A message counts once more for every so many bytes that it is long."""
+"""A message counts once more for every this many bytes that it is long."""
 _UNIT_IDS = 1000
-"""And once more for every so many token ids, which take about as long to look at as a short message takes."""
+"""And once more for every this many token ids, which take about as long to look at as a short message takes."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class TokenBucket:
 
 
 def units_of(size: int) -> int:
-    """How much a message of so many bytes counts against messages_per_s."""
+    """How much a message of this many bytes counts against messages_per_s."""
     return 1 + size // _UNIT_BYTES
 
 
@@ -112,7 +112,7 @@ def labour_of(message: Up) -> int:
 
 
 def vain_labour_of(size: int) -> int:
-    """The same of a message of so many bytes that is malformed: its last byte may be what is wrong."""
+    """The same of a message of this many bytes that is malformed: its last byte may be what is wrong."""
     return size // _UNIT_IDS
 
 

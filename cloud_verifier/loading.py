@@ -26,7 +26,7 @@ def load_hint_maker(config: ServerConfig, model: LoadedModel, log: EventLog) -> 
     """
     if config.exits == NO_EXITS:
         return None
-    folder = Path(config.exits) if config.exits else beside(Path(config.model))
+    folder = Path(config.exits) if config.exits else exits_folder_of(Path(config.model))
     if folder is None:
         return None
     try:
@@ -44,7 +44,7 @@ def load_hint_maker(config: ServerConfig, model: LoadedModel, log: EventLog) -> 
     return maker
 
 
-def beside(model: Path) -> Path | None:
+def exits_folder_of(model: Path) -> Path | None:
     """The folder `NAME-exits` next to a model's folder `NAME-target`, if it is there."""
     place = model.absolute()
     if not place.is_dir() or not place.name.endswith("-target"):

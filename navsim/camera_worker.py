@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Shot:
+class CameraShot:
     """A request for one picture, stamped; `fault`: one of CAMERA_FAULTS."""
 
     snapshot: Snapshot
@@ -28,13 +28,15 @@ class Shot:
 
 
 class CameraWorker:
-    """Renders `Shot`s in a thread and hands each picture (uint8 [H, W, 3] RGB) to `deliver`, still in that thread."""
+    """Renders `CameraShot`s in a thread and hands each picture (uint8 [H, W, 3] RGB) to `deliver`, still in that
+    thread.
+    """
 
-    def __init__(self, width: int, height: int, deliver: Callable[[Shot, Image], None]):
+    def __init__(self, width: int, height: int, deliver: Callable[[CameraShot, Image], None]):
         self._size = (width, height)
         self._deliver = deliver
         self._wake = threading.Condition()
-        self._next: Shot | None = None
+        self._next: CameraShot | None = None
         self._stopping = False
         self._started = threading.Event()
         self.failure: Exception | None = None
@@ -47,7 +49,7 @@ class CameraWorker:
         if self.failure is not None:
             raise self.failure
 
-    def request(self, shot: Shot) -> None:
+    def request(self, shot: CameraShot) -> None:
         """Ask for a picture; an older request not yet begun is forgotten."""
         with self._wake:
             self._next = shot

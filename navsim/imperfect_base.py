@@ -19,7 +19,7 @@ from navsim.geometry import Pose2D, wrap_angle
 class BaseTraits:
     """What a base does of a command; may be changed while it runs.
 
-    delay_s: until a command takes effect; hold_s: a command stays in force for so long. stuck: "", "forward", "turn"
+    delay_s: until a command takes effect; hold_s: a command stays in force for this long. stuck: "", "forward", "turn"
     or "all". push: m/s ahead, m/s to the left, rad/s, added to what it does by itself.
     """
 
@@ -37,7 +37,7 @@ class BaseTraits:
 
 
 @dataclass(frozen=True)
-class Wall:
+class HalfPlaneWall:
     """A straight wall: nothing gets beyond `at_m` in the direction of `angle`."""
 
     angle: float
@@ -49,7 +49,7 @@ class Base:
     """A point with a heading, driven by velocities."""
 
     traits: BaseTraits = field(default_factory=BaseTraits)
-    walls: list[Wall] = field(default_factory=list)
+    walls: list[HalfPlaneWall] = field(default_factory=list)
     pose: Pose2D = field(default_factory=lambda: Pose2D(0.0, 0.0, 0.0))
     linear: float = 0.0
     angular: float = 0.0
@@ -165,7 +165,7 @@ class Odometry:
         return "other_link" if self.fault is OdometryFault.FOREIGN else "base_link"
 
     def _follow(self, told: Pose2D, before: Pose2D, after: Pose2D) -> Pose2D:
-        """What is told moves on as the truth does, but for the fault."""
+        """What is told moves on as the truth does, except for the fault."""
         fault = self.fault
         turned = wrap_angle(after.yaw - before.yaw)
         dx, dy = after.x - before.x, after.y - before.y

@@ -12,14 +12,14 @@ from collections.abc import Sequence
 
 from navsim.errors import RoomError
 from navsim.geometry import Shape, wrap_angle
-from navsim.kinds import FURNITURE, FURNITURE_TONES, KIND_BY_NAME, Kind
+from navsim.kinds import FURNITURE, FURNITURE_TONES, KIND_BY_NAME, ObjectKind
 from navsim.rooms import (
     WALL_THICKNESS,
     Area,
     Doorway,
     Furniture,
-    Look,
     Room,
+    RoomAppearance,
     SceneObject,
     Wall,
     footprint,
@@ -117,7 +117,7 @@ def _fill(
             furniture.append(
                 Furniture(kind.name, *spot, tone=rng.randrange(len(FURNITURE_TONES)), scale=scale)
             )
-    look = Look(
+    look = RoomAppearance(
         floor=rng.randrange(FLOOR_TEXTURES),
         wall=rng.randrange(WALL_TEXTURES),
         floor_tint=_jitter(rng, rng.choice(_FLOOR_TINTS)),
@@ -136,7 +136,7 @@ def _jitter(rng: random.Random, tint: tuple[float, float, float]) -> tuple[float
 
 def _spot(
     rng: random.Random,
-    kind: Kind,
+    kind: ObjectKind,
     scale: float,
     areas: tuple[Area, ...],
     weights: list[float],
@@ -161,7 +161,7 @@ def _apart(a: Shape, b: Shape, gap: float) -> bool:
     return max(a.distance(b.x, b.y) - b.reach, b.distance(a.x, a.y) - a.reach) >= gap
 
 
-def _on_floor(rng: random.Random, kind: Kind, scale: float, area: Area) -> tuple[float, float, float]:
+def _on_floor(rng: random.Random, kind: ObjectKind, scale: float, area: Area) -> tuple[float, float, float]:
     yaw = rng.uniform(-math.pi, math.pi)
     margin = footprint(kind, 0.0, 0.0, 0.0, scale).reach + WALL_THICKNESS / 2 + WALL_GAP
     x = rng.uniform(area.x0 + margin, max(area.x0 + margin, area.x1 - margin))
@@ -169,7 +169,7 @@ def _on_floor(rng: random.Random, kind: Kind, scale: float, area: Area) -> tuple
     return x, y, yaw
 
 
-def _at_wall(rng: random.Random, kind: Kind, scale: float, area: Area) -> tuple[float, float, float]:
+def _at_wall(rng: random.Random, kind: ObjectKind, scale: float, area: Area) -> tuple[float, float, float]:
     """Back to a wall, front (local +x) into the area."""
     depth = kind.half[0] * scale + WALL_THICKNESS / 2 + 0.003
     side_margin = kind.half[1] * scale + WALL_THICKNESS / 2 + 0.15

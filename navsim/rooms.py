@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from navsim.geometry import Disc, Pose2D, Rect, Shape, bearing_to
-from navsim.kinds import FURNITURE_BY_NAME, KIND_BY_NAME, Kind
+from navsim.kinds import FURNITURE_BY_NAME, KIND_BY_NAME, ObjectKind
 
 WALL_HEIGHT = 2.5
 WALL_THICKNESS = 0.10
@@ -133,7 +133,7 @@ class Area:
 
 
 @dataclass(frozen=True)
-class Look:
+class RoomAppearance:
     """What the surfaces and the light look like; indices into the world's textures, colours as RGB."""
 
     floor: int = 0
@@ -155,7 +155,7 @@ class Room:
     doorways: tuple[Doorway, ...]
     objects: tuple[SceneObject, ...]
     furniture: tuple[Furniture, ...]
-    look: Look
+    look: RoomAppearance
 
     def __hash__(self) -> int:
         """Cheap and good enough: rooms are keys of caches, equality still compares everything."""
@@ -216,7 +216,7 @@ class Room:
         }
 
 
-def footprint(kind: Kind, x: float, y: float, yaw: float, scale: float) -> Shape:
+def footprint(kind: ObjectKind, x: float, y: float, yaw: float, scale: float) -> Shape:
     """Footprint of a kind standing at a place."""
     if kind.radius > 0.0:
         return Disc(x, y, kind.radius * scale)

@@ -34,7 +34,7 @@ from sensor_msgs.msg import CompressedImage, Image
 from std_msgs.msg import String
 
 from navsim.base import BaseLimits
-from navsim.camera_worker import CameraWorker, Shot
+from navsim.camera_worker import CameraShot, CameraWorker
 from navsim.errors import BadRequest, NavsimError
 from navsim.faults import PUSHED, REAR_BLOCKED, STOPPED, STUCK, BrokenOdometry, LateDriver
 from navsim.ros_parameters import SETTINGS, declare
@@ -43,7 +43,7 @@ from navsim.simulation import ResetRequest, Simulation, Snapshot, parse_reset, s
 MAX_WALL_STEP = 0.25  # a machine that stood still does not make the robot jump
 NODE_NAME = "navsim"
 KNOWN = {setting.name: setting for setting in SETTINGS}
-SPIN_S = 0.1  # a signal is heard after so long at the latest
+SPIN_S = 0.1  # a signal is heard after this long at the latest
 
 
 class Cadence:
@@ -61,7 +61,7 @@ class Cadence:
 
 
 def later(stamp: Time, seconds: float) -> Time:
-    """A stamp moved by so much, not below zero."""
+    """A stamp moved by this much, not below zero."""
     moved = max(stamp.sec * 10**9 + stamp.nanosec + round(seconds * 1e9), 0)
     return Time(sec=moved // 10**9, nanosec=moved % 10**9)
 
@@ -179,7 +179,7 @@ class NavsimNode(Node):
         if self._cadence["odom"].due(snapshot.time, self._live["odom_rate"]) and odom_fault != STOPPED:
             self._odom.publish(self._odometry(snapshot, sensed, odom_fault))
         if self._cadence["camera"].due(snapshot.time, self._live["camera_rate"]) and camera_fault != STOPPED:
-            self._camera.request(Shot(snapshot, (sensed.sec, sensed.nanosec), camera_fault))
+            self._camera.request(CameraShot(snapshot, (sensed.sec, sensed.nanosec), camera_fault))
         if self._cadence["state"].due(snapshot.time, self._live["state_rate"]):
             state = state_of(snapshot, ready=self._ready_visit == snapshot.visit)
             self._state.publish(String(data=msgspec.json.encode(state).decode()))
@@ -204,7 +204,7 @@ class NavsimNode(Node):
         message.twist.twist.angular.z = snapshot.wz
         return message
 
-    def _publish_picture(self, shot: Shot, picture: NDArray[np.uint8]) -> None:
+    def _publish_picture(self, shot: CameraShot, picture: NDArray[np.uint8]) -> None:
         """Called in the camera's thread."""
         if shot.snapshot.visit != self._simulation.visit:
             return  # a reset came in between: this picture shows the room before

@@ -12,7 +12,7 @@ from navsim.faults import BASE_FAULTS, CAMERA_FAULTS, ODOM_FAULTS
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class ParameterSpec:
     """One parameter. `low` and `high` bound numbers, `choices` text; `live` ones may be set while the node runs."""
 
     name: str
@@ -31,16 +31,16 @@ class Setting:
             )
 
 
-SETTINGS: tuple[Setting, ...] = (
-    Setting("seed", 0, "episode to start with", 0, 2**31 - 1),
-    Setting("split", "train", 'rooms to draw from: "train" or "heldout"'),
-    Setting("absent", False, "start with an episode whose target is missing"),
-    Setting("width", 224, "picture width in pixels", 32, 1280),
-    Setting("height", 140, "picture height in pixels", 32, 960),
-    Setting("camera_rate", 5.0, "pictures per simulated second", 0.2, 60.0, live=True),
-    Setting("jpeg_quality", 92, "quality of the compressed pictures", 10, 100, live=True),
-    Setting("publish_raw", False, "publish camera/image_raw as well", live=True),
-    Setting(
+SETTINGS: tuple[ParameterSpec, ...] = (
+    ParameterSpec("seed", 0, "episode to start with", 0, 2**31 - 1),
+    ParameterSpec("split", "train", 'rooms to draw from: "train" or "heldout"'),
+    ParameterSpec("absent", False, "start with an episode whose target is missing"),
+    ParameterSpec("width", 224, "picture width in pixels", 32, 1280),
+    ParameterSpec("height", 140, "picture height in pixels", 32, 960),
+    ParameterSpec("camera_rate", 5.0, "pictures per simulated second", 0.2, 60.0, live=True),
+    ParameterSpec("jpeg_quality", 92, "quality of the compressed pictures", 10, 100, live=True),
+    ParameterSpec("publish_raw", False, "publish camera/image_raw as well", live=True),
+    ParameterSpec(
         "camera_fault",
         "none",
         "what is wrong with the camera: stopped (silent), frozen (the last picture with its old stamp again and "
@@ -48,7 +48,7 @@ SETTINGS: tuple[Setting, ...] = (
         live=True,
         choices=CAMERA_FAULTS,
     ),
-    Setting(
+    ParameterSpec(
         "odom_fault",
         "none",
         "what is wrong with odometry: stopped (silent), frozen (one pose, newly stamped), jumping (to and fro by 2 m), "
@@ -56,19 +56,21 @@ SETTINGS: tuple[Setting, ...] = (
         live=True,
         choices=ODOM_FAULTS,
     ),
-    Setting("odom_scale", 2.0, "by how much a scaled odometry is wrong", 0.05, 20.0, live=True),
-    Setting("odom_noise_m", 0.0, "noise of odometry, m; half as many radians", 0.0, 0.1, live=True),
-    Setting(
+    ParameterSpec("odom_scale", 2.0, "by how much a scaled odometry is wrong", 0.05, 20.0, live=True),
+    ParameterSpec("odom_noise_m", 0.0, "noise of odometry, m; half as many radians", 0.0, 0.1, live=True),
+    ParameterSpec(
         "base_fault",
         "none",
         "what the base does wrong: stuck (does not go forward), rear_blocked (nor back), pushed (at push_mps)",
         live=True,
         choices=BASE_FAULTS,
     ),
-    Setting("push_mps", 0.4, "how fast somebody pushes the robot to its left, m/s", -2.0, 2.0, live=True),
-    Setting("command_delay_s", 0.0, "seconds until a cmd_vel takes effect", 0.0, 3.0, live=True),
-    Setting("drops_zeros", False, "ignore a cmd_vel of zeros, as a public driver of the Go2 does", live=True),
-    Setting(
+    ParameterSpec("push_mps", 0.4, "how fast the robot is pushed to its left, m/s", -2.0, 2.0, live=True),
+    ParameterSpec("command_delay_s", 0.0, "seconds until a cmd_vel takes effect", 0.0, 3.0, live=True),
+    ParameterSpec(
+        "drops_zeros", False, "ignore a cmd_vel of zeros, as a public driver of the Go2 does", live=True
+    ),
+    ParameterSpec(
         "stamp_offset_s",
         0.0,
         "how far the clock of camera and odometry is off, s",
@@ -76,16 +78,16 @@ SETTINGS: tuple[Setting, ...] = (
         3600.0,
         live=True,
     ),
-    Setting("odom_rate", 30.0, "odometry messages per simulated second", 1.0, 200.0, live=True),
-    Setting("state_rate", 10.0, "~/state messages per simulated second", 0.5, 100.0, live=True),
-    Setting("step_rate", 100.0, "steps of the base per second of wall time", 50.0, 500.0),
-    Setting("command_hold", 1.0, "seconds a velocity command stays in force", 0.1, 5.0),
-    Setting("publish_clock", False, "publish /clock and stamp everything with simulated time"),
-    Setting("time_scale", 1.0, "simulated seconds per second of wall time", 0.1, 20.0, live=True),
-    Setting("enable_stamped_cmd_vel", False, "cmd_vel is a TwistStamped instead of a Twist"),
-    Setting("odom_frame", "odom", "frame of the odometry's pose"),
-    Setting("base_frame", "base_link", "frame of the odometry's twist"),
-    Setting("camera_frame", "front_camera", "frame of the pictures"),
+    ParameterSpec("odom_rate", 30.0, "odometry messages per simulated second", 1.0, 200.0, live=True),
+    ParameterSpec("state_rate", 10.0, "~/state messages per simulated second", 0.5, 100.0, live=True),
+    ParameterSpec("step_rate", 100.0, "steps of the base per second of wall time", 50.0, 500.0),
+    ParameterSpec("command_hold", 1.0, "seconds a velocity command stays in force", 0.1, 5.0),
+    ParameterSpec("publish_clock", False, "publish /clock and stamp everything with simulated time"),
+    ParameterSpec("time_scale", 1.0, "simulated seconds per second of wall time", 0.1, 20.0, live=True),
+    ParameterSpec("enable_stamped_cmd_vel", False, "cmd_vel is a TwistStamped instead of a Twist"),
+    ParameterSpec("odom_frame", "odom", "frame of the odometry's pose"),
+    ParameterSpec("base_frame", "base_link", "frame of the odometry's twist"),
+    ParameterSpec("camera_frame", "front_camera", "frame of the pictures"),
 )
 
 

@@ -5,7 +5,7 @@ Built once per world. Slots of a pool are named "<kind>/<n>"; geoms of a slot ar
 
 from __future__ import annotations
 
-from navsim.kinds import FURNITURE, KINDS, Kind
+from navsim.kinds import FURNITURE, KINDS, ObjectKind
 from navsim.rooms import WALL_HEIGHT
 from navsim.textures import floor_textures, png, wall_textures
 
@@ -16,7 +16,7 @@ HIDDEN_GROUP = 5
 SHOWN_GROUP = 0
 
 
-def slot_count(kind: Kind) -> int:
+def slot_count(kind: ObjectKind) -> int:
     """How many of a kind a room may hold."""
     return SLOTS_PER_FURNITURE if kind in FURNITURE else SLOTS_PER_KIND
 
@@ -84,7 +84,7 @@ def scene_xml(width: int, height: int, vfov_degrees: float) -> str:
 """
 
 
-def _slot(kind: Kind, index: int) -> str:
+def _slot(kind: ObjectKind, index: int) -> str:
     name = f"{kind.name}/{index}"
     geoms = []
     for number, part in enumerate(kind.parts):

@@ -23,7 +23,7 @@ from navsim.kinds import (
     KIND_BY_NAME,
     KINDS,
     RGB,
-    Kind,
+    ObjectKind,
 )
 from navsim.rooms import DOORWAY_HEIGHT, WALL_HEIGHT, WALL_THICKNESS, Furniture, Room, SceneObject
 from navsim.scene_xml import HIDDEN_GROUP, SHOWN_GROUP, WALL_SLOTS, scene_assets, scene_xml, slot_count
@@ -125,7 +125,7 @@ class World:
     def _place(
         self,
         used: dict[str, int],
-        kind: Kind,
+        kind: ObjectKind,
         thing: SceneObject | Furniture,
         colour: RGB,
         tone: float,

@@ -123,7 +123,7 @@ def _linked(line: str, source: str, target: str, pages: dict[str, str]) -> str:
 def site_target(link: str, source: str, target: str, pages: dict[str, str]) -> str | None:
     """What a link of the page at `source` becomes on the site's page `target`.
 
-    None where it leads to a file of the repository that is no page: the site does not hold it, the words stay.
+    None where it leads to a file of the repository that is not a page: the site does not hold it, the words stay.
     """
     if re.match(r"[a-z]+:", link) or link.startswith("#"):
         return link

@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from cloud_verifier.config import ServerConfig
 from cloud_verifier.engine.engine import own_engine
-from cloud_verifier.engine.interface import AnyEngine, Surroundings
+from cloud_verifier.engine.interface import AnyEngine, EngineEnvironment
 from cloud_verifier.engine.policy import Policy
 from cloud_verifier.engine.tasks import CloseTask, OpenTask, SessionKey, VerifyTask
 from cloud_verifier.engine.work import Models
@@ -45,7 +45,7 @@ def engine_step(model: LoadedModel, rows: int, sessions: int) -> Step:
     """Sessions whose drafts, wrong from the first token on, come again and again."""
     said: dict[SessionKey, Down] = {}
     engine: AnyEngine = own_engine(Policy(), Models(model))(
-        Surroundings(lambda key, message, over: said.update({key: message}), EventLog(StringIO()))
+        EngineEnvironment(lambda key, message, over: said.update({key: message}), EventLog(StringIO()))
     )
     ids = list(chat_prompt(model, QUESTION).ids)
     keys = [(b"%d" % number, number) for number in range(sessions)]

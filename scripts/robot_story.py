@@ -25,12 +25,12 @@ from specnav.paths import DEFAULT_DRAFT, DEFAULT_TARGET
 from specnav.recipes.drafts.data.sources import Sources
 from specnav.recipes.drafts.figures import DraftFigures, draft_figures
 from specnav.recipes.drafts.measure import perfect
-from specnav.recipes.drafts.network import Network
+from specnav.recipes.drafts.network import DraftNetwork
 from specnav.recipes.drafts.train import TrainDraftConfig, train_draft
 from specnav.recipes.drafts.unseen import SPLIT, FirstDraft, LeftOut, episodes, train_first_draft, walked
 from specnav.recipes.errors import TrainingError
 from specnav.recipes.folders import keep_settings
-from specnav.recipes.samples import Sample
+from specnav.recipes.samples import ExitSample
 from specnav.record.run import run_simulated
 from specnav.record.simulated import SimulatedConfig
 from specnav.results.errors import EvaluationError
@@ -113,10 +113,10 @@ def _night(asked: argparse.Namespace, first: Path, taught: Path, bags: tuple[Pat
     return taught
 
 
-def _table(out: Path, drafts: dict[str, Path], texts: dict[str, list[Sample]], gamma: int) -> None:
+def _table(out: Path, drafts: dict[str, Path], texts: dict[str, list[ExitSample]], gamma: int) -> None:
     """tau and agreement of each draft, towards each sort of target; also as JSON."""
     found: dict[str, dict[str, DraftFigures]] = {
-        draft: {name: draft_figures(Network(str(folder)), some, gamma) for name, some in texts.items()}
+        draft: {name: draft_figures(DraftNetwork(str(folder)), some, gamma) for name, some in texts.items()}
         for draft, folder in drafts.items()
     }
     print(f"tau at gamma {gamma} (agreement)")

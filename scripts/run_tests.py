@@ -36,7 +36,7 @@ TESTS = Path(__file__).resolve().parents[1] / "tests"
 
 
 @dataclass
-class Job:
+class TestJob:
     """A program on its way. output: what it says, until it is shown; None: shown as it comes."""
 
     title: str
@@ -57,7 +57,7 @@ class Job:
         return code
 
 
-def start(title: str, words: Sequence[str], quiet: bool = False) -> Job:
+def start(title: str, words: Sequence[str], quiet: bool = False) -> TestJob:
     """Start `python -m words`. quiet: its output is kept until it has ended."""
     # One thread a worker: the models of the tests are small, and more threads than cores make all of them slower.
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -67,13 +67,13 @@ def start(title: str, words: Sequence[str], quiet: bool = False) -> Job:
     began = time.monotonic()
     if not quiet:
         print(f"\n== {title}", flush=True)
-        return Job(title, subprocess.Popen(command, env=environment), began)
+        return TestJob(title, subprocess.Popen(command, env=environment), began)
     output = tempfile.TemporaryFile()  # noqa: SIM115 - closed by Job.wait
     process = subprocess.Popen(command, env=environment, stdout=output, stderr=subprocess.STDOUT)
-    return Job(title, process, began, output)
+    return TestJob(title, process, began, output)
 
 
-def start_tests(which: str, workers: int, arguments: Sequence[str]) -> Job:
+def start_tests(which: str, workers: int, arguments: Sequence[str]) -> TestJob:
     """Start pytest with the tests of these marks."""
     words = ["pytest", "-m", which, "-n", str(workers), "--dist", "loadfile", *arguments]
     return start(f"pytest: {which}", words)

@@ -103,7 +103,7 @@ class TokenTree:
             (node for node, depth in enumerate(self.depths) if depth < room),
             key=lambda node: (-scores[node], self.depths[node]),
         )
-        # A parent is found before its child, so ascending order is what puts parents first (TRAPS 7).
+        # A parent is found before its child, so ascending order is what puts parents first.
         return sorted(order[:budget])
 
 

@@ -210,7 +210,7 @@ class Meter:
         except SensorLost:
             self._gaps += before is not None
             return
-        self._gaps += before is None and self._joules > 0.0  # it has come back: nobody knows what it counted
+        self._gaps += before is None and self._joules > 0.0  # it has come back: no caller knows what it counted
         self._last[sensor] = now, value
         self._joules += added
 

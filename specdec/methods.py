@@ -1,4 +1,4 @@
-"""Methods as named combinations of the axes of METHODS.md; each axis is its own small part.
+"""Methods as named combinations of the axes of docs/axes.md; each axis is its own small part.
 
 A name may override axes: "sd+tree:32x6" is sd with a token tree of 32 nodes and depth 6.
 """
@@ -58,7 +58,7 @@ class Method:
     same, but where an early exit refutes what is on its way draft what it expects instead ("hinted-stream"), or
     pre-draft for several verdicts that may come: for those that early exits of the target hint at ("hints"), that the
     draft model itself holds likely ("guesses"), or both ("outcomes").
-    rows: how many possible verdicts share a forward of pre-drafting (paper 000's hint threads). order, hint_order: what
+    rows: how many possible verdicts share a forward of pre-drafting (FSD's hint threads). order, hint_order: what
     comes first there, and among the hints that the cloud sends.
     controlled: a controller changes all this during an answer (specdec.edge.controller).
     leave: a draft leaves "whole", or its first token leaves at once where the cloud has nothing to do and will be
@@ -387,7 +387,7 @@ _RESAMPLES = {
 
 
 def _payload(recovery: Recovery) -> str:
-    """What goes up with this recovery, as METHODS.md's axis 4 has it."""
+    """What goes up with this recovery, by its name in docs/axes.md."""
     return {Recovery.NOISE: "ids", Recovery.CLOUD: "rows"}.get(recovery, "scalars")
 
 

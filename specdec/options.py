@@ -90,7 +90,7 @@ class GenerationOptions:
 
     max_new_tokens counts the end-of-sequence token like Hugging Face `generate` does.
     temperature 0 is greedy decoding; above 0 (LEAST_TEMPERATURE at least) the shared-noise sampler picks, seeded by
-    `seed` (TRAPS 17a), after top_k (0 = off), top_p (1 = off) and min_p (0 = off).
+    `seed`, after top_k (0 = off), top_p (1 = off) and min_p (0 = off).
     repetition_penalty (1 = off) makes tokens of the prompt and of the answer so far less likely, as Hugging Face
     does. logit_bias: (token id, what to add to its logit) pairs, each id once; kept in the order of the ids.
     min_new_tokens: the answer ends neither at an EOS nor at a stop string before it has so many tokens. stop: the

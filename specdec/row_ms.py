@@ -30,7 +30,7 @@ class RowMs(float):
         return made
 
     def at(self, rows: int) -> float:
-        """Milliseconds of a forward of so many rows."""
+        """Milliseconds of a forward of this many rows."""
         before = self.points[0]
         for point in self.points:
             if rows <= point[0]:
@@ -67,5 +67,5 @@ def read_ms(text: str) -> float:
         return RowMs(tuple((int(rows), float(ms)) for ms, rows in pairs))
     except ValueError:
         raise OptionsError(
-            f"{text!r} is no time of a forward: give milliseconds, like 40, or by rows 72:1,90:4"
+            f"{text!r} must be milliseconds, like 40, or milliseconds by rows, like 72:1,90:4"
         ) from None

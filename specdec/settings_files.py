@@ -44,12 +44,12 @@ def read_file(path: str | Path, most_bytes: int, *, links: bool = False, private
         if error.errno == errno.ELOOP and not links:
             raise FileRefused(errno.ELOOP, "it is a symbolic link: put the file itself there", path) from error
         if error.errno == errno.ENXIO:  # a socket
-            raise FileRefused(errno.EINVAL, "it is no regular file", path) from error
+            raise FileRefused(errno.EINVAL, "it is not a regular file", path) from error
         raise
     try:
         about = os.fstat(descriptor)
         if not stat.S_ISREG(about.st_mode):
-            raise FileRefused(errno.EINVAL, "it is no regular file", path)
+            raise FileRefused(errno.EINVAL, "it is not a regular file", path)
         if private and about.st_mode & 0o077:
             raise FileRefused(errno.EPERM, f"others may read it: chmod 600 {path}", path)
         if about.st_size > most_bytes:

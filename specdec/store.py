@@ -9,7 +9,7 @@ from typing import Any
 
 
 class SharedStore:
-    """Values by key, within so many bytes; from any thread."""
+    """Values by key, within this many bytes; from any thread."""
 
     def __init__(self, most_bytes: int) -> None:
         """most_bytes: 0 keeps nothing."""
@@ -36,7 +36,7 @@ class SharedStore:
             return found[0]
 
     def put(self, key: Hashable, value: Any, size: int) -> None:
-        """Keep a value of so many bytes, unless all there is would have to go for it."""
+        """Keep a value of this many bytes, unless all there is would have to go for it."""
         with self._lock:
             if key in self._kept or size > self._room:
                 return
@@ -45,7 +45,7 @@ class SharedStore:
             self._shrink()
 
     def leave(self, room: int) -> None:
-        """Have no more than so many bytes from now on, or most_bytes."""
+        """Have no more than this many bytes from now on, or most_bytes."""
         with self._lock:
             self._room = max(0, min(room, self.most_bytes))
             self._shrink()

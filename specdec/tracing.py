@@ -84,7 +84,7 @@ class Tracing:
         return carrier.get("traceparent", "")
 
     def parent(self, traceparent: str) -> Context | None:
-        """What a span of the other side is the parent of; None for what is no traceparent."""
+        """What a span of the other side is the parent of; None for what is not a traceparent."""
         from opentelemetry.trace import get_current_span
 
         context = self._propagator.extract({"traceparent": traceparent})

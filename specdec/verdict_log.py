@@ -32,7 +32,7 @@ class VerdictLogError(SpecdecError):
     """A log that cannot be written or read; the message says what to do."""
 
 
-class Said(msgspec.Struct, frozen=True, omit_defaults=True):
+class LoggedAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
     """One answer, as far as the target has verified it.
 
     vocabulary: fingerprint of the ids (see LoadedModel). answer: ids, its end included where it came. rounds: of each
@@ -85,11 +85,11 @@ class VerdictLog:
                 f"verdict log {self.folder} cannot be written ({error.strerror or error}): give another folder"
             ) from error
         self._number = max((_number(file) for file in self.folder.glob(_PATTERN)), default=0)
-        self._queue: queue.Queue[Said | None] = queue.Queue(_WAITING)
+        self._queue: queue.Queue[LoggedAnswer | None] = queue.Queue(_WAITING)
         self._thread = threading.Thread(target=self._work, name="verdict-log", daemon=True)
         self._thread.start()
 
-    def add(self, said: Said) -> None:
+    def add(self, said: LoggedAnswer) -> None:
         """Keep an answer, from any thread; of what it holds only what was asked for."""
         if not said.answer:
             return
@@ -149,14 +149,14 @@ class VerdictLog:
             file.unlink()
 
 
-def read_verdicts(folder: str | Path) -> Iterator[Said]:
+def read_verdicts(folder: str | Path) -> Iterator[LoggedAnswer]:
     """All that a log holds, oldest first. Raises VerdictLogError where there is none, or a part is damaged."""
     files = sorted(Path(folder).glob(_PATTERN), key=_number)
     if not files:
-        raise VerdictLogError(f"{folder} holds no verdict log: give a folder that --verdict-log has written")
+        raise VerdictLogError(f"{folder} must be a folder that --verdict-log has written")
     for file in files:
         try:
-            yield from msgspec.msgpack.decode(file.read_bytes(), type=list[Said])
+            yield from msgspec.msgpack.decode(file.read_bytes(), type=list[LoggedAnswer])
         except (OSError, msgspec.MsgspecError) as error:
             raise VerdictLogError(f"{file} cannot be read ({error}): remove it") from error
 

@@ -16,11 +16,11 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 HEAD_BYTES = 32_768
 HEAD_S = 10.0
-"""A request's headers are complete in so long, from the connection's or the request's first byte."""
+"""A request's headers are complete in this long, from the connection's or the request's first byte."""
 BODY_S, BODY_BYTES_PER_S = 30.0, 2048
-"""A body may take so long, and a second more for so many of its bytes."""
+"""A body may take so long, and a second more for this many of its bytes."""
 STUCK_S = 60.0
-"""A client that takes nothing of an answer for so long is left."""
+"""A client that takes nothing of an answer for this long is left."""
 MOST_CONNECTIONS = 512
 BACKLOG, WAITING = 32, 256
 """Connections that are accepted at once, before one is closed for them; and those that wait for it in the kernel."""

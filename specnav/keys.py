@@ -83,7 +83,7 @@ def rotate_client(folder: Path, name: str, grace_hours: float) -> None:
     """Raises VerifierError."""
     client = KeyFolder(folder).rotate(name, utc_now(), timedelta(hours=grace_hours))
     until = (
-        f"the one of before is good until {_time(client.previous.until)}"
+        f"the previous one is good until {_time(client.previous.until)}"
         if client.previous
         else "only it is good"
     )
@@ -133,7 +133,7 @@ def _state(client: ClientKey) -> str:
     if client.revoked is not None:
         return f"revoked {_day(client.revoked)}"
     if client.previous is not None and utc_now() < client.previous.until:
-        return f"good; the key of before until {_time(client.previous.until)}"
+        return f"good; the previous key until {_time(client.previous.until)}"
     return "good"
 
 

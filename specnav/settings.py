@@ -32,7 +32,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise UsageError(f"{path} holds no settings; it should be a YAML mapping of names to values")
     odd = [name for name in content if not isinstance(name, str)]
     if odd:
-        raise UsageError(f"{path}: {odd[0]!r} is no name of a setting; write it in quotes if it is meant as one")
+        raise UsageError(f"{path}: {odd[0]!r} must be a string; write it in quotes if it names a setting")
     return content
 
 

@@ -10,7 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 
-class View:
+class RunView:
     """What the user sees of one run."""
 
     def __init__(self, console: Console | None = None) -> None:

@@ -6,16 +6,16 @@ from statistics import fmean, median
 
 import msgspec
 
-from benchmarks.regret.language import Language
+from benchmarks.regret.language import SimulatedLanguage
 from benchmarks.regret.playing import language_of, methods_in, play
 from benchmarks.regret.study import ENOUGH, OF_AR
-from benchmarks.regret.worlds import World, random_world
+from benchmarks.regret.worlds import SimulatedWorld, random_world
 
 _OTHER_TEXT = 500_009
 _WINDOW_TOKENS = 32
 
 
-class Bound(msgspec.Struct, frozen=True, kw_only=True):
+class WorldBound(msgspec.Struct, frozen=True, kw_only=True):
     """One world. informed: of the best fixed method's speed, what that one has here which is best in this world with
     another text: a choice of somebody who knows the world but not what will be said; learned: what `auto` has that
     answered with the other text before; informed_of_ar, learned_of_ar: of the speed of `ar`. scatter: how far `sd` is
@@ -31,16 +31,16 @@ class Bound(msgspec.Struct, frozen=True, kw_only=True):
     scatter: float | None
 
 
-def bound_in(seed: int, most_answers: int = 4) -> Bound:
+def bound_in(seed: int, most_answers: int = 4) -> WorldBound:
     """One world, its fixed methods with two texts, and `auto` with one after the other."""
     world = random_world(seed, most_answers)
-    own, other = language_of(world), Language(seed + _OTHER_TEXT, world.fit, world.tokens)
+    own, other = language_of(world), SimulatedLanguage(seed + _OTHER_TEXT, world.fit, world.tokens)
     speeds = {name: play(world, name, own).tokens_per_s for name in methods_in(world)}
     elsewhere = {name: play(world, name, other).tokens_per_s for name in methods_in(world)}
     chosen = max(elsewhere, key=lambda name: elsewhere[name])
     learned = play(world, "auto", own, heard=other).tokens_per_s
     best, ar = max(speeds.values()), speeds["ar"]
-    return Bound(
+    return WorldBound(
         seed=seed,
         informed=speeds[chosen] / best,
         informed_of_ar=speeds[chosen] / ar,
@@ -50,7 +50,7 @@ def bound_in(seed: int, most_answers: int = 4) -> Bound:
     )
 
 
-def _scatter(world: World, language: Language) -> float | None:
+def _scatter(world: SimulatedWorld, language: SimulatedLanguage) -> float | None:
     windows: list[float] = []
     for answer in play(world, "sd", language).answers:
         took, gained = 0.0, 0
@@ -65,7 +65,7 @@ def _scatter(world: World, language: Language) -> float | None:
     return fmean(abs(one / mean - 1.0) for one in windows)
 
 
-def words(found: list[Bound]) -> list[str]:
+def words(found: list[WorldBound]) -> list[str]:
     """The findings in sentences."""
     scatter = [one.scatter for one in found if one.scatter is not None]
     told = [

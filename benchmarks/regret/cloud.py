@@ -13,8 +13,8 @@ from random import Random
 
 import msgspec
 
-from benchmarks.regret.language import VOCAB, Language
-from benchmarks.regret.worlds import World
+from benchmarks.regret.language import VOCAB, SimulatedLanguage
+from benchmarks.regret.worlds import SimulatedWorld
 from specdec.drafting import Draft
 from specdec.link.wire import (
     AloneUp,
@@ -37,7 +37,7 @@ NEVER = math.inf
 
 
 @dataclass
-class Job:
+class SimulatedForward:
     """A forward that waits or runs. wait_s, left_s: until it begins, and of it. ran_s: so far, longer than it would
     take by itself where it shares a core. drafted, draft_s: tokens of the cloud's own draft model before it, and of
     whole_s what they take. about: what asked for it; None: the cloud goes on alone.
@@ -55,17 +55,19 @@ class Job:
     ran_s: float = 0.0
 
 
-class Cloud:
+class SimulatedCloud:
     """Takes what has come and says what follows, each at its time; `say` is told the time."""
 
-    def __init__(self, world: World, language: Language, say: Callable[[float, Down], None]) -> None:
+    def __init__(
+        self, world: SimulatedWorld, language: SimulatedLanguage, say: Callable[[float, Down], None]
+    ) -> None:
         self._world = world
         self._text = language.text
         self._likeliest = language.likeliest
         self._say = say
         self._random = Random(world.seed + 1)
         self._now = 0.0
-        self._job: Job | None = None
+        self._job: SimulatedForward | None = None
         self._waiting: list[tuple[float, DraftUp]] = []
         self._session = -1
         self._begins = 0
@@ -168,14 +170,18 @@ class Cloud:
                 self._job.whole_s += more_s
                 self._job.drafted, self._job.draft_s = drafted, more_s
 
-    def _new_job(self, about: DraftUp | Open | None, rows: int, times: float, came_s: float | None = None) -> Job:
+    def _new_job(
+        self, about: DraftUp | Open | None, rows: int, times: float, came_s: float | None = None
+    ) -> SimulatedForward:
         _, slower, wait_ms = self._world.phase(self._begins + len(self._answer))
         noise = math.exp(self._random.gauss(0.0, self._world.noise)) if self._world.noise else 1.0
         takes_s = self._world.verify.at(rows) / 1e3 * times * slower * noise
         wait_s = self._random.expovariate(1e3 / wait_ms) if wait_ms else 0.0
-        return Job(about, wait_s, takes_s, takes_s, self._now if came_s is None else came_s, rows)
+        return SimulatedForward(
+            about, wait_s, takes_s, takes_s, self._now if came_s is None else came_s, rows
+        )
 
-    def _done(self, job: Job) -> None:
+    def _done(self, job: SimulatedForward) -> None:
         compute_us = round(job.ran_s * 1e6)
         queue_us = max(0, round((self._now - job.came_s) * 1e6) - compute_us)
         about = job.about
@@ -195,7 +201,9 @@ class Cloud:
                 ids = self._cloud_round(base, job.drafted)
             self._answer += ids
             share = job.draft_s / job.whole_s if job.drafted else 0.0
-            tokens = Tokens(self._session, base, ids, compute_us, queue_us, job.drafted, 1, round(share * compute_us))
+            tokens = Tokens(
+                self._session, base, ids, compute_us, queue_us, job.drafted, 1, round(share * compute_us)
+            )
             self._say(self._now, tokens)
 
     def _next(self, place: int) -> int:
@@ -223,7 +231,9 @@ class Cloud:
 
     def _agrees(self, place: int, most: int) -> int:
         """How many of the draft model's likeliest tokens are the text's, from a place on."""
-        wrong = (offset for offset in range(most) if self._likeliest(place + offset) != self._text[place + offset])
+        wrong = (
+            offset for offset in range(most) if self._likeliest(place + offset) != self._text[place + offset]
+        )
         return next(wrong, most)
 
     def _hint(self, draft: DraftUp) -> HintDown:

@@ -10,7 +10,7 @@ from benchmarks.regret.playing import language_of, play
 from benchmarks.regret.worlds import random_world
 
 
-class Compared(NamedTuple):
+class ComparedWorld(NamedTuple):
     """One world. ratio: tokens a second of the first method over those of the second. hinted: the cloud has exits."""
 
     seed: int
@@ -18,15 +18,15 @@ class Compared(NamedTuple):
     hinted: bool
 
 
-def compared_in(seed: int, first: str, second: str) -> Compared:
+def compared_in(seed: int, first: str, second: str) -> ComparedWorld:
     """Both methods with the same text."""
     world = random_world(seed)
     language = language_of(world)
     ratio = play(world, first, language).tokens_per_s / play(world, second, language).tokens_per_s
-    return Compared(seed, ratio, world.hint_at > 0.0)
+    return ComparedWorld(seed, ratio, world.hint_at > 0.0)
 
 
-def words(found: Sequence[Compared], first: str, second: str) -> list[str]:
+def words(found: Sequence[ComparedWorld], first: str, second: str) -> list[str]:
     """The findings in sentences; worlds with early exits are told apart."""
     told = [f"{first} over {second}, tokens a second:"]
     for name, hinted in (("with hints", True), ("without hints", False)):

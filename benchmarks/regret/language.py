@@ -29,7 +29,7 @@ State = tuple[int, int]
 """Tokens so far, and what sets them apart from the target's own; 0: nothing."""
 
 
-class Language:
+class SimulatedLanguage:
     """All answers of a world, and what the draft model holds of every beginning."""
 
     def __init__(self, seed: int, fit: Fit, tokens: int) -> None:
@@ -91,7 +91,7 @@ class SimulatedRunner:
     pacer = None
     static = None
 
-    def __init__(self, language: Language, takes: Callable[[int], None]) -> None:
+    def __init__(self, language: SimulatedLanguage, takes: Callable[[int], None]) -> None:
         self._language = language
         self._takes = takes
         self.joint = self
@@ -203,7 +203,7 @@ class SimulatedDraft:
 
     def __init__(
         self,
-        language: Language,
+        language: SimulatedLanguage,
         takes: Callable[[int], None],
         prefilled: Callable[[], None],
         row_us: list[tuple[int, int]],
@@ -216,7 +216,7 @@ class SimulatedDraft:
         self.runner = SimulatedRunner(language, takes)
 
     def grammar_soon(self, text: str) -> None:
-        """None: nobody asks for one."""
+        """None: no caller asks for one."""
 
     def new_session(self) -> SimulatedSession:
         """An empty session."""

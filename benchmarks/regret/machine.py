@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from random import Random
 
-from benchmarks.regret.cloud import Cloud
-from benchmarks.regret.language import EOS, VOCAB, Language
-from benchmarks.regret.worlds import ROWS, World
+from benchmarks.regret.cloud import SimulatedCloud
+from benchmarks.regret.language import EOS, VOCAB, SimulatedLanguage
+from benchmarks.regret.worlds import ROWS, SimulatedWorld
 from specdec.errors import LinkLost
 from specdec.link.shaping import Direction
 from specdec.link.wire import PROTOCOL_VERSION, Down, Up, Welcome, encode
@@ -26,13 +26,13 @@ class Machine:
     address = "simulated"
     connect_timeout_s = reply_timeout_s = round_timeout_s = 1e9
 
-    def __init__(self, world: World, language: Language) -> None:
+    def __init__(self, world: SimulatedWorld, language: SimulatedLanguage) -> None:
         self.world = world
         self.now = 0.0
         self.edge_s = 0.0
         self._random = Random(world.seed + 2)
         self._up_way, self._down_way = (Direction(world.link, 2 * world.seed + way) for way in (0, 1))
-        self._cloud = Cloud(world, language, self._said)
+        self._cloud = SimulatedCloud(world, language, self._said)
         self._up: list[tuple[float, int, Up]] = []
         self._down: deque[tuple[float, Down, int]] = deque()
         self._sent = 0
@@ -52,7 +52,7 @@ class Machine:
         self.work(self.world.draft.at(1) / 1e3 * self.world.prompt)
 
     def work(self, seconds: float) -> None:
-        """The edge computes for so long, longer where it shares its core with a forward of the cloud."""
+        """The edge computes for this long, longer where it shares its core with a forward of the cloud."""
         began = self.now
         while seconds > 1e-12:
             self._settle()
@@ -118,7 +118,7 @@ class Machine:
         return size
 
     def receive(self, timeout_s: float) -> tuple[Down, int] | None:
-        """The next message, or None after so long."""
+        """The next message, or None after this long."""
         until = self.now + timeout_s
         self._settle()
         while not (self._down and self._down[0][0] <= self.now):
@@ -137,6 +137,6 @@ class Machine:
         """Nothing is ever lost in a simulated link."""
 
     def silent(self, seconds: float) -> LinkLost:
-        """Nobody has spoken for so long: the simulation is wrong."""
+        """Nobody has spoken for this long: the simulation is wrong."""
         return LinkLost(f"the simulated verifier said nothing for {seconds:g} s")
 

@@ -8,9 +8,9 @@ from jinja2 import FileSystemLoader
 from markupsafe import Markup
 
 from benchmarks.regret.study import ENOUGH, OF_AR, Regret
-from specnav.bench.report.studies import StudyView, view_chart
+from specnav.bench.report.studies import StudyPage, view_chart
 from specnav.bench.studies.plan import Table
-from specnav.report.charts import Line, LineChart
+from specnav.report.charts import ChartLine, LineChart
 from specnav.report.page import TEMPLATES, environment
 
 HOW = [
@@ -22,7 +22,7 @@ HOW = [
 
 def regret_page(found: Regret) -> str:
     """The page as HTML text."""
-    view = StudyView(
+    view = StudyPage(
         name="regret",
         title="auto against the best fixed method",
         question="What does it cost not to know the world beforehand?",
@@ -55,7 +55,7 @@ def charts(found: Regret) -> list[LineChart]:
     for name in names:
         shares = sorted(one.speeds[name] / one.speeds[one.best] for one in found.worlds if name in one.speeds)
         points = tuple((100 * (place + 0.5) / len(shares), share) for place, share in enumerate(shares))
-        lines.append(Line(name, points, name))
+        lines.append(ChartLine(name, points, name))
     over_ar = sorted(one.of_ar for one in found.worlds)
     points = tuple((100 * (place + 0.5) / len(over_ar), share) for place, share in enumerate(over_ar))
     return [
@@ -71,7 +71,7 @@ def charts(found: Regret) -> list[LineChart]:
             title="Speed of auto over ar",
             x_label="percent of the worlds, worst first",
             y_label="×",
-            lines=(Line("auto", points, "auto"),),
+            lines=(ChartLine("auto", points, "auto"),),
             level=OF_AR,
             caption=f"The line: {OF_AR}.",
         ),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from benchmarks.regret.language import Language, SimulatedDraft
+from benchmarks.regret.language import SimulatedDraft, SimulatedLanguage
 from benchmarks.regret.machine import Machine
-from benchmarks.regret.worlds import ROWS, World
+from benchmarks.regret.worlds import ROWS, SimulatedWorld
 from specdec.edge.decoder import EdgeDecoder
 from specdec.edge.stats import AnswerStats
 from specdec.models import Prompt
@@ -18,7 +18,7 @@ CLOUD = "cloud-sd"
 
 
 @dataclass(frozen=True)
-class Played:
+class PlayedWorld:
     """One method in one world. edge_s: of it the edge computed. answers: what each cost."""
 
     method: str
@@ -33,17 +33,19 @@ class Played:
         return self.tokens / self.seconds
 
 
-def methods_in(world: World) -> tuple[str, ...]:
+def methods_in(world: SimulatedWorld) -> tuple[str, ...]:
     """The fixed methods that this world has what they need for."""
     return FIXED if world.cloud_draft is None else (*FIXED, CLOUD)
 
 
-def language_of(world: World) -> Language:
+def language_of(world: SimulatedWorld) -> SimulatedLanguage:
     """What is said in a world; the same for every method."""
-    return Language(world.seed, world.fit, world.tokens)
+    return SimulatedLanguage(world.seed, world.fit, world.tokens)
 
 
-def play(world: World, method: str, language: Language, heard: Language | None = None) -> Played:
+def play(
+    world: SimulatedWorld, method: str, language: SimulatedLanguage, heard: SimulatedLanguage | None = None
+) -> PlayedWorld:
     """All answers of a world, by one decoder. heard: it has answered in these words before, as long, and keeps what it
     measured then. Raises AssertionError where an answer is not the target's own.
     """
@@ -53,17 +55,19 @@ def play(world: World, method: str, language: Language, heard: Language | None =
         _answers(world, earlier, heard)
         decoder.knows_as(earlier)
     answers = _answers(world, decoder, language)
-    return Played(method, world.tokens, machine.now, machine.edge_s, answers)
+    return PlayedWorld(method, world.tokens, machine.now, machine.edge_s, answers)
 
 
-def _decoder(world: World, method: str, language: Language) -> tuple[Machine, EdgeDecoder]:
+def _decoder(world: SimulatedWorld, method: str, language: SimulatedLanguage) -> tuple[Machine, EdgeDecoder]:
     machine = Machine(world, language)
     row_us = [(rows, round(1e3 * world.draft.at(rows))) for rows in ROWS[:-1]] if world.told else []
     draft = SimulatedDraft(language, machine.forward, machine.prefill, row_us)
     return machine, EdgeDecoder(machine, draft, method, clock=machine)  # type: ignore[arg-type]
 
 
-def _answers(world: World, decoder: EdgeDecoder, language: Language) -> tuple[AnswerStats, ...]:
+def _answers(
+    world: SimulatedWorld, decoder: EdgeDecoder, language: SimulatedLanguage
+) -> tuple[AnswerStats, ...]:
     began, answers = 0, []
     for length in world.answers:
         ids: list[int] = []

@@ -6,8 +6,8 @@ from statistics import fmean, median
 
 import msgspec
 
-from benchmarks.regret.playing import Played, language_of, methods_in, play
-from benchmarks.regret.worlds import World, random_world
+from benchmarks.regret.playing import PlayedWorld, language_of, methods_in, play
+from benchmarks.regret.worlds import SimulatedWorld, random_world
 from specnav.bench.report.promises import WINDOW_TOKENS, mean_error, windows
 
 ENOUGH = 0.95
@@ -82,7 +82,7 @@ class Regret(msgspec.Struct, frozen=True, kw_only=True):
         return found
 
 
-def described(world: World) -> str:
+def described(world: SimulatedWorld) -> str:
     """What a world is like, in a line."""
     one = world.verify.at(1)
     words = [
@@ -112,5 +112,5 @@ def regret_in(seed: int, most_answers: int = 4) -> WorldRegret:
     )
 
 
-def _off(played: Played) -> float | None:
+def _off(played: PlayedWorld) -> float | None:
     return mean_error([one for answer in played.answers for one in windows(answer.rounds)])

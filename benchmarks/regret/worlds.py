@@ -33,7 +33,7 @@ class Fit:
 
 
 @dataclass(frozen=True)
-class World:
+class SimulatedWorld:
     """One edge and its cloud. Milliseconds.
 
     draft, verify, cloud_draft: forwards by their rows; cloud_draft None: no draft model there. noise: of every forward,
@@ -76,8 +76,8 @@ def forwards(one_ms: float, a_row: float) -> RowMs:
     return RowMs(tuple((rows, one_ms * (1 + a_row * (rows - 1))) for rows in ROWS))
 
 
-def random_world(seed: int, most_answers: int = 4) -> World:
-    """One world, with so many answers at most."""
+def random_world(seed: int, most_answers: int = 4) -> SimulatedWorld:
+    """One world, with this many answers at most."""
     draw = Random(seed)
 
     def between(low: float, high: float) -> float:
@@ -94,7 +94,7 @@ def random_world(seed: int, most_answers: int = 4) -> World:
     lengths = [draw.randint(24, 96) for _ in range(draw.randint(1, most_answers))]
     while sum(lengths) < 64:
         lengths.append(draw.randint(24, 96))
-    return World(
+    return SimulatedWorld(
         seed=seed,
         draft=forwards(draft_ms, draft_row),
         verify=forwards(verify_ms, verify_row),

@@ -19,11 +19,11 @@ import torch
 from torch import Tensor
 
 from cloud_verifier.engine.hints import HintShare
-from cloud_verifier.engine.interface import Capabilities, MakeEngine, Surroundings
+from cloud_verifier.engine.interface import Capabilities, EngineEnvironment, MakeEngine
 from cloud_verifier.engine.memory import KvBudget, OverBudget
 from cloud_verifier.engine.policy import Policy
 from cloud_verifier.engine.prompts import Continuation, PreparedTask, Prompts, Request
-from cloud_verifier.engine.scheduler import Scheduler, Waiting
+from cloud_verifier.engine.scheduler import Scheduler, WaitingSession
 from cloud_verifier.engine.tasks import (
     AloneTask,
     CloseTask,
@@ -36,19 +36,19 @@ from cloud_verifier.engine.tasks import (
     VerifyTask,
     arrivals,
 )
-from cloud_verifier.engine.work import Models, SessionWork, Workshop
+from cloud_verifier.engine.work import EngineContext, Models, SessionWork
 from cloud_verifier.observing.counts import BEAT_S, EngineLoad
 from specdec.errors import ModelError, NoRoom, OptionsError, ProtocolError
 from specdec.isolation.accounts import Accounts, OverSpent, charged
 from specdec.isolation.workers import Ticket
 from specdec.link.wire import ERROR_BUSY, ERROR_INTERNAL, ERROR_REFUSED, Down, ErrorDown
 from specdec.models.loaded import record_forwards
-from specdec.models.plans import Awaited, Extension, Plan, Prepared, Staged, forward_together, stage
+from specdec.models.plans import AwaitedWorker, Extension, Plan, Prepared, Staged, forward_together, stage
 from specdec.row_ms import RowMs
 from specdec.sampling.choice import is_sound
 
 OPENING_S = 0.002
-"""Between two forwards new sessions are begun for so long; one is in any case."""
+"""Between two forwards new sessions are begun for this long; one is in any case."""
 
 
 _LATER = NoRoom("a session's rows come when others have given back what they hold for a forward")
@@ -60,7 +60,7 @@ class Engine:
     def __init__(
         self,
         models: Models,
-        around: Surroundings,
+        around: EngineEnvironment,
         scheduler: Scheduler | None = None,
         kv_bytes: int = 1 << 62,
         shared_bytes: int = 0,
@@ -80,7 +80,7 @@ class Engine:
         self._wake = around.wake
         self.load = EngineLoad(clock())
         self._row_ms: RowMs | None = None
-        self._shop = Workshop(models, around, self._reply, clock, self.load, self._admit, self._price_s)
+        self._shop = EngineContext(models, around, self._reply, clock, self.load, self._admit, self._price_s)
         self._on_out = around.on_out
         self._paused: set[bytes] = set()
         self._beside = None if hint_maker is None else hint_maker.beside
@@ -98,7 +98,7 @@ class Engine:
         self._arriving: queue.SimpleQueue[Task | PreparedTask] = queue.SimpleQueue()
         self._works: dict[SessionKey, SessionWork] = {}
         self._plans: dict[SessionKey, Plan[None]] = {}
-        self._waiting: dict[SessionKey, Waiting] = {}
+        self._waiting: dict[SessionKey, WaitingSession] = {}
         self._opened = 0
         self._forward_ended: float | None = None
         self._unbegun: dict[SessionKey, SessionWork] = {}
@@ -153,7 +153,7 @@ class Engine:
                 self._forward()
             for task in self.prompts.free():
                 self._take_prepared(task)
-        except Exception as error:  # no session's, so nobody knows whose answers are sound
+        except Exception as error:  # no session's, so no caller knows whose answers are sound
             self._log.error("engine_failed", sessions=len(self._works), traceback=self._log.trace_of(error))
             for key in list(self._works):
                 self._end(
@@ -313,9 +313,9 @@ class Engine:
             while True:
                 need = plan.throw(result) if isinstance(result, BaseException) else plan.send(result)
                 if isinstance(need, Extension):
-                    self._waiting[work.key] = Waiting(work, need, self._clock())
+                    self._waiting[work.key] = WaitingSession(work, need, self._clock())
                     return False
-                if isinstance(need, Awaited):
+                if isinstance(need, AwaitedWorker):
                     self._await(Continuation(work, plan), need)
                     return False
                 result = self.prompts.prepare(Request(work, plan, need), account)
@@ -332,7 +332,7 @@ class Engine:
         except (ModelError, OptionsError, ProtocolError) as error:
             work.use.log.warning(ERROR_REFUSED, reason=str(error))
             self._end(work.key, ERROR_REFUSED, str(error))
-        except Exception as error:  # one session's fault must not end the others' (TRAPS 20)
+        except Exception as error:  # one session's fault must not end the others'
             work.use.log.error("session_failed", traceback=self._log.trace_of(error))
             self._end(
                 work.key, ERROR_INTERNAL, f"the verifier failed on this session ({type(error).__name__})"
@@ -344,7 +344,7 @@ class Engine:
             )
         return False
 
-    def _await(self, request: Continuation, need: Awaited) -> None:
+    def _await(self, request: Continuation, need: AwaitedWorker) -> None:
         """A worker is at work for a session: its plan goes on when that is done."""
         self._awaited[request.work.key] = need.future
         need.future.add_done_callback(lambda _: self._arrive(PreparedTask(request, need)))
@@ -380,7 +380,7 @@ class Engine:
         if self._forward_ended is not None:
             self.load.between.add(began - self._forward_ended)
         picked = self.scheduler.pick(list(self._waiting.values()), began, len(self._works))
-        staged: list[tuple[Waiting, Staged]] = []
+        staged: list[tuple[WaitingSession, Staged]] = []
         share, observed = self._hint_share, 0
         allowed = 0 if share is None else share.allowed(len(picked))
         for waiting in picked:
@@ -414,7 +414,7 @@ class Engine:
                 waiting.work.trace.forward(began, ended, len(staged))
             self._settle(waiting, result)
 
-    def _run(self, staged: list[tuple[Waiting, Staged]]) -> list[Tensor | Exception]:
+    def _run(self, staged: list[tuple[WaitingSession, Staged]]) -> list[Tensor | Exception]:
         """Logits of each; where a shared forward fails, each is tried alone, so that one alone fails."""
         try:
             logits = forward_together([one for _, one in staged])
@@ -433,7 +433,7 @@ class Engine:
             self._log.warning("forward_failed", sessions=len(staged), error=type(error).__name__)
         return [result for one in staged for result in self._run([one])]
 
-    def _settle(self, waiting: Waiting, result: Tensor | Exception) -> None:
+    def _settle(self, waiting: WaitingSession, result: Tensor | Exception) -> None:
         """A session's part of a forward is done."""
         work = waiting.work
         del self._waiting[work.key]
@@ -453,7 +453,7 @@ def own_engine(policy: Policy, models: Models, kv_bytes: int = 1 << 62, shared_b
 def _sound(logits: list[Tensor]) -> list[Tensor | Exception]:
     """The logits, or for those that are none the error. The device is asked once for all of them.
 
-    What is no number stays none: in every logit of its row, and in every row that looks at it, so in the last one.
+    What is not a number stays none: in every logit of its row, and in every row that looks at it, so in the last one.
     """
     known = [is_sound(rows) for rows in logits]
     if None not in known:
@@ -462,5 +462,5 @@ def _sound(logits: list[Tensor]) -> list[Tensor | Exception]:
         good = [float(logits[0][-1, 0])]
     else:
         good = torch.stack([rows[-1, 0] for rows in logits]).tolist()
-    broken = ModelError("the model's logits are no numbers: its weights or its number type do not fit")
+    broken = ModelError("the model's logits are NaN or infinite: its weights or its number type do not fit")
     return [rows if math.isfinite(one) else broken for rows, one in zip(logits, good, strict=True)]

@@ -1,7 +1,8 @@
 """Hints on their way out: a small queue for every forward, emptied while the forward goes on.
 
 Whatever waits in it when the last layer is done is dropped, so that a verdict is never late. On a GPU exits run beside
-the layers (specdec.verifying.hints.beside), and hints go out as they get ready. An exit that fails takes the hints of
+the layers (specdec.verifying.hints.side_stream), and hints go out as they get ready. An exit that fails takes the
+hints of
 its session with it and nothing else.
 """
 
@@ -18,8 +19,8 @@ from specdec.link.wire import DraftUp, HintDown, Open
 from specdec.models.runner import LayerObserver
 from specdec.options import GenerationOptions
 from specdec.verifying import Verifier
-from specdec.verifying.hints.beside import Beside
-from specdec.verifying.hints.hints import DraftHints, HintMaker, Outcome
+from specdec.verifying.hints.hints import DraftHints, ExitOutcome, HintMaker
+from specdec.verifying.hints.side_stream import SideStream
 
 BY_CONFIDENCE, FIRST_COME = 0, 1
 """Orders of sending (Open.hint_order)."""
@@ -28,35 +29,35 @@ A_LAYER = 2
 """Hints that leave after one layer at most."""
 
 SHARE = 0.05
-"""Of a forward that others wait for, at most so much goes into hints."""
+"""Of a forward that others wait for, at most this much goes into hints."""
 
 Key = tuple[int, int]
 """What a hint is about: (last, token)."""
 
 
 class HintQueue:
-    """Hints of one round. None is sent twice, and no more than so many in all."""
+    """Hints of one round. None is sent twice, and no more than this many in all."""
 
     def __init__(self, limit: int, order: int) -> None:
         """order: BY_CONFIDENCE or FIRST_COME."""
         self._left = limit
         self._by_confidence = order == BY_CONFIDENCE
-        self._waiting: dict[Key, Outcome] = {}
+        self._waiting: dict[Key, ExitOutcome] = {}
         self._sent: set[Key] = set()
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def put(self, outcomes: list[Outcome]) -> None:
+    def put(self, outcomes: list[ExitOutcome]) -> None:
         """Take hints in; one that waits already is replaced by what the later exit makes of it, in its place."""
         for outcome in outcomes:
             key = (outcome.last, outcome.token)
             if key not in self._sent:
                 self._waiting[key] = outcome
 
-    def take(self, count: int) -> list[Outcome]:
+    def take(self, count: int) -> list[ExitOutcome]:
         """The next hints to send, at most `count`."""
-        taken: list[Outcome] = []
+        taken: list[ExitOutcome] = []
         while self._waiting and self._left and len(taken) < count:
             key = next(iter(self._waiting))
             if self._by_confidence:
@@ -97,7 +98,7 @@ class HintShare:
         return after_layer
 
     def ran(self, seconds: float, observed: int) -> None:
-        """A forward took so long, hints for so many sessions included."""
+        """A forward took so long, hints for this many sessions included."""
         self._forward_s = _latest(self._forward_s, seconds - self._spent_s)
         if observed:
             self._hints_s = _latest(self._hints_s, self._spent_s / observed)
@@ -147,7 +148,7 @@ class SessionHinting:
         queue = HintQueue(self._message.hints, self._message.hint_order)
         watched: tuple[DraftHints, list[int]] | None = None
 
-        def take(outcomes: list[Outcome]) -> None:
+        def take(outcomes: list[ExitOutcome]) -> None:
             assert watched is not None
             queue.put(outcomes)
             for outcome in queue.take(len(queue)):
@@ -173,7 +174,12 @@ class SessionHinting:
         return after_layer
 
     def _start_beside(
-        self, beside: Beside, hints: DraftHints, layer: int, hidden: Tensor, take: Callable[[list[Outcome]], None]
+        self,
+        beside: SideStream,
+        hints: DraftHints,
+        layer: int,
+        hidden: Tensor,
+        take: Callable[[list[ExitOutcome]], None],
     ) -> None:
         """An exit on a stream of its own; `take` gets what it expects, when that is known and if it is in time."""
 
@@ -202,7 +208,7 @@ class SessionHinting:
         nodes = verifier.usable(draft)
         return self._hints.watch(select_nodes(draft, nodes), verifier.answer, verifier.limit), nodes
 
-    def _hand_over(self, message: DraftUp, outcome: Outcome, nodes: list[int], started: float) -> None:
+    def _hand_over(self, message: DraftUp, outcome: ExitOutcome, nodes: list[int], started: float) -> None:
         last = nodes[outcome.last - 1] + 1 if outcome.last else 0
         at_us = int((self._clock() - started) * 1e6)
         self._send(

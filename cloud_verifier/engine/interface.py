@@ -15,9 +15,9 @@ from cloud_verifier.logs import EventLog
 from cloud_verifier.observing.counts import EngineLoad, Heartbeats
 from specdec.link.wire import LACKS_GRAMMARS, LACKS_SAMPLED, LACKS_SEVERAL, LACKS_SPLIT, LACKS_TREES, Down
 from specdec.tracing import Tracing
-from specdec.verdict_log import Said
+from specdec.verdict_log import LoggedAnswer
 
-Keep = Callable[[Said], None]
+Keep = Callable[[LoggedAnswer], None]
 Outbox = Callable[[SessionKey, Down, bool], None]
 """Takes (session, reply, whether the session is over)."""
 
@@ -53,7 +53,7 @@ class Capabilities:
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class EngineEnvironment:
     """What an engine is given. outbox: takes its replies, in the thread that carries out its work.
 
     wake: called, from any thread, when there is work that did not come through `submit`. on_out: called once with every
@@ -122,4 +122,4 @@ class AnyEngine(Protocol):
         ...
 
 
-MakeEngine = Callable[[Surroundings], AnyEngine]
+MakeEngine = Callable[[EngineEnvironment], AnyEngine]

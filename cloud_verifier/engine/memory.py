@@ -97,7 +97,7 @@ class KvBudget:
         }
 
     def needed(self, tokens: int, others: int = 0) -> int:
-        """Bytes of so many tokens and of what is kept beside them. Raises OverBudget for more than there ever is."""
+        """Bytes of this many tokens and of what is kept beside them. Raises OverBudget for more than there ever is."""
         needed = (tokens + TREE_TOKENS) * self.bytes_a_token + others
         if needed > self.total:
             raise OverBudget(
@@ -107,11 +107,11 @@ class KvBudget:
         return needed
 
     def fits(self, needed: int) -> bool:
-        """Whether there is room for so many bytes more."""
+        """Whether there is room for this many bytes more."""
         return self.used + needed <= self.total
 
     def take(self, key: SessionKey, needed: int) -> None:
-        """Admit a session with so many bytes."""
+        """Admit a session with this many bytes."""
         self.admitted[key] = needed
         self._leave(self.total - self.used)
 

@@ -41,10 +41,10 @@ Name = bytes
 
 
 @dataclass(frozen=True, eq=False)
-class Order:
+class PrepareRequest:
     """A prompt to prepare. find_names: takes a while for large pictures, so it is called in the thread that looks.
 
-    wanted: False once nobody waits for it. done: takes what came of it, or the error, in the thread that looks. rank: 0
+    wanted: False once nobody waits for it. done: takes the result, or the error, in the thread that looks. rank: 0
     comes first. account: of the client that pays for decoding.
     """
 
@@ -76,7 +76,7 @@ class _Decoding:
     """A picture on its way to the vision tower. result: there in the end."""
 
     def __init__(self) -> None:
-        self.orders: list[Order] = []
+        self.orders: list[PrepareRequest] = []
         self.ticket: Ticket[Image.Image] | None = None
         self.result: PreparedImages | Exception | None = None
 
@@ -85,7 +85,7 @@ _Key = tuple[int, Name]
 """Of a picture: the model that sees it, and its name."""
 
 
-class PictureRoom:
+class PicturePreparer:
     """Prepares prompts until close(). The thread that looks never waits for a picture to be decoded.
 
     passes, looked_at: of the vision tower, and pictures in them; vision_s: seconds of looking. beats: its loop marks
@@ -96,9 +96,9 @@ class PictureRoom:
         """store: keeps what was made of pictures."""
         self._store = store
         self._arriving: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._keys: dict[Order, set[_Key]] = {}
-        self._pending: dict[Order, set[_Key]] = {}
-        self._ready: list[Order] = []
+        self._keys: dict[PrepareRequest, set[_Key]] = {}
+        self._pending: dict[PrepareRequest, set[_Key]] = {}
+        self._ready: list[PrepareRequest] = []
         self._decoding: dict[_Key, _Decoding] = {}
         decoders = max(1, min(MOST_DECODERS, (os.cpu_count() or 2) - 1))
         self._lock = threading.RLock()
@@ -111,16 +111,16 @@ class PictureRoom:
         self.vision_s = 0.0
         self.beats = Heartbeats()
 
-    def submit(self, order: Order) -> None:
-        """Hand over a prompt; always from the same thread. Raises ModelError for what is no picture."""
+    def submit(self, order: PrepareRequest) -> None:
+        """Hand over a prompt; always from the same thread. Raises ModelError for what is not a picture."""
         order.need.model.prompt_length(order.need.prompt)
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="pictures", daemon=True)
             self._thread.start()
         self._arriving.put(lambda: self._take(order))
 
-    def forget(self, order: Order) -> None:
-        """Nobody waits for a prompt any more: what is decoded for it alone is given up. From any thread."""
+    def forget(self, order: PrepareRequest) -> None:
+        """No thread waits for a prompt any more: what is decoded for it alone is given up. From any thread."""
         with self._lock:
             self._leave(order)
 
@@ -147,7 +147,7 @@ class PictureRoom:
             arrived()
         self.beats.end("pictures")
 
-    def _take(self, order: Order) -> None:
+    def _take(self, order: PrepareRequest) -> None:
         """Begin with a prompt."""
         if not order.wanted():
             return
@@ -162,7 +162,9 @@ class PictureRoom:
                     if self._store.get((id(order.need.model), name)) is None:
                         self._begin(order, name, picture)
                 self._pending[order] = {
-                    key for key in self._keys[order] if key in self._decoding and self._decoding[key].result is None
+                    key
+                    for key in self._keys[order]
+                    if key in self._decoding and self._decoding[key].result is None
                 }
                 self._see_whether_ready(order)
                 if not order.wanted():  # forgotten meanwhile
@@ -171,12 +173,12 @@ class PictureRoom:
             self._leave(order)
             order.done(error)
 
-    def _see_whether_ready(self, order: Order) -> None:
+    def _see_whether_ready(self, order: PrepareRequest) -> None:
         if not self._pending[order]:
             del self._pending[order]
             self._ready.append(order)
 
-    def _carry_out_alone(self, order: Order) -> None:
+    def _carry_out_alone(self, order: PrepareRequest) -> None:
         result: Prepared | Exception
         token = charged.set(order.account)
         try:
@@ -188,7 +190,7 @@ class PictureRoom:
             charged.reset(token)
         order.done(result)
 
-    def _begin(self, order: Order, name: Name, picture: bytes) -> None:
+    def _begin(self, order: PrepareRequest, name: Name, picture: bytes) -> None:
         """Have a picture decoded, once for all that wait for it."""
         model = order.need.model
         key = (id(model), name)
@@ -222,7 +224,9 @@ class PictureRoom:
             if error is None:
                 decoding.result = found.result()
             else:
-                decoding.result = error if isinstance(error, Exception) else ModelError("a picture was not decoded")
+                decoding.result = (
+                    error if isinstance(error, Exception) else ModelError("a picture was not decoded")
+                )
             self._arriving.put(lambda: self._decoded(key, decoding))
 
         found.add_done_callback(done)
@@ -234,8 +238,8 @@ class PictureRoom:
                     self._pending[order].discard(key)
                     self._see_whether_ready(order)
 
-    def _leave(self, order: Order) -> None:
-        """An order is done with, or nobody wants it any more."""
+    def _leave(self, order: PrepareRequest) -> None:
+        """An order is done with, or no caller wants it any more."""
         with self._lock:
             self._pending.pop(order, None)
             if order in self._ready:
@@ -252,7 +256,7 @@ class PictureRoom:
 
     def _look_at_some(self) -> None:
         """Look at the pictures of prompts all of whose pictures are decoded: of one model, up to so many tokens."""
-        taken: list[Order] = []
+        taken: list[PrepareRequest] = []
         with self._lock:
             self._ready.sort(key=lambda order: order.rank)  # of one rank as they got ready
             room = TOKENS_AT_ONCE
@@ -282,7 +286,9 @@ class PictureRoom:
                 self._leave(order)
                 order.done(error)
 
-    def _prepare(self, orders: Sequence[Order]) -> Iterator[tuple[Order, Prepared | Exception | None]]:
+    def _prepare(
+        self, orders: Sequence[PrepareRequest]
+    ) -> Iterator[tuple[PrepareRequest, Prepared | Exception | None]]:
         """What comes of each, as soon as it is there; None: one of its pictures has to be decoded once more."""
         began = time.perf_counter()
         seen: dict[Name, SeenPicture] = {}
@@ -311,7 +317,7 @@ class PictureRoom:
                 yield order, error
 
     def _gather(
-        self, order: Order, seen: dict[Name, SeenPicture], decoded: dict[Name, PreparedImages]
+        self, order: PrepareRequest, seen: dict[Name, SeenPicture], decoded: dict[Name, PreparedImages]
     ) -> None:
         """What is there of its pictures. Raises what was met at one of them, KeyError for one that is not there."""
         with self._lock:
@@ -329,7 +335,7 @@ class PictureRoom:
 
     def _look(
         self,
-        orders: Sequence[Order],
+        orders: Sequence[PrepareRequest],
         decoded: Mapping[Name, PreparedImages],
         seen: dict[Name, SeenPicture],
     ) -> None:

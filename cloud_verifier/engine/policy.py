@@ -29,7 +29,7 @@ class Policy:
     )
     latency_ms: float = setting(
         0.0,
-        "A forward takes no more rows than end within this, by how long forwards have taken so far; 0: no bound.",
+        "A forward pass takes only rows that end within this time, by earlier passes; 0: no bound.",
         0,
         60_000,
         unit="ms",

@@ -13,11 +13,11 @@ from typing import Any
 
 from torch import Tensor
 
-from cloud_verifier.engine.pictures import Name, Order, PictureRoom, name_of
+from cloud_verifier.engine.pictures import Name, PicturePreparer, PrepareRequest, name_of
 from cloud_verifier.engine.tasks import SessionKey
 from cloud_verifier.engine.work import SessionWork
 from specdec.isolation.accounts import Account
-from specdec.models.plans import Awaited, Plan, Preparation, Prepared
+from specdec.models.plans import AwaitedWorker, Plan, Preparation, Prepared
 from specdec.store import SharedStore
 
 SHARED_TOKENS = 16_384
@@ -56,11 +56,11 @@ class PreparedTask:
     """What came of a request: a Prepared, or the error that was met. A plan that waits for a worker looks itself."""
 
     request: Continuation
-    result: Prepared | Exception | Awaited
+    result: Prepared | Exception | AwaitedWorker
 
 
 @dataclass(frozen=True)
-class _Held:
+class _WaitingPrompt:
     """A prompt that waits for another's keys and values."""
 
     request: Request
@@ -78,12 +78,12 @@ class Prompts:
         wanted: asked there whether a request still counts.
         """
         self.store = SharedStore(most_bytes)
-        self.pictures = PictureRoom(self.store)
+        self.pictures = PicturePreparer(self.store)
         self._prefixes = Prefixes(self.store)
         self._arrive = arrive
         self._wanted = wanted
-        self._held: list[_Held] = []
-        self._orders: dict[SessionKey, Order] = {}
+        self._held: list[_WaitingPrompt] = []
+        self._orders: dict[SessionKey, PrepareRequest] = {}
 
     def prepare(self, request: Request, account: Account | None = None) -> Prepared | Exception | None:
         """What comes of it; None: it comes later, through `arrive` or from `free`. account: of whose it is."""
@@ -91,7 +91,7 @@ class Prompts:
         try:
             if not need.prompt.images:
                 return self.share(request, need.carry_out())
-            order = Order(
+            order = PrepareRequest(
                 need,
                 lambda: request.names if need.embed else (),
                 lambda: self._wanted(request),
@@ -113,7 +113,7 @@ class Prompts:
             return prepared
         pictures = list(zip(prepared.encoded.picture_starts, request.names, strict=True))
         prefix = self._prefixes.of(need.model, work.scope, prepared.encoded.ids, pictures)
-        held = _Held(request, prepared, replace(prefix, on_learned=lambda: self.ended(work)))
+        held = _WaitingPrompt(request, prepared, replace(prefix, on_learned=lambda: self.ended(work)))
         if self._must_wait(held):
             self._held.append(held)
             return None
@@ -141,12 +141,12 @@ class Prompts:
         """Begin nothing more."""
         self.pictures.close()
 
-    def _must_wait(self, held: _Held) -> bool:
+    def _must_wait(self, held: _WaitingPrompt) -> bool:
         maker = self._prefixes.maker(held.prefix)
-        # Nobody waits for a session of a lower class.
+        # No thread waits for a session of a lower class.
         return maker is not None and maker.rank <= held.request.work.rank
 
-    def _begun(self, held: _Held) -> Prepared:
+    def _begun(self, held: _WaitingPrompt) -> Prepared:
         self._prefixes.begin(held.prefix, held.request.work)
         return replace(held.prepared, prefix=held.prefix)
 

@@ -19,7 +19,7 @@ from cloud_verifier.engine.work import SessionWork
 from specdec.models.plans import Extension
 
 AGING_S = 1.0
-"""Who has waited for so long goes before one class above its own."""
+"""Who has waited for this long goes before one class above its own."""
 CREDIT_S = 1.0
 """Of the forwards' time: who has had so much less than others comes first for as long as that, and no longer."""
 LONGEST_WHOLE = 64
@@ -27,7 +27,7 @@ LONGEST_WHOLE = 64
 
 
 @dataclass
-class Waiting:
+class WaitingSession:
     """What a session wants of a forward. part: the rows that come into the next one; rest: those that come later.
 
     done: logits of the rows of forwards before, where those of all rows are wanted.
@@ -47,19 +47,19 @@ class Waiting:
     _part: Extension | None = None
 
     def take(self, rows: int) -> int:
-        """Bring in at most so many rows now; returns how many."""
+        """Bring in at most this many rows now; returns how many."""
         if self.need.rows <= rows:
             self._part, self.rest = self.need, None
         else:
             self._part, self.rest = self.need.divide(rows)
         return self._part.rows
 
-    def after(self, logits: Tensor, now: float) -> Waiting | None:
+    def after(self, logits: Tensor, now: float) -> WaitingSession | None:
         """What is left to do after its part has come; None: nothing."""
         if self.rest is None:
             return None
         done = () if self.need.last_only else (*self.done, logits)
-        return Waiting(self.work, self.rest, now, done=done)
+        return WaitingSession(self.work, self.rest, now, done=done)
 
     def whole(self, logits: Tensor) -> Tensor:
         """The logits that were wanted, from those of the last part."""
@@ -76,7 +76,7 @@ class Scheduler:
         self._turn = 0
         self._cost = RowCost()
 
-    def pick(self, waiting: Sequence[Waiting], now: float, sessions: int) -> list[Waiting]:
+    def pick(self, waiting: Sequence[WaitingSession], now: float, sessions: int) -> list[WaitingSession]:
         """Those that share the next forward; at least one. sessions: how many are open.
 
         Only sessions of one model may share a forward: the first in order says which.
@@ -88,7 +88,7 @@ class Scheduler:
         model = ordered[0].need.together_with
         ordered = [one for one in ordered if one.need.together_with == model]
         ordered = self._of_the_group_whose_turn_it_is(ordered)
-        picked: list[Waiting] = []
+        picked: list[WaitingSession] = []
         room = self._room()
         for one in ordered:
             if not self._comes_in_parts(one) and (one.need.rows <= room or not picked):
@@ -107,7 +107,7 @@ class Scheduler:
                 picked.append(one)
         return picked
 
-    def ran(self, picked: Sequence[Waiting], seconds: float) -> None:
+    def ran(self, picked: Sequence[WaitingSession], seconds: float) -> None:
         """A forward of these took so long."""
         rows = sum(one.part.rows for one in picked)
         self._cost.ran(rows, seconds)
@@ -118,7 +118,7 @@ class Scheduler:
         if len(self._served) > 1000:  # clients come and go
             self._served.clear()
 
-    def _comes_in_parts(self, one: Waiting) -> bool:
+    def _comes_in_parts(self, one: WaitingSession) -> bool:
         """Whether it need not come in one forward: a prompt, or a draft so long that others would wait for it."""
         return bool(one.done) or one.need.divisible or one.need.rows > max(LONGEST_WHOLE, self.policy.chunk)
 
@@ -129,7 +129,7 @@ class Scheduler:
             within = self._cost.rows_within(self.policy.latency_ms / 1e3)
         return self.policy.rows if within is None else min(self.policy.rows, within)
 
-    def _order(self, one: Waiting, now: float) -> tuple[int, float, float]:
+    def _order(self, one: WaitingSession, now: float) -> tuple[int, float, float]:
         aged = one.work.rank - int((now - one.since_s) / AGING_S)
         return aged, self._served_of(one.work.owner) if aged >= 0 else 0.0, one.since_s
 
@@ -140,7 +140,7 @@ class Scheduler:
         served = self._served.setdefault(owner, self._most_served)
         return max(served, self._most_served - CREDIT_S)
 
-    def _of_the_group_whose_turn_it_is(self, ordered: list[Waiting]) -> list[Waiting]:
+    def _of_the_group_whose_turn_it_is(self, ordered: list[WaitingSession]) -> list[WaitingSession]:
         groups = self.policy.groups
         if groups == 1:
             return ordered

@@ -27,7 +27,7 @@ LONGEST_JOINED = 64
 class OpenTask:
     """A prompt to prefill. rank: of the client's class, 0 is served first. owner: who counts as one client, see
     `Client.owner`. scope: prompts of different ones share nothing. use: where it is counted what the session uses;
-    None: nobody asks.
+    None: no caller asks.
     """
 
     key: SessionKey

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from cloud_verifier.engine.hints import SessionHinting
-from cloud_verifier.engine.interface import Surroundings
+from cloud_verifier.engine.interface import EngineEnvironment
 from cloud_verifier.engine.tasks import (
     AloneTask,
     HiddenTask,
@@ -42,7 +42,7 @@ from specdec.models import LoadedModel
 from specdec.models.plans import Plan
 from specdec.models.split import BackSession
 from specdec.sampling.recoveries import Recovery
-from specdec.verdict_log import Said
+from specdec.verdict_log import LoggedAnswer
 from specdec.verifying import SampledVerdict, SampledVerifier, Verifier
 from specdec.verifying.hints.hints import HintMaker
 
@@ -60,15 +60,15 @@ class Models:
 
 
 @dataclass(frozen=True)
-class Workshop:
+class EngineContext:
     """What all sessions share. around: of the engine; its outbox is left to `send`, which takes (session, reply).
 
     admit: asked before a session's cache is made; takes (work, tokens), raises OverBudget. price_s: seconds of a
-    forward of so many rows, None where nobody knows.
+    forward of this many rows, None where no caller knows.
     """
 
     models: Models
-    around: Surroundings
+    around: EngineEnvironment
     send: Callable[[SessionKey, Down], None]
     clock: Callable[[], float]
     load: EngineLoad
@@ -94,7 +94,7 @@ class SessionWork:
     its spans; None: its edge does not trace. tokens: what its cache may come to hold; evicted: it was given back.
     """
 
-    def __init__(self, shop: Workshop, opening: OpenTask, number: int = 0, rank: int = 1) -> None:
+    def __init__(self, shop: EngineContext, opening: OpenTask, number: int = 0, rank: int = 1) -> None:
         self.key = opening.key
         self.number = number
         self.rank = rank
@@ -247,7 +247,11 @@ class SessionWork:
         model, temperature = self._shop.models.target, message.sampling.temperature
         answer, rounds = tuple(verifier.answer), tuple(self._rounds)
         asked = tuple(prompt.ids), tuple(prompt.images)
-        keep(Said(model.vocabulary_fingerprint, answer, rounds, temperature, *asked, model.weights_digest))
+        keep(
+            LoggedAnswer(
+                model.vocabulary_fingerprint, answer, rounds, temperature, *asked, model.weights_digest
+            )
+        )
 
     def _new_verifier(self) -> Verifier:
         message, model = self._message, self._shop.models.target

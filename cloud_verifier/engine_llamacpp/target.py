@@ -26,7 +26,7 @@ _Q8_BLOCK = 32
 _TOKENS = 16_384
 """Of the context, unless --kv-gb says otherwise: llama.cpp takes all of it when it starts."""
 _ROUNDED_TO = 256
-"""llama.cpp makes a context of a multiple of so many tokens."""
+"""llama.cpp makes a context of a multiple of this many tokens."""
 
 
 def load_target(config: ServerConfig, log: EventLog) -> GgufModel:

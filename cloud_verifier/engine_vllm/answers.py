@@ -14,7 +14,7 @@ from specdec.link.wire import DraftUp
 
 
 @dataclass(frozen=True)
-class Bounds:
+class AnswerBounds:
     """limit: tokens that the answer may have. never: ids that no draft may hold. most: draft tokens of a forward."""
 
     limit: int
@@ -24,10 +24,10 @@ class Bounds:
     most: int
 
 
-class Answer:
+class VllmAnswer:
     """ids: verified, a final EOS included. epoch: how many verdicts did not accept a whole draft."""
 
-    def __init__(self, bounds: Bounds, history: Sequence[int] = ()) -> None:
+    def __init__(self, bounds: AnswerBounds, history: Sequence[int] = ()) -> None:
         """history: what was verified before. Raises ProtocolError for an impossible one."""
         if len(history) >= bounds.limit:
             raise ProtocolError(
@@ -55,7 +55,7 @@ class Answer:
     def check(self, draft: DraftUp) -> None:
         """Raise ProtocolError for a draft that does not fit."""
         if draft.parents is not None:
-            raise ProtocolError("this verifier's engine, vLLM, takes no token trees: use sd, or --engine own")
+            raise ProtocolError("this verifier's engine, vLLM, does not take token trees: use sd, or --engine own")
         self._check(draft.ids)
         if draft.base > len(self.ids):
             raise ProtocolError(

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 # vLLM replaces torch.set_num_threads by a function that does nothing: this one is bound before.
 from torch import get_num_threads, set_num_threads
 
-from cloud_verifier.engine.interface import Capabilities, Surroundings
+from cloud_verifier.engine.interface import Capabilities, EngineEnvironment
 from cloud_verifier.engine.memory import TREE_TOKENS, KvBudget, OverBudget
 from cloud_verifier.engine.tasks import (
     CloseTask,
@@ -27,7 +27,7 @@ from cloud_verifier.engine.tasks import (
     Task,
     arrivals,
 )
-from cloud_verifier.engine_vllm.answers import Answer, Bounds
+from cloud_verifier.engine_vllm.answers import AnswerBounds, VllmAnswer
 from cloud_verifier.engine_vllm.core import MOST_DRAFTED, VllmCore
 from cloud_verifier.engine_vllm.sessions import VllmSession
 from cloud_verifier.engine_vllm.target import VllmTarget
@@ -59,7 +59,7 @@ class VllmEngine:
         self,
         core: VllmCore,
         target: VllmTarget,
-        around: Surroundings,
+        around: EngineEnvironment,
         clock: Callable[[], float] = time.perf_counter,
         overcommit: float = 1.0,
         name: str = "",
@@ -127,7 +127,7 @@ class VllmEngine:
             self._take_arrivals()
             if self._busy and not self._stopping:
                 self._forward()
-        except Exception as error:  # no session's, so nobody knows whose answers are sound
+        except Exception as error:  # no session's, so no caller knows whose answers are sound
             if self._core.is_lost():
                 self._stopping = True  # the server ends, and tells edges so: their answers go on elsewhere
                 return
@@ -249,10 +249,10 @@ class VllmEngine:
             length = int(result.ids.shape[0])
             limit = answer_limit(session.options, self._target.context_limit, length)
             target = self._target
-            bounds = Bounds(
+            bounds = AnswerBounds(
                 limit, target.vocab_size, target.eos_token_ids, target.never_drafted, MOST_DRAFTED
             )
-            session.answer = Answer(bounds, session.message.history)
+            session.answer = VllmAnswer(bounds, session.message.history)
             if session.grammar is not None:
                 session.grammar.check_room(session.options.max_new_tokens)
             session.encoded = result

@@ -71,7 +71,7 @@ class Rules:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WantedRows:
     """The rows of one session in a forward: after its answer alone, and after every token of a chain.
 
     answered: tokens of the answer. seen: int64 [n], prompt and answer. draft: int64 [k].
@@ -89,7 +89,7 @@ class Wanted:
         return None if guide is None else guide.masks(self.seen[len(self.seen) - self.answered :], self.draft)
 
 
-def pick_rows(logits: Tensor, wanted: Sequence[Wanted], eos_ids: Sequence[int]) -> Tensor:
+def pick_rows(logits: Tensor, wanted: Sequence[WantedRows], eos_ids: Sequence[int]) -> Tensor:
     """logits float [rows, vocab], those of a session together -> ids int64 [rows], on the same device."""
     spans = _spans(wanted)
     rows = _adjust(logits, wanted, spans, eos_ids)
@@ -120,7 +120,7 @@ def pick_rows(logits: Tensor, wanted: Sequence[Wanted], eos_ids: Sequence[int]) 
     return picks.index_copy(0, where, found)
 
 
-def stay(picks: Tensor, drafts: Tensor, counts: Sequence[int]) -> Tensor:
+def accepted_and_next(picks: Tensor, drafts: Tensor, counts: Sequence[int]) -> Tensor:
     """What a forward gains for each session: the draft tokens that were picked as well, and the pick behind them.
 
     picks: int64 [rows], counts[i] + 1 of each. drafts: [sum(counts)]. Returns int64 [sessions, most + 1], -1 beyond.
@@ -143,7 +143,7 @@ def stay(picks: Tensor, drafts: Tensor, counts: Sequence[int]) -> Tensor:
     return torch.where(kept, picked, -1)
 
 
-def _spans(wanted: Sequence[Wanted]) -> list[tuple[int, int]]:
+def _spans(wanted: Sequence[WantedRows]) -> list[tuple[int, int]]:
     spans, start = [], 0
     for one in wanted:
         stop = start + len(one.draft) + 1
@@ -160,7 +160,7 @@ def _to(values: Tensor, like: Tensor) -> Tensor:
 
 
 def _adjust(
-    logits: Tensor, wanted: Sequence[Wanted], spans: Sequence[tuple[int, int]], eos_ids: Sequence[int]
+    logits: Tensor, wanted: Sequence[WantedRows], spans: Sequence[tuple[int, int]], eos_ids: Sequence[int]
 ) -> Tensor:
     """Logit bias, repetition penalty, minimum length and grammars, in this order, of the rows whose sessions ask for
     them.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from cloud_verifier.engine.tasks import AloneTask, HiddenTask, OpenTask, SessionQueue, SessionTask, VerifyTask
-from cloud_verifier.engine_vllm.answers import Answer
+from cloud_verifier.engine_vllm.answers import VllmAnswer
 from cloud_verifier.engine_vllm.picking import Guide, Rules
 from cloud_verifier.observing.counts import SessionUse
 from specdec.errors import ProtocolError
@@ -32,7 +32,7 @@ class VllmSession:
         self.tasks = SessionQueue()
         self.options: GenerationOptions = options_of(opening.message, grammars)
         self.encoded: EncodedPrompt | None = None
-        self.answer: Answer | None = None
+        self.answer: VllmAnswer | None = None
         self.grammar: AnyGrammar | None = None
         self.guide: Guide | None = None
         self.request = ""
@@ -74,7 +74,7 @@ class VllmSession:
         self.verified.grow(tokens)
 
     @property
-    def verified(self) -> Answer:
+    def verified(self) -> VllmAnswer:
         """Its answer. Raises ProtocolError before it has begun."""
         if self.answer is None:
             raise ProtocolError("the session has not begun")

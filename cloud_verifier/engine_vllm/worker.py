@@ -15,7 +15,7 @@ from torch import Tensor
 from vllm.v1.outputs import SamplerOutput
 
 from cloud_verifier.engine_vllm.checks import missing_in
-from cloud_verifier.engine_vllm.picking import Rules, Wanted, pick_rows, stay
+from cloud_verifier.engine_vllm.picking import Rules, WantedRows, accepted_and_next, pick_rows
 from specdec.options import GenerationOptions
 
 EXTRA = "specnav"
@@ -59,7 +59,7 @@ class _Picks:
         """A step with drafts: a request's rows stand together, one more than it has draft tokens."""
         counts = metadata.num_draft_tokens
         picks = self._pick(logits, counts)
-        kept = stay(picks, metadata.draft_token_ids, counts)
+        kept = accepted_and_next(picks, metadata.draft_token_ids, counts)
         return SamplerOutput(sampled_token_ids=kept.to(torch.int32), logprobs_tensors=None)
 
     def _pick(self, logits: Tensor, counts: Sequence[int]) -> Tensor:
@@ -73,7 +73,9 @@ class _Picks:
             rules = params[EXTRA] if params and EXTRA in params else _PLAIN
             answered = known - int(batch.num_prompt_tokens[index]) + rules.history
             wanted.append(
-                Wanted(rules, answered, batch.token_ids_cpu[index, :known], _ids(batch, index, known, count))
+                WantedRows(
+                    rules, answered, batch.token_ids_cpu[index, :known], _ids(batch, index, known, count)
+                )
             )
         return pick_rows(logits[:, : self._vocab_size], wanted, self._eos_ids)
 

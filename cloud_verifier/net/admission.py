@@ -28,7 +28,7 @@ from cloud_verifier.engine.tasks import (
 from cloud_verifier.limits import Ledger, Limits, labour_of, units_of, vain_labour_of, weight_of
 from cloud_verifier.logs import EventLog
 from cloud_verifier.net.clients import Client, Clients, SessionEntry, SessionTable
-from cloud_verifier.net.pictures import PictureShelf
+from cloud_verifier.net.pictures import PictureCache
 from cloud_verifier.observing.counts import SessionUse
 from cloud_verifier.security.records import ClientKey
 from specdec.errors import ModelError, ProtocolError
@@ -67,12 +67,12 @@ from specdec.pictures.sizes import total_pixels
 _BETWEEN_COMPLAINTS_S = 0.2
 _BETWEEN_LOOKS_S = 0.02
 _LOOKING = 0.05
-"""Of the time, at most, goes into looking for clients that have vanished: who flaps would else fill the table."""
+"""Of the time, at most, goes into looking for clients that have vanished: who flaps would otherwise fill the table."""
 """A client that talks too fast is told so no more often than this."""
 
 
 @dataclass(frozen=True)
-class Ways:
+class AdmissionCallbacks:
     """Where things go. reply: (identity, message). submit: hand a task to the engine. full: whether a client has more
     to read than it may have. look_for: whether clients are still connected; those that are not are forgotten. key_of:
     the key that a client has shown, if any.
@@ -93,7 +93,7 @@ class Admission:
         config: ServerConfig,
         model: LoadedModel,
         log: EventLog,
-        ways: Ways,
+        ways: AdmissionCallbacks,
         clock: Callable[[], float],
         can: Capabilities,
         decode: Callable[[bytes], Up] = decode_up,
@@ -111,7 +111,7 @@ class Admission:
         self.clients = Clients(config.limits, config.session_timeout_s, clock)
         self.ledger = Ledger(int(config.max_total_queued_mb * 2**20))
         pictures = int(config.max_total_kept_pictures_mb * 2**20)
-        self.pictures = PictureShelf(pictures, config.session_timeout_s, clock)
+        self.pictures = PictureCache(pictures, config.session_timeout_s, clock)
         self._next_look_s = float("-inf")
         self.closed = False
         self._most_bytes = config.max_message_bytes
@@ -252,7 +252,7 @@ class Admission:
         key = (identity, session)
         self.forget(key, "opened again")  # whatever waits of it never runs
         if self.closed:
-            text = "the verifier is about to shut down and takes no new sessions: try again later, or another one"
+            text = "the verifier is shutting down and accepts no new sessions: try again later, or use another one"
             self._refuse(identity, session, ERROR_BUSY, text)
             return
         if message.weights and message.weights != self._model.weights_digest:
@@ -329,7 +329,7 @@ class Admission:
 
     def _too_large(self, message: Open, limits: Limits, size: int) -> str:
         """What about a prompt is too large, by headers alone: "" or with what is allowed. size: of the message, named
-        pictures included. Raises ModelError for what is no picture that this model takes.
+        pictures included. Raises ModelError for what is not a picture that this model takes.
         """
         if size > self._config.max_message_bytes:
             most = self._config.max_message_bytes

@@ -71,7 +71,7 @@ class Clients:
         clock: Callable[[], float],
         new_token: Callable[[], bytes] = lambda: secrets.token_bytes(TOKEN_BYTES),
     ) -> None:
-        """limits: of every client that has none of its own. timeout_s: who is silent for so long is forgotten."""
+        """limits: of every client that has none of its own. timeout_s: who is silent for this long is forgotten."""
         self._limits = limits
         self._timeout_s = timeout_s
         self._clock = clock
@@ -133,7 +133,7 @@ class Clients:
     def resume(self, identity: bytes, token: bytes) -> bytes | None:
         """A client shows its token of before: it is the same one under a new identity.
 
-        Returns the identity of before, whose sessions nobody speaks for any more; None where the token is not known, is
+        Returns the previous identity, whose sessions nobody speaks for any more; None where the token is not known, is
         the client's own, or was given to the holder of another key.
         """
         before = self._identities.get(token)
@@ -171,7 +171,7 @@ WORKING_S = 5.0
 @dataclass
 class SessionEntry:
     """owner: whose it is. received, answered: highest round in and out. streamed: how long the answer was when tokens
-    last left. worked_s: when the engine last said something. use: what it has used; None: nobody asks.
+    last left. worked_s: when the engine last said something. use: what it has used; None: no caller asks.
     """
 
     last_heard: float
@@ -266,7 +266,7 @@ RETRY_S = 0.02
 _OVERHEAD = 100
 """Bytes that a waiting reply takes beside its own."""
 _OVERFLOW = 2
-"""Replies that nobody needs are dropped beyond so many times what a client may have."""
+"""Replies that no caller needs are dropped beyond this many times what a client may have."""
 
 Send = Callable[[bytes, bytes], bool]
 """Hands one reply to ZeroMQ: (identity, payload) -> whether it took it. Raises ClientGone."""
@@ -340,7 +340,7 @@ class Outbox:
         return gone
 
     def stuck(self, timeout_s: float) -> list[bytes]:
-        """Clients that have read nothing for so long."""
+        """Clients that have read nothing for this long."""
         now = self._clock()
         return [identity for identity, one in self._waiting.items() if now - one.since_s > timeout_s]
 

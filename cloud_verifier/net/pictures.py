@@ -1,6 +1,6 @@
 """Pictures that clients may name instead of sending them again, each client its own.
 
-Whoever knows a digest has not shown that it has the picture, and whether somebody else has sent it is nobody's
+Whoever knows a digest has not shown that it has the picture, and whether another client has sent it is nobody's
 business: a name is looked up among the pictures of its own client only. Belongs to the thread that owns the sockets.
 """
 
@@ -16,7 +16,7 @@ from specdec.link.wire import Picture
 
 
 @dataclass
-class _Kept:
+class _ClientPictures:
     """Of one client. pictures: by digest, what was used longest ago first."""
 
     pictures: OrderedDict[bytes, bytes] = field(default_factory=OrderedDict)
@@ -30,15 +30,15 @@ class _Kept:
         return size
 
 
-class PictureShelf:
-    """Encoded pictures by client and digest, within so many bytes. bytes: of all. named, missing: pictures so far."""
+class PictureCache:
+    """Encoded pictures by client and digest, within this many bytes. bytes: of all. named, missing: pictures so far."""
 
     def __init__(self, most_bytes: int, timeout_s: float, clock: Callable[[], float]) -> None:
-        """most_bytes: of all clients together. timeout_s: who names and sends none for so long has none any more."""
+        """most_bytes: of all clients together. timeout_s: who names and sends none for this long has none any more."""
         self._most_bytes = most_bytes
         self._timeout_s = timeout_s
         self._clock = clock
-        self._clients: OrderedDict[bytes, _Kept] = OrderedDict()  # who came longest ago first
+        self._clients: OrderedDict[bytes, _ClientPictures] = OrderedDict()  # who came longest ago first
         self.bytes = 0
         self.named = 0
         self.missing = 0
@@ -51,7 +51,7 @@ class PictureShelf:
         sent = {one.digest: one.data for one in images if isinstance(one, Picture) and one.data}
         if any(digest_of(data) != digest for digest, data in sent.items()):
             raise ProtocolError("an image is not what its digest says")
-        kept = self._clients.get(client, _Kept()).pictures
+        kept = self._clients.get(client, _ClientPictures()).pictures
         found: list[bytes] = []
         missing: list[int] = []
         for place, one in enumerate(images):
@@ -79,7 +79,7 @@ class PictureShelf:
         wanted = [(digest, data) for digest, data in wanted if kept_bytes(data) <= most]
         if not wanted:
             return
-        kept = self._clients.setdefault(client, _Kept())
+        kept = self._clients.setdefault(client, _ClientPictures())
         self._clients.move_to_end(client)
         kept.used_s = self._clock()
         for digest, data in wanted:

@@ -13,7 +13,7 @@ _SEND_BUFFER = 1 << 20
 _READ_AHEAD = 8
 """Messages of one client that ZeroMQ holds before it stops reading: any of them may be long."""
 _HARD_CAP = 65 << 20
-"""ZeroMQ closes the connection for a longer message without a word (TRAPS 34). That is more than may be configured, so
+"""ZeroMQ closes the connection for a longer message without a word. That is more than may be configured, so
 that what is too long by a little is refused with a reason.
 """
 LINGER_MS = 200

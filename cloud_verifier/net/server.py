@@ -23,17 +23,17 @@ import zmq
 
 from cloud_verifier.config import LOOKUP, ServerConfig
 from cloud_verifier.engine.engine import own_engine
-from cloud_verifier.engine.interface import AnyEngine, MakeEngine, Surroundings
+from cloud_verifier.engine.interface import AnyEngine, EngineEnvironment, MakeEngine
 from cloud_verifier.engine.tasks import PauseTask, SessionKey, Task
 from cloud_verifier.engine.work import Models
 from cloud_verifier.errors import VerifierError
 from cloud_verifier.logs import EventLog
-from cloud_verifier.net.admission import Admission, Ways
+from cloud_verifier.net.admission import Admission, AdmissionCallbacks
 from cloud_verifier.net.clients import RETRY_S, ClientGone, Outbox
 from cloud_verifier.net.router import LINGER_MS, make_router
 from cloud_verifier.observing.counts import BEAT_S, ClientUse, EngineLoad, Heartbeats
+from cloud_verifier.security.authenticator import Authenticator
 from cloud_verifier.security.connections import ConnectionBounds, Connections
-from cloud_verifier.security.door import Door
 from cloud_verifier.security.keyring import Keyring
 from cloud_verifier.security.records import ClientKey
 from specdec.energy import Meter, find_sensors
@@ -114,9 +114,9 @@ class Server:
         self._router = make_router(self._context)
         bounds = self._connection_bounds(keyring)
         self._connections = Connections(self._router, log, bounds, keyring is not None)
-        self._door: Door | None = None
+        self._door: Authenticator | None = None
         if keyring is not None:
-            self._door = Door(
+            self._door = Authenticator(
                 self._context,
                 self._router,
                 self._connections,
@@ -150,12 +150,12 @@ class Server:
         self._engine_thread: threading.Thread | None = None
         self._stop_socket = self._context.socket(zmq.PUSH)
         self._stop_socket.connect("inproc://replies")
-        self._trimmer = Trimmer(clock)
+        self._trimmer = HeapTrimmer(clock)
         self._outbox = Outbox(self._hand_over, self._pause, clock)
-        ways = Ways(self._reply, self._submit, self._outbox.full, self._look_for, self._key_of)
+        ways = AdmissionCallbacks(self._reply, self._submit, self._outbox.full, self._look_for, self._key_of)
         keep = None if self._verdicts is None else self._verdicts.add
         self.beats = Heartbeats()
-        around = Surroundings(
+        around = EngineEnvironment(
             self._from_engine, log, self._wake, self._given_back, tracing, self._fail, keep, self.beats
         )
         if make_engine is None:
@@ -171,7 +171,7 @@ class Server:
 
     def _fail(self, why: str) -> None:
         """Called by the engine, from any thread."""
-        if not self._stop_lock.locked():  # what ends with the process is no failure
+        if not self._stop_lock.locked():  # what ends with the process is not a failure
             self.failed = why
             self._log.error("engine_ended", reason=why)
             self.stop()
@@ -366,7 +366,7 @@ class Server:
                 return
 
     def _receive(self) -> list[bytes] | None:
-        """The next message of somebody who may come in; None for somebody else's. Raises zmq.Again without one."""
+        """The next message of somebody who may come in; None for another's. Raises zmq.Again without one."""
         if self._door is not None:
             return self._door.receive()
         identity, first, frames = self._connections.receive()
@@ -394,7 +394,7 @@ class Server:
         self._reply(identity, ErrorDown(0, ERROR_KEY, text))
 
     def _reply(self, identity: bytes, message: Down) -> None:
-        """What nobody waits for so long that it must be kept for a client that does not read."""
+        """What no thread waits for so long that it must be kept for a client that does not read."""
         self._send(identity, encode(message), needed=False)
 
     def _send(self, identity: bytes, payload: bytes, needed: bool) -> bool:
@@ -512,7 +512,7 @@ def trim() -> None:
             ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
-class Trimmer:
+class HeapTrimmer:
     """Gives free memory back to the system, at most every EVERY_S seconds.
 
     Python keeps what refers to itself until it looks for that, and the C library keeps pages between what lives long. A

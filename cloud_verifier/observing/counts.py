@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from cloud_verifier.logs import EventLog
 
 BEAT_S = 1.0
-"""A loop that has nothing to do goes round once in so long."""
+"""A loop that has nothing to do goes round once in this long."""
 SLOW_S = 5.0
 """A loop that has not gone round for longer is not ready for more."""
 STUCK_S = 30.0
-"""One that has not for so long is stuck. A forward of a large model takes seconds."""
+"""One that has not for this long is stuck. A forward of a large model takes seconds."""
 
 
 class Heartbeats:

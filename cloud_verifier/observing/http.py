@@ -17,7 +17,7 @@ from typing import Any
 from cloud_verifier.errors import VerifierError
 
 TIMEOUT_S = 5.0
-"""A request is read and answered in so long."""
+"""A request is read and answered in this long."""
 MOST_CONNECTIONS = 32
 HEAD_BYTES = 16_384
 

@@ -61,7 +61,7 @@ class SessionTrace:
             self._timeline.end(span, self._replied_s or self._clock())
 
     def forward(self, began_s: float, ended_s: float, sessions: int) -> None:
-        """A forward had rows of this session, and of so many in all."""
+        """A forward had rows of this session, and of this many in all."""
         if self._span is None:
             return
         if self._queued_s is not None:
@@ -70,7 +70,7 @@ class SessionTrace:
         self._timeline.span("forward", began_s, ended_s, self._span, sessions=sessions)
 
     def replied(self, tokens: int, drafted: int, accepted: int) -> None:
-        """What came of it leaves now."""
+        """The result leaves now."""
         self._replied_s = self._clock()
         if self._span is not None:
             self._span.set_attributes({"tokens": tokens, "drafted": drafted, "accepted": accepted})

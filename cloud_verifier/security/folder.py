@@ -68,10 +68,10 @@ class KeyFolder:
             raise VerifierError(str(error)) from error
         except (msgspec.MsgspecError, ValueError, zmq.ZMQError) as error:
             raise VerifierError(
-                f"{place} is no key of a server: bring back a copy, or make a new folder"
+                f"{place} is not a server key: restore a copy, or make a new folder"
             ) from error
         if not fits:
-            raise VerifierError(f"{place} holds two halves that are no pair: bring back a copy")
+            raise VerifierError(f"{place} holds two keys that do not belong together: restore a copy")
         return key
 
     def create(self) -> None:
@@ -83,7 +83,7 @@ class KeyFolder:
             try:
                 self._write_server_key(fresh=True)
             except FileExistsError:
-                return  # somebody else was quicker
+                return  # another client was quicker
 
     def new(self, client: ClientKey, secret: str) -> None:
         """Add a client, whose public key is that of `secret`."""
@@ -114,7 +114,7 @@ class KeyFolder:
         return client
 
     def rotate(self, name: str, now: datetime, grace: timedelta) -> ClientKey:
-        """A new key for a client, revoked or not; the one of before stays good for `grace`, unless it was revoked."""
+        """A new key for a client, revoked or not; the previous one stays good for `grace`, unless it was revoked."""
         client = self.client(name)
         public, secret = new_pair()
         kept = grace > timedelta(0) and client.revoked is None
@@ -188,7 +188,7 @@ def read_client(path: Path) -> ClientKey:
     except OSError as error:
         raise VerifierError(f"cannot read {path} ({error.strerror})") from error
     except (msgspec.MsgspecError, ValueError) as error:
-        raise VerifierError(f"{path} is no client's file ({error})") from error
+        raise VerifierError(f"{path} is not a client's file ({error})") from error
     if client.name != path.stem:
         raise VerifierError(f"{path} is of client {client.name!r}: the file must have the client's name")
     if client.created.tzinfo is None or (

@@ -131,7 +131,7 @@ class ChainDrafter:
     def _append(self, ids: Sequence[int], chances: Sequence[float] = ()) -> None:
         """Go on with these tokens. chances: of each; none: they are certain, or nobody asked."""
         for chance in chances:
-            if not 0.0 <= chance <= 1.0 + _ROUNDING:  # also where it is no number
+            if not 0.0 <= chance <= 1.0 + _ROUNDING:  # also where it is not a number
                 raise ModelError(
                     f"the draft's chance of a token must be from 0 to 1, got {chance}: use a sound draft model"
                 )
@@ -191,7 +191,7 @@ class ChainDrafter:
             if self.tells_chances:
                 self._drawn.append((row, token))
             return token
-        # The row is kept as it is drawn from, after every processor (TRAPS 4).
+        # The row is kept as it is drawn from, after every processor.
         q = process_logits(row, options)[0].exp()
         self._rows[position] = q
         place = position

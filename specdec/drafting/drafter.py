@@ -116,5 +116,5 @@ class DraftModel:
         return self.cursor.branches_left
 
     def without_placeholders(self, rows: Tensor) -> Tensor:
-        """The rows [n, vocab] with what must never be drafted cut (TRAPS 26)."""
+        """The rows [n, vocab] with what must never be drafted cut."""
         return rows if self._banned is None else rows.index_fill(1, self._banned, float("-inf"))

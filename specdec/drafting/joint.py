@@ -20,11 +20,11 @@ from specdec.models.loaded import LoadedModel
 from specdec.models.plans import Extension, Staged, forward_together, stage
 
 MOST_ROWS = 512
-"""Of one forward; a longer prompt comes in parts, so that nobody waits for the whole of it."""
+"""Of one forward; a longer prompt comes in parts, so that no thread waits for the whole of it."""
 
 
 @dataclass
-class _Asked:
+class _ForwardRequest:
     """What one thread waits for. left: not done yet. turn: released when there is a result, or when it is to lead."""
 
     left: Extension
@@ -36,7 +36,7 @@ class _Asked:
         self.turn.acquire()
 
     def take(self, rows: int) -> Extension:
-        """What comes into the next forward, at most so many rows of a prompt."""
+        """What comes into the next forward, at most this many rows of a prompt."""
         if not self.left.divisible or self.left.rows <= rows:
             self.rest = None
             return self.left
@@ -56,7 +56,7 @@ class JointForwards:
         self.forwards = 0
         self.sessions = 0
         self._lock = threading.Lock()
-        self._asked: deque[_Asked] = deque()
+        self._asked: deque[_ForwardRequest] = deque()
         self._running = False
         self.began_s: float | None = None
 
@@ -65,7 +65,7 @@ class JointForwards:
 
         To be called in torch's inference mode, like `forward_together`.
         """
-        mine = _Asked(extension)
+        mine = _ForwardRequest(extension)
         with self._lock:
             self._asked.append(mine)
             leads, self._running = not self._running, True
@@ -105,12 +105,12 @@ class JointForwards:
             if following is not None:
                 following.turn.release()
 
-    def _pick(self) -> list[tuple[_Asked, Extension]]:
+    def _pick(self) -> list[tuple[_ForwardRequest, Extension]]:
         """Those that came first, as many as may share a forward; one in any case."""
-        picked: list[tuple[_Asked, Extension]] = []
+        picked: list[tuple[_ForwardRequest, Extension]] = []
         room = MOST_ROWS
         model = self._asked[0].left.together_with
-        later: list[_Asked] = []
+        later: list[_ForwardRequest] = []
         while self._asked and len(picked) < self.most and room > 0:
             one = self._asked.popleft()
             if one.left.together_with != model or (picked and not one.left.divisible and one.left.rows > room):
@@ -122,9 +122,9 @@ class JointForwards:
         self._asked.extendleft(reversed(later))
         return picked
 
-    def _forward(self, picked: Sequence[tuple[_Asked, Extension]]) -> None:
-        """Run it, and say what came of it. A result is left open where more of a prompt is to come."""
-        staged: list[tuple[_Asked, Staged]] = []
+    def _forward(self, picked: Sequence[tuple[_ForwardRequest, Extension]]) -> None:
+        """Run it, and say the result. A result is left open where more of a prompt is to come."""
+        staged: list[tuple[_ForwardRequest, Staged]] = []
         for one, part in picked:
             try:
                 staged.append((one, stage(part)))
@@ -133,7 +133,7 @@ class JointForwards:
         if staged:
             self._run(staged)
 
-    def _run(self, staged: Sequence[tuple[_Asked, Staged]]) -> None:
+    def _run(self, staged: Sequence[tuple[_ForwardRequest, Staged]]) -> None:
         """Where a shared forward fails, each is tried alone, so that one alone fails."""
         self.forwards += 1
         self.sessions += len(staged)

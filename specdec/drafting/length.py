@@ -102,9 +102,9 @@ class LengthPolicy:
         return None if self.trigger is None else fires_at(self.trigger, chances)
 
     def cut_s(self, measured: Measured) -> float:
-        """How long drafting may take before the draft leaves as it is; endless but for `latency`.
+        """How long drafting may take before the draft leaves as it is; endless except for `latency`.
 
-        A draft on its way while the next one is made costs max(drafting, RTT + verification) (paper 002):
+        A draft on its way while the next one is made costs max(drafting, RTT + verification) (PicoSpec):
         drafting longer than the exchange takes only makes the cloud wait.
         """
         if self.name != "latency" or measured.verify_s is None or measured.away_s is None:
@@ -113,7 +113,7 @@ class LengthPolicy:
 
 
 def pipeline_depth(draft_s: float, verify_s: float, rtt_s: float, limit: int) -> int:
-    """The depth that solves verify = depth * draft + RTT (paper 001), 1 to `limit`.
+    """The depth that solves verify = depth * draft + RTT (SpecEdge), 1 to `limit`.
 
     94.2 ms a verification and 11 ms a draft forward give 7, 5 and 4 at an RTT of 15, 40 and 50 ms.
     """
@@ -125,7 +125,7 @@ def pipeline_depth(draft_s: float, verify_s: float, rtt_s: float, limit: int) ->
 def best_length(acceptance: list[float], draft_s: float, verify_s: Callable[[int], float], rtt_s: float) -> int:
     """The chain length with the most expected tokens a second, one draft on its way at a time.
 
-    acceptance[i]: chance that token i stays if all before it did. verify_s: of so many rows.
+    acceptance[i]: chance that token i stays if all before it did. verify_s: of this many rows.
     """
     best, best_rate = 1, 0.0
     expected, alive = 1.0, 1.0

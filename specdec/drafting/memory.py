@@ -93,7 +93,7 @@ class PromptMemory:
         """A prompt as the model takes it, and how much of it the session holds already. Raises ModelError."""
         self._worked = True
         digests = [digest_of(picture) for picture in prompt.images]
-        # A prompt that is too long is refused before anything is decoded (TRAPS 33).
+        # A prompt that is too long is refused before anything is decoded.
         fits = self._model.prompt_length(prompt) < self._model.context_limit
         encoded = self._model.encode(prompt, self._look(prompt, digests) if prompt.images and fits else None)
         feeding = _Fed(encoded.ids, tuple(zip(encoded.picture_starts, digests, strict=True)))

@@ -30,7 +30,7 @@ _LOOKED_AT = 4
 
 
 @dataclass(frozen=True)
-class Work:
+class PendingNode:
     """A node that may go through the model next, made or not; value: how likely that is to be of use."""
 
     value: float
@@ -127,7 +127,7 @@ class OutcomeDrafter:
         """Branches that may be begun for what may never be asked, some kept back for the draft itself."""
         return max(0, self._model.branches_left - _KEPT_BACK)
 
-    def _least(self, works: Sequence[Work]) -> int:
+    def _least(self, works: Sequence[PendingNode]) -> int:
         """Rows that the first of the works takes: one more where what it goes on behind is missing."""
         return 2 if works and not self._tree.is_known(works[0].parent) else 1
 
@@ -230,16 +230,16 @@ class OutcomeDrafter:
                 break
         return nodes
 
-    def _likeliest(self, budget: int, room: int) -> list[tuple[float, int, Work]]:
+    def _likeliest(self, budget: int, room: int) -> list[tuple[float, int, PendingNode]]:
         """The likeliest nodes at depths below `room`, made or not: (-log-probability of the path, depth, node)."""
-        found: list[tuple[float, int, Work]] = []  # -score, depth, node
+        found: list[tuple[float, int, PendingNode]] = []  # -score, depth, node
         waiting = [(ROOT, 0.0, 0)]
         while waiting:
             node, score, depth = waiting.pop()
             if depth >= room:
                 continue
             for token, logp in self._tree.best(node)[:budget]:
-                found.append((-score - logp, depth, Work(0.0, node, token, logp)))
+                found.append((-score - logp, depth, PendingNode(0.0, node, token, logp)))
                 child = self._tree.tokens.child(node, token)
                 if child is not None and self._tree.is_known(child):
                     waiting.append((child, score + logp, depth + 1))
@@ -247,7 +247,7 @@ class OutcomeDrafter:
         found.sort(key=lambda one: one[:2])
         return found[:budget]
 
-    def _choose(self, works: Iterable[Work], rows: int, batch: Sequence[int]) -> list[int]:
+    def _choose(self, works: Iterable[PendingNode], rows: int, batch: Sequence[int]) -> list[int]:
         """The nodes to feed for the first of the works, at most `rows`, parents first; `batch` goes before them."""
         tree = self._tree
         chosen: list[int] = []
@@ -261,12 +261,12 @@ class OutcomeDrafter:
                 chosen += needed
         return chosen
 
-    def _works(self, size: int) -> list[Work]:
+    def _works(self, size: int) -> list[PendingNode]:
         """What may be done for possible verdicts on what is on its way, first things first; no more than a forward may
         take in.
         """
         tree, least = self._tree, self._tree.assumed.least_chance
-        works: list[Work] = []
+        works: list[PendingNode] = []
         if self.guesses:
             for node, reach in tree.reached():
                 if not tree.is_known(node) and tree.tokens.ids[node] not in self._model.eos_ids:
@@ -287,11 +287,11 @@ class OutcomeDrafter:
         works.sort(key=lambda work: -work.value)
         return works[:most]
 
-    def _works_for(self, outcome: Outcome, size: int) -> Iterable[Work]:
+    def _works_for(self, outcome: Outcome, size: int) -> Iterable[PendingNode]:
         tree = self._tree
         top = tree.tokens.child(outcome.node, outcome.token)
         if top is None or not tree.is_known(top):
-            yield Work(outcome.chance, outcome.node, outcome.token, math.log(outcome.chance))
+            yield PendingNode(outcome.chance, outcome.node, outcome.token, math.log(outcome.chance))
         elif self.shape is not None:
             yield from self._below_in_tree(top, min(size, self.shape.depth), outcome.chance)
         else:
@@ -299,9 +299,9 @@ class OutcomeDrafter:
             if tip is not None:
                 yield self._work(outcome.chance, tip)
 
-    def _work(self, value: float, node: int) -> Work:
+    def _work(self, value: float, node: int) -> PendingNode:
         tree = self._tree
-        return Work(value, tree.tokens.parents[node], tree.tokens.ids[node], tree.nodes[node].logp)
+        return PendingNode(value, tree.tokens.parents[node], tree.tokens.ids[node], tree.nodes[node].logp)
 
     def _ordered(self, outcomes: list[Outcome]) -> list[Outcome]:
         if self.order == "fifo":
@@ -311,7 +311,7 @@ class OutcomeDrafter:
             return sorted(outcomes, key=lambda one: (not one.hinted, hash((place, one.node, one.token))))
         return outcomes
 
-    def _below_in_tree(self, top: int, size: int, chance: float) -> Iterable[Work]:
+    def _below_in_tree(self, top: int, size: int, chance: float) -> Iterable[PendingNode]:
         """Nodes behind `top` that may go through the model next, for a tree `size` levels deep."""
         waiting = [(top, chance, 1)]
         least = self._tree.assumed.least_chance
@@ -329,7 +329,7 @@ class OutcomeDrafter:
                 if child is not None and self._tree.is_known(child):
                     waiting.append((child, below, depth + 1))
                 else:
-                    yield Work(below, node, token, logp)
+                    yield PendingNode(below, node, token, logp)
 
     def _feed(self, batch: list[int]) -> bool:
         assert self._root is not None
@@ -388,12 +388,12 @@ class OutcomeDrafter:
         ]
 
 
-def _values(works: Sequence[Work]) -> list[float]:
+def _values(works: Sequence[PendingNode]) -> list[float]:
     return [work.value for work in works]
 
 
 def _keep_best(best: list[float], value: float, most: int) -> None:
-    """Put a value into a heap of the largest ones, at most so many."""
+    """Put a value into a heap of the largest ones, at most this many."""
     if len(best) < most:
         heapq.heappush(best, value)
     elif value > best[0]:

@@ -3,7 +3,7 @@
 An *outcome* is what a verdict may say: the draft is accepted up to some node, then the target says a token. The cache
 is one token tree below the verified answer: the draft that left, a branch for every outcome that was begun, and
 whatever grew there. It is keyed by (node, token), so a hint that names what is there already costs nothing, and a
-verdict that names it finds its next draft (paper 000, pre-draft cache). Knows no model: scores come in.
+verdict that names it finds its next draft (FSD, pre-draft cache). Knows no model: scores come in.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How many rows a draft forward is worth filling, from what forwards of so many rows take on this device.
+"""How many rows a draft forward is worth filling, from what forwards of this many rows take on this device.
 
 Most devices take rows for nothing up to some number and then much longer: up to the cliff all rows are filled, and
 beyond it those that pay. Who is told no prices fills them all.
@@ -12,9 +12,9 @@ from itertools import pairwise
 CLIFF = 1.3
 """So many times as long with one row more: below that, what is measured is mostly chance."""
 RETRIED = 64
-"""Once in so many forwards another number of rows is tried: what they cost may have changed."""
+"""Once in this many forwards another number of rows is tried: what they cost may have changed."""
 LOOKED_AT = 16
-"""Once in so many forwards the prices are looked at."""
+"""Once in this many forwards the prices are looked at."""
 
 
 class RowPrices:
@@ -43,7 +43,7 @@ class RowPrices:
         return max(self._prices, key=lambda rows: sum(values[: rows - 1]) * alone_s - self._prices[rows]) - 1
 
     def ahead(self, values: Sequence[float]) -> int:
-        """How many rows a forward has that nobody waits for: as many as bring most in its time."""
+        """How many rows a forward has that no thread waits for: as many as bring most in its time."""
         if not self.most:
             return 0
         if tried := self._next():

@@ -1,4 +1,4 @@
-"""Growing a token tree with a draft model: best nodes first, pruned to a budget (SpecExec, Sequoia, paper 001).
+"""Growing a token tree with a draft model: best nodes first, pruned to a budget (SpecExec, Sequoia, SpecEdge).
 
 Nodes are ranked by the cumulative log-probability of their path. Those of one level that are worth expanding go
 through the model in one pass; what is sent is the best `budget` nodes of all, parents before children.

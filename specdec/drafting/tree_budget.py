@@ -1,4 +1,4 @@
-"""How many nodes of a token tree are worth sending, from what verifications of so many rows take.
+"""How many nodes of a token tree are worth sending, from what verifications of this many rows take.
 
 Every node is a row of the target's forward. Where rows are free all nodes go; where they cost, the next likeliest one
 goes along only as long as it brings more tokens than come in the time that its row takes.
@@ -18,10 +18,10 @@ def nodes_worth_sending(
     rest_s: float,
     rate: float | None = None,
 ) -> int:
-    """How many of a tree's nodes, likeliest first, at least 1; all of them where nobody knows what rows take.
+    """How many of a tree's nodes, likeliest first, at least 1; all of them where no caller knows what rows take.
 
-    chances: of each to be accepted. price_s: seconds of a verification of so many rows; one row is the answer's own.
-    rest_s: of a round without its verification. rate: tokens a second that come on average; None: nobody knows, then
+    chances: of each to be accepted. price_s: seconds of a verification of this many rows; one row is the answer's own.
+    rest_s: of a round without its verification. rate: tokens a second that come on average; None: no caller knows, then
     what this draft alone would bring decides.
     """
     least, all_rows = price_s(2), price_s(len(chances) + 1)

@@ -1,6 +1,6 @@
 """Drafting a token tree, one level a step, and growing on below its likeliest leaf while the verdict is out.
 
-Proactive drafting as in paper 001: what has grown below the likeliest leaf stays when the verdict is that very leaf
+Proactive drafting as in SpecEdge: what has grown below the likeliest leaf stays when the verdict is that very leaf
 and the token after it is one that grew there.
 """
 

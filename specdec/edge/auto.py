@@ -22,7 +22,7 @@ from specdec.verifying import judge
 
 _SHADOW_DEPTH = 5
 _SHADOW_TOKENS = 1.5
-"""A shadow draft takes no longer than the cloud for so many tokens, if it can be had so quickly."""
+"""A shadow draft takes no longer than the cloud for this many tokens, if it can be had so quickly."""
 _TOKENS_BETWEEN_PINGS = 8
 _TOKENS_BETWEEN_NEAR_PINGS = 64
 _TOKENS_BETWEEN_CHOICES = 4
@@ -33,7 +33,7 @@ _BELIEVED = 0.9
 
 
 @dataclass(frozen=True)
-class Shadow:
+class ShadowDraft:
     """A draft that was not sent. line: its likeliest chain. ranks: of a tree's nodes, 0 is the likeliest."""
 
     draft: Draft
@@ -57,14 +57,14 @@ class Shadow:
         )
 
 
-class Shadows:
+class ShadowDrafts:
     """Drafts that wait for the target's own words."""
 
     def __init__(self, drafter: OutcomeDrafter, measured: Measured, budget: ShadowBudget) -> None:
         self._drafter = drafter
         self._measured = measured
         self._budget = budget
-        self._waiting: list[Shadow] = []
+        self._waiting: list[ShadowDraft] = []
         self._base: int | None = None
         self._depth = _SHADOW_DEPTH
 
@@ -98,7 +98,7 @@ class Shadows:
             return True
         proposal: Proposal = self._drafter.take(before, depth, depth)
         if proposal.guess:
-            self._waiting.append(Shadow(proposal.draft, proposal.guess, proposal.ranks))
+            self._waiting.append(ShadowDraft(proposal.draft, proposal.guess, proposal.ranks))
             if measured.chain.drafts < ENOUGH_DRAFTS:
                 expect(measured, proposal)
         self._base = None
@@ -169,7 +169,7 @@ class AutoRounds:
         streaming = replace(METHODS["sd"], overlap="hinted-stream", in_flight=STREAM_IN_FLIGHT)
         self._rounds = Rounds(session, drafter, method, fixed, measured, clock)
         self._streaming = Rounds(session, chain, streaming, fixed, measured, clock)
-        self._shadows = Shadows(drafter, measured, controller.shadows)
+        self._shadows = ShadowDrafts(drafter, measured, controller.shadows)
         self._prefill = prefill if choice.plan.in_cloud else None
         self._drafting_s = 0.0
         self._shadowed = False

@@ -15,8 +15,8 @@ from typing import Literal
 from specdec.draft import TreeSize
 from specdec.drafting.tree_budget import NOISE
 from specdec.estimates.measured import Measured
-from specdec.estimates.present import Present
-from specdec.estimates.reckoning import Reckoning
+from specdec.estimates.present import CurrentTimes
+from specdec.estimates.reckoning import PromiseCalibration
 from specdec.estimates.shadow_budget import ShadowBudget
 from specdec.estimates.trial import Trial
 from specdec.link.wire import LACKS_SEVERAL, LACKS_TREES, Welcome
@@ -40,7 +40,7 @@ them.
 _WORTH_IT = 0.03
 """A plan that promises less than this over the present one is not worth a change."""
 _HORIZON = 16
-"""A change must pay within so many tokens: who knows what is then."""
+"""A change must pay within this many tokens: who knows what is then."""
 _DOUBT = 0.3
 """By so much, over the root of the drafts that were compared, a token may take longer than expected: as means are."""
 _SETTLED_DRAFTS = 8
@@ -49,7 +49,7 @@ _HOPELESS = 0.1
 _PROVEN, _PLAIN = 2, 1.5
 """A near cloud is to say so many tokens alone before plans are tried that promise less than so many times its speed."""
 _NEWS = 0.1
-"""A link that is quicker by so much may change what is best."""
+"""A link that is quicker by this much may change what is best."""
 _SHARED = 0.1
 """A second of drafting that costs the cloud more than this is no longer free."""
 _CLOUD_SHARE = 0.5
@@ -132,8 +132,10 @@ class Controller:
         """gamma: the size that a plan has before anything is known."""
         self.measured = measured
         self._gamma = gamma
-        self._present = Present(measured)
-        self._reckoned: dict[Mode, Reckoning] = {mode: Reckoning(_USUALLY.get(mode, 1.0)) for mode in MODES}
+        self._present = CurrentTimes(measured)
+        self._reckoned: dict[Mode, PromiseCalibration] = {
+            mode: PromiseCalibration(_USUALLY.get(mode, 1.0)) for mode in MODES
+        }
         self.shadows = ShadowBudget(measured)
         self.trial = Trial(measured)
         self.hopeless = False
@@ -164,7 +166,7 @@ class Controller:
     def choose(self, now: Plan | None, remaining: int) -> Choice:
         """The plan for the next round. now: the present one, None before an answer. remaining: tokens that may come."""
         measured = self.measured
-        self._present = Present(measured)
+        self._present = CurrentTimes(measured)
         alone_s = self._alone_s
         if alone_s is None or measured.draft_s is None:
             return Choice(now, FIRST.why) if now is not None else FIRST
@@ -252,7 +254,7 @@ class Controller:
 
     def came(self, plan: Plan, took_s: float, cloud_s: float, gained: int) -> None:
         """A round of a plan: how long after the one before it ended, what the cloud took of that, and how many tokens
-        it brought. A cloud that has become slower was no wrong promise: what it takes is measured by itself. Nor
+        it brought. A cloud that has become slower was not a wrong promise: what it takes is measured by itself. Nor
         is it one that its own drafts bring less: that is known of these very rounds.
         """
         round_s = plan.round_s - plan.cloud_s + cloud_s
@@ -383,7 +385,7 @@ class Controller:
         return (large_s, TREE_BUDGET) if large_s <= own_s else (own_s, 0)
 
     def _stream(self, taus: Sequence[float]) -> Plan:
-        """Several drafts on their way (paper 002): a whole one costs what is slowest, any other the whole way round."""
+        """Several drafts on their way (PicoSpec): a whole one costs what is slowest, any other the whole way round."""
         draft_s = self.measured.draft_s or 0.0
 
         def cost(size: int) -> tuple[float, float]:

@@ -61,7 +61,7 @@ from specdec.sampling.recoveries import Recovery
 from specdec.settings import settings_of
 from specdec.text.stop import StopText
 from specdec.tracing import AnswerTrace, Tracing, tracing_from_environment
-from specdec.verdict_log import Said, VerdictLog
+from specdec.verdict_log import LoggedAnswer, VerdictLog
 
 __all__ = ["EdgeDecoder", "GenerationOptions", "Prompt", "connect"]
 
@@ -143,7 +143,7 @@ class EdgeDecoder:
         draft model, and ModelError for one of another vocabulary; the old one stays then.
         """
         if not self._method.needs_draft_model:
-            raise OptionsError(f"method {self._method.name!r} uses no draft model: there is none to swap")
+            raise OptionsError(f"method {self._method.name!r} uses no draft model, so there is none to swap")
         if self._welcome is not None:
             check_vocabulary(self._welcome, draft_model)
         elif self._draft_model is not None:
@@ -191,7 +191,7 @@ class EdgeDecoder:
         return self._draft_model
 
     def serve(self, scope: str) -> None:
-        """The answers from now on are somebody else's: what was kept of earlier ones would show in the time they take.
+        """The answers from now on are another's: what was kept of earlier ones would show in the time they take.
 
         scope: up to 64 characters; the verifier shares caches of prompts and pictures within it only.
         """
@@ -278,7 +278,7 @@ class EdgeDecoder:
                 f"the verifier's target has changed in the middle of an answer (now {welcome.model}): ask again"
             )
 
-    def _said_in(self, session: EdgeSession, prompt: Prompt, options: GenerationOptions) -> Said:
+    def _said_in(self, session: EdgeSession, prompt: Prompt, options: GenerationOptions) -> LoggedAnswer:
         """A finished answer, for the verdict log."""
         assert self._welcome is not None, "it was finished over a link"
         ended = getattr(self._tokenizer, "eos_token_id", None) if session.finish == "eos" else None
@@ -286,7 +286,7 @@ class EdgeDecoder:
         rounds = tuple((one.drafted, one.accepted) for one in self._stats.rounds)
         vocabulary, temperature = self._welcome.vocabulary, options.temperature
         prompt_ids, images = tuple(prompt.ids), tuple(prompt.images)
-        return Said(vocabulary, answer, rounds, temperature, prompt_ids, images, self._welcome.weights)
+        return LoggedAnswer(vocabulary, answer, rounds, temperature, prompt_ids, images, self._welcome.weights)
 
     def _new_draft_model(self, prompt: Prompt, options: GenerationOptions) -> DraftModel | None:
         model = self._draft_model

@@ -2,7 +2,7 @@
 
 A draft may leave before the verdict on the one before it is known, assuming that all of that will be
 accepted. The first verdict that says otherwise breaks the flight: everything behind it counts for nothing, on
-both sides, and the next draft carries a new epoch so that the cloud knows (paper 002: interrupt and
+both sides, and the next draft carries a new epoch so that the cloud knows (PicoSpec: interrupt and
 rollback). Drafts that waited in the cloud together are judged together: one verdict may settle several.
 Early exits in the cloud send hints meanwhile: what they expect the verdict to be.
 """
@@ -29,7 +29,7 @@ from specdec.verifying import path_to
 
 
 @dataclass(frozen=True)
-class Preparation:
+class DraftPreparation:
     """How a draft came about: how long it took, and as in specdec.edge.stats.RoundStats.
 
     promise: tokens of it that the draft model expects to be accepted; 0 where nobody asked. ranks: of a tree's nodes,
@@ -45,7 +45,7 @@ class Preparation:
     chances: tuple[float, ...] = ()
     trigger: Trigger | None = None
 
-    def followed_by(self, other: Preparation) -> Preparation:
+    def followed_by(self, other: DraftPreparation) -> DraftPreparation:
         """Of both as one chain."""
         draft_ms, chances = self.draft_ms + other.draft_ms, self.chances + other.chances
         promise = promise_of(chances) if chances else self.promise
@@ -65,7 +65,7 @@ class DraftInFlight:
     draft: Draft
     guess: tuple[int, ...]
     messages: tuple[tuple[float, int], ...]
-    preparation: Preparation
+    preparation: DraftPreparation
     q: Tensor | None = None
     recovery: EdgeRecovery | None = None
     received_bytes: int = 0
@@ -189,7 +189,7 @@ class Flight:
         self.epoch = 0
 
 
-class HeardHints(list[HintDown]):
+class PendingHints(list[HintDown]):
     """Those that nobody took, of one session; cleared by every verdict."""
 
     def take(self, flight: Flight, message: HintDown, size: int) -> bool:

@@ -31,11 +31,11 @@ class Resumes:
         self._fruitless = 0
 
     def opened(self, length: int) -> None:
-        """A session opens with so many tokens verified."""
+        """A session opens with this many tokens verified."""
         self.length_at_open = length
 
     def lost(self, length: int) -> None:
-        """The link was lost with so many tokens verified."""
+        """The link was lost with this many tokens verified."""
         self._fruitless = 0 if length > self.length_at_open else self._fruitless + 1
         self.length_at_open = length
 
@@ -58,7 +58,7 @@ class Heartbeat:
 
     @property
     def interval_s(self) -> float:
-        """Silence for so long is asked about."""
+        """Silence for this long is asked about."""
         return self._link.reply_timeout_s / _PINGS_PER_TIMEOUT
 
     @property

@@ -156,7 +156,7 @@ def check_vocabulary(welcome: Welcome, model: LoadedModel) -> None:
 def check_prompt(welcome: Welcome, prompt: Prompt) -> None:
     """Raise OptionsError, with what is allowed, for a prompt that the verifier would refuse as too large.
 
-    What is no image at all is left to the verifier, and so is everything that it has not told about.
+    What is not an image at all is left to the verifier, and so is everything that it has not told about.
     """
     allowed = welcome.allowed
     length = len(prompt.ids)
@@ -187,7 +187,7 @@ def check_prompt(welcome: Welcome, prompt: Prompt) -> None:
 
 
 def check_draft_size(welcome: Welcome, nodes: int) -> None:
-    """Raise OptionsError where drafts of so many tokens are more than the verifier takes."""
+    """Raise OptionsError where drafts of this many tokens are more than the verifier takes."""
     most = welcome.allowed.draft_nodes
     if 0 < most < nodes:
         raise OptionsError(

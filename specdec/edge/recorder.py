@@ -22,7 +22,7 @@ _ADJACENT_S = 2e-4
 
 @dataclass(frozen=True)
 class RoundEnd:
-    """A verdict, and what came of it. size: of the message that brought it, bytes. refuted: drafts that were on their
+    """A verdict, and the result. size: of the message that brought it, bytes. refuted: drafts that were on their
     way for nothing.
 
     accepted: nodes of the draft that stay; verified: their ids and the target's next token; gained: how many of those
@@ -40,7 +40,7 @@ class RoundEnd:
     foreseen: bool = False
 
 
-class Recorder:
+class AnswerRecorder:
     """The record of one answer, from the moment it is made. Times are seconds of `clock`."""
 
     def __init__(self, clock: Callable[[], float], trace: AnswerTrace | None = None) -> None:
@@ -267,10 +267,10 @@ class Recorder:
         self._spans.append(Span(lane, name, start - self._start, end - self._start, size))
 
 
-class Accounts:
+class RoundAccounting:
     """Writes to one answer's Recorder and to the edge's Measured. Times are seconds, sizes bytes."""
 
-    def __init__(self, record: Recorder, measured: Measured) -> None:
+    def __init__(self, record: AnswerRecorder, measured: Measured) -> None:
         self._record = record
         self._measured = measured
         self._said_s: float | None = None

@@ -11,13 +11,13 @@ from specdec.drafting import ChainDrafter, Drafter, OutcomeDrafter, Proposal, Tr
 from specdec.drafting.length import LengthPolicy, Prospects
 from specdec.drafting.lookup.drafter import LookupDrafter
 from specdec.drafting.tree_budget import nodes_worth_sending
-from specdec.edge.flight import Preparation
+from specdec.edge.flight import DraftPreparation
 from specdec.edge.session import EdgeSession
 from specdec.estimates.measured import Measured
 from specdec.methods import Method
 
 _TREE_AHEAD = 2
-"""A tree that grows on ahead becomes at most so many times as deep as a draft."""
+"""A tree that grows on ahead becomes at most this many times as deep as a draft."""
 _CHASED = 2.0
 """Tokens' time after which the first draft leaves as it is, while the cloud still goes on alone."""
 LIKELIER = 0.4
@@ -236,7 +236,7 @@ class Rounds:
             size = max(size, self._drafter.drafted(expected))
         size = min(size, self._ends_at(expected) or size)
         proposal = self._drafter.take(expected, size, room)
-        preparation = Preparation(
+        preparation = DraftPreparation(
             self._spent_s * 1e3,
             proposal.promise or self._promise,
             ranks=proposal.ranks,
@@ -286,8 +286,8 @@ class SideDraft:
     """Several drafts in flight, and hints: what an early exit expects instead of what is drafted is drafted beside it.
 
     A draft that is refuted takes all that was drafted behind it with it, and the next one is late by as much as
-    drafting takes. An exit often knows half way through the target which token will come instead (paper 000's hints,
-    with paper 002's drafts in flight); what is drafted behind that token stands when the verdict says so, too.
+    drafting takes. An exit often knows half way through the target which token will come instead (FSD's hints,
+    with PicoSpec's drafts in flight); what is drafted behind that token stands when the verdict says so, too.
     One object per answer; one forward at a time.
     """
 

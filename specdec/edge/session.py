@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from specdec.drafting import Draft, Proposal
-from specdec.edge.flight import DraftInFlight, Flight, HeardHints, Preparation, RejectionRecovery
+from specdec.edge.flight import DraftInFlight, DraftPreparation, Flight, PendingHints, RejectionRecovery
 from specdec.edge.liveness import Heartbeat, Resumes
 from specdec.edge.protocol import (
     Cancelled,
@@ -21,7 +21,7 @@ from specdec.edge.protocol import (
     check_stream,
     refusal,
 )
-from specdec.edge.recorder import Accounts, Recorder, RoundEnd
+from specdec.edge.recorder import AnswerRecorder, RoundAccounting, RoundEnd
 from specdec.edge.stats import AnswerStats, Finish
 from specdec.errors import LinkLost, ProtocolError
 from specdec.estimates.measured import Measured
@@ -75,11 +75,11 @@ class EdgeSession:
         """stop: has seen the history. trace: None where nobody traces."""
         self._verified = VerifiedAnswer(history, stop)
         self.cancel = cancel
-        self.record = Recorder(clock, trace)
+        self.record = AnswerRecorder(clock, trace)
         self._link = link
         self._clock = clock
         self._measured = measured
-        self._accounts = Accounts(self.record, measured)
+        self._accounts = RoundAccounting(self.record, measured)
         self._trace = trace
         self._replayed = len(history)
         self._number = 0
@@ -93,7 +93,7 @@ class EdgeSession:
         self._flight = Flight()
         self._heartbeat = Heartbeat(link)
         self._resumes = Resumes()
-        self.hints = HeardHints()
+        self.hints = PendingHints()
 
     @property
     def answer(self) -> list[int]:
@@ -199,7 +199,7 @@ class EdgeSession:
         self.record.edge_prefilled(started, ended)
         self._heartbeat.heard(ended)  # nobody could have listened meanwhile
 
-    def send_draft(self, proposal: Proposal, preparation: Preparation) -> None:
+    def send_draft(self, proposal: Proposal, preparation: DraftPreparation) -> None:
         """Send a draft that goes on behind what is expected."""
         self._round += 1
         number, epoch = self._number, self._flight.epoch
@@ -239,10 +239,10 @@ class EdgeSession:
             return
         self._round += 1
         nothing = Proposal(Draft(len(self.answer), ()), ())
-        self._send_round(HiddenUp(self._number, self._round, data), nothing, Preparation(0.0))
+        self._send_round(HiddenUp(self._number, self._round, data), nothing, DraftPreparation(0.0))
 
     def _send_round(
-        self, message: DraftUp | SampledUp | HiddenUp, proposal: Proposal, preparation: Preparation
+        self, message: DraftUp | SampledUp | HiddenUp, proposal: Proposal, preparation: DraftPreparation
     ) -> None:
         now = self._clock()
         if self._trace is not None:
@@ -313,7 +313,7 @@ class EdgeSession:
     def prepare_resume(self, busy: bool = False) -> None:
         """Count a lost link, and whether anything was verified since the one before. busy: it is not lost.
 
-        The session of before is closed, where the link still carries that: nobody will speak for it again.
+        The previous session is closed, where the link still carries that: nobody will speak for it again.
         """
         self.close()
         if not busy:
@@ -367,7 +367,7 @@ class EdgeSession:
             raise ProtocolError("the verifier opened the session without a token: report this as a bug")
         # The rejection was seen in part: drawing afresh would favour what needs no more of the row. All random
         # numbers are functions of the position, so the same draft brings the same rejection again.
-        self.send_draft(self._rejections.pending.proposal, Preparation(0.0))
+        self.send_draft(self._rejections.pending.proposal, DraftPreparation(0.0))
         return []
 
     def _take_verdict(self, message: VerdictDown, size: int, now: float) -> list[int] | None:

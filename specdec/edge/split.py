@@ -1,4 +1,4 @@
-"""Layer split on the edge: the target's first layers run here, one round trip a token (METHODS.md, section 0)."""
+"""Layer split on the edge: the target's first layers run here, one round trip a token (docs/references.md)."""
 
 from __future__ import annotations
 

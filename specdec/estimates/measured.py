@@ -54,12 +54,12 @@ class QuietMedian:
         self._found: tuple[float, float | None] = (0.0, None)
 
     def add(self, seconds: float, share: float = 0.0) -> None:
-        """One more. share: of its time somebody else computed."""
+        """One more. share: of its time another client computed."""
         self._values.append((seconds, share))
         self._found = (0.0, None)
 
     def value(self, cost: float) -> float | None:
-        """cost: of a second of somebody else's work, as is known by now; None without values."""
+        """cost: of a second of another's work, as is known by now; None without values."""
         if self._values and (self._found[1] is None or self._found[0] != cost):
             self._found = (cost, _median(seconds * (1.0 - cost * share) for seconds, share in self._values))
         return self._found[1]
@@ -127,7 +127,7 @@ _PRIOR_KEPT, _PRIOR_TRIED = 1.4, 2.0
 _OF_THE_EDGE = ("_draft", "_ahead", "_draft_by_rows", "_rtt", "_rtt_of_prompt")
 """What `Measured` holds that no target has a part in."""
 _IN_PEACE, _OUTLASTS = 24, 8
-"""Of a cloud that is left in peace, so many tokens tell what one takes, but for the first ones after a draft."""
+"""Of a cloud that is left in peace, so many tokens tell what one takes, except for the first ones after a draft."""
 
 
 class AcceptanceEstimate:
@@ -201,9 +201,9 @@ class Measured:
 
     chain, tree: acceptance of chains, and of the trees of one budget; in_cloud: of chains of the cloud's own draft
     model; nodes: of trees, node by node. redrafted: share of a chain that had to be drafted after the verdict although
-    it was prepared for (r of paper 000, as a share of the forwards). chain_ready, tree_ready: levels that stood when
+    it was prepared for (r of FSD, as a share of the forwards). chain_ready, tree_ready: levels that stood when
     the verdict came, over `levels_ready`. kept: tokens accepted for each that the draft model expected to be; grown:
-    what a forward adds to that expectation, as a share of what went through it. foretold: how often exits were right
+    what a forward adds to that expectation, as a share of what went through it. predicted: how often exits were right
     where they expected something else than what was drafted. tokens_alone: of the cloud alone, that were timed.
     beside_share: of a verification, how much was drafted in.
     """
@@ -245,7 +245,7 @@ class Measured:
         self.__dict__.update(Measured().__dict__ | kept)
 
     def drafted(self, forward_s: float, rows: int = 1) -> None:
-        """One forward of the draft model, of so many rows; 0: there was none."""
+        """One forward of the draft model, of this many rows; 0: there was none."""
         self._draft.add(forward_s)
         self._priced(forward_s, rows)
 
@@ -279,7 +279,7 @@ class Measured:
         return self._draft_by_rows.was_told
 
     def draft_rows_s(self, rows: int) -> float | None:
-        """One draft forward of so many rows; before any was measured as was told, None where nothing was."""
+        """One draft forward of this many rows; before any was measured as was told, None where nothing was."""
         measured_s = self._draft_by_rows.measured_s(rows, self._verify_by_rows)
         return self._draft_by_rows.told_s(rows) if measured_s is None else measured_s
 
@@ -388,7 +388,7 @@ class Measured:
         self._told_cloud_draft_s = draft_us / 1e6
 
     def verify_rows_s(self, rows: int) -> float | None:
-        """One verification of so many rows (see ForwardTimes.measured_s)."""
+        """One verification of this many rows (see ForwardTimes.measured_s)."""
         return self._verify_by_rows.measured_s(rows)
 
     def told_rows_s(self, rows: int) -> float | None:
@@ -491,17 +491,17 @@ _DRIFT = 0.03
 _UNKNOWN, _UNKNOWN_TOLD = 3.0, 1.0
 """Of the device before any, where nobody has told what it takes when it is idle, and where somebody has."""
 _UNKNOWN_COST, _COST_DRIFT = 0.3, 0.005
-"""Of what somebody else's work beside costs: before any, and from one forward to the next."""
+"""Of what another's work beside costs: before any, and from one forward to the next."""
 MOST_COST = 0.8
 """Of a second of that, at most."""
 _SURE_OF_COST = 0.15
 """Where that is known less well, and everything was measured beside such work, a forward without is due."""
 _MOSTLY = 0.5
-"""A forward that somebody else worked through so much of says nothing of one with nobody beside."""
+"""A forward that another client worked through so much of says nothing of one with nobody beside."""
 _TOLD, _UNTOLD = 0.2, 0.4
 """Of what rows cost, each time they double, where somebody has told it and where nobody has."""
 _ODD = 3.0
-"""Further off than so many deviations is a hiccup, which says nothing, or the device has changed: if the next one is,
+"""Further off than this many deviations is a hiccup, which says nothing, or the device has changed: if the next one is,
 too.
 """
 
@@ -541,7 +541,7 @@ class ForwardTimes:
         self._found: dict[int, float] = {}
 
     def add(self, rows: int, seconds: float, beside_s: float = 0.0) -> None:
-        """One forward more. beside_s: of its time somebody else computed who may share the device."""
+        """One forward more. beside_s: of its time another client computed who may share the device."""
         if seconds <= 0.0:
             return
         self._found.clear()
@@ -570,14 +570,14 @@ class ForwardTimes:
 
     @property
     def beside_cost(self) -> float:
-        """Of a second of somebody else's work beside a forward, the part that this gets longer by: from 0, a device
+        """Of a second of another's work beside a forward, the part that this gets longer by: from 0, a device
         each, up; 0.5 where they share one evenly.
         """
         return float(self._mean[-1])
 
     @property
     def quiet_is_due(self) -> bool:
-        """Whether somebody else worked beside all of the last forwards, and what that costs is not known."""
+        """Whether another client worked beside all of the last forwards, and what that costs is not known."""
         return self._beside_all >= 2 and self._spread[-1, -1] > _SURE_OF_COST**2
 
     def told(self, row_us: Sequence[tuple[int, int]]) -> None:
@@ -596,10 +596,10 @@ class ForwardTimes:
             self.add(rows, seconds)
 
     def measured_s(self, rows: int, other: ForwardTimes | None = None) -> float | None:
-        """One of so many rows with nobody beside: no longer than one of more rows was found to take, which chance may
+        """One of this many rows with nobody beside: no longer than one of more rows was found to take, which chance may
         say. other: the other device, which may know better what it costs to share one.
 
-        Where none of so many was measured: what comes nearest, times what was told of the difference. None before any
+        Where none of this many was measured: what comes nearest, times what was told of the difference. None before any
         was measured.
         """
         if not self._seen:
@@ -631,7 +631,7 @@ class ForwardTimes:
         return bool(self._told)
 
     def told_s(self, rows: int) -> float | None:
-        """What was told of so many rows; None where nothing was."""
+        """What was told of this many rows; None where nothing was."""
         return self._told_of(rows) if self._told else None
 
     def _told_of(self, rows: int) -> float:

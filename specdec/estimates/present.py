@@ -5,7 +5,7 @@ from __future__ import annotations
 from specdec.estimates.measured import Measured
 
 
-class Present:
+class CurrentTimes:
     """Times in seconds. away: there and back, and waiting in the cloud. beside_cost: of a second of drafting beside a
     forward of the cloud, the part that this gets longer by; slower: so many times as long a verification takes while
     the edge drafts on.
@@ -22,13 +22,13 @@ class Present:
         self._verify_s: dict[int, float] = {}
 
     def draft_s(self, rows: int) -> float:
-        """A draft forward of so many rows."""
+        """A draft forward of this many rows."""
         if rows not in self._drafts_s:
             self._drafts_s[rows] = self._measured.draft_rows_s(rows) or self._draft_s
         return self._drafts_s[rows]
 
     def verify_s(self, rows: int, beside: bool = False) -> float:
-        """A verification of so many rows; as was told where none was measured, else as a token of the cloud alone.
+        """A verification of this many rows; as was told where none was measured, else as a token of the cloud alone.
         beside: while the edge drafts on.
         """
         if rows not in self._verify_s:

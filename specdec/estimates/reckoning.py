@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 _MOST = 4.0
-"""A round that took longer than so many times what was promised, a hiccup, counts as that long."""
+"""A round that took longer than this many times what was promised, a hiccup, counts as that long."""
 _TIME_KEPT, _TOKENS_KEPT = 0.9, 0.97
 _TIME_PRIOR, _TOKENS_PRIOR = 4.0, 12.0
 """Rounds that went as promised, before any."""
@@ -21,7 +21,7 @@ _FADES = 0.99
 
 
 @dataclass
-class _Sums:
+class _PromiseSums:
     """Promised and came, of late. one: the last that was promised."""
 
     promised: float = 0.0
@@ -58,18 +58,18 @@ class _Burst:
 
     @property
     def counted(self) -> float:
-        """Of the time that they took, what is no hiccup."""
+        """Of the time that they took, what is not a hiccup."""
         return min(self.came, _MOST * self.promised * self.longer)
 
 
-class Reckoning:
+class PromiseCalibration:
     """Of one kind of plan."""
 
     def __init__(self, usual: float = 1.0) -> None:
         """usual: so many times as many tokens as are reckoned come of a plan of this kind that is chosen."""
         self._usual = usual
-        self._time = _Sums()
-        self._tokens = _Sums()
+        self._time = _PromiseSums()
+        self._tokens = _PromiseSums()
         self._burst = _Burst()
 
     def came(self, round_s: float, tokens: float, took_s: float, gained: float) -> None:

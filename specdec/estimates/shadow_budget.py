@@ -19,7 +19,7 @@ AT_FIRST = 1.0
 BETWEEN, MOST_BETWEEN = 8, 1024
 """Tokens between two shadow drafts, and the most where they do not pay."""
 _GUESS, _GUESS_TOKENS = 0.5, 2.0
-"""Seconds that a second of shadow drafting costs, before that was measured; as if it had been found in so long."""
+"""Seconds that a second of shadow drafting costs, before that was measured; as if it had been found in this long."""
 _UNSEEN = 1.0
 """What it is held to cost at least where not all of that can be seen."""
 

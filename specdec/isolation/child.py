@@ -34,7 +34,7 @@ GRACE_S = 3.0
 _TOO_LONG = "it takes more memory than is allowed"
 
 
-class Guard:
+class ParentGuard:
     """Ends the process that has started this one, where it does not end in time after a signal."""
 
     def __init__(self, signals: int, drain_s: float) -> None:
@@ -50,7 +50,11 @@ class Guard:
             left_s = None if self._until_s is None else max(0.0, self._until_s - time.monotonic())
             watched: list[Any] = [control] if self._signals < 0 else [control, self._signals]
             ready = select.select(watched, [], [], left_s)[0]
-            if self._until_s is not None and time.monotonic() >= self._until_s and os.getppid() == self._process:
+            if (
+                self._until_s is not None
+                and time.monotonic() >= self._until_s
+                and os.getppid() == self._process
+            ):
                 os.kill(self._process, signal.SIGKILL)
                 return
             if self._signals in ready:
@@ -73,7 +77,7 @@ class Guard:
                 self._until_s = until_s if self._until_s is None else min(self._until_s, until_s)
 
 
-def launch(control: socket.socket, guard: Guard) -> None:
+def launch(control: socket.socket, guard: ParentGuard) -> None:
     """Serve the process that has started this one, until it ends. No worker outlives this process."""
     workers: set[int] = set()
     try:
@@ -86,8 +90,11 @@ def launch(control: socket.socket, guard: Guard) -> None:
             _ended(pid)
 
 
-def _serve(control: socket.socket, guard: Guard, workers: set[int]) -> None:
-    for number in (signal.SIGINT, signal.SIGTERM):  # sent to all of a group: the process that uses this one decides
+def _serve(control: socket.socket, guard: ParentGuard, workers: set[int]) -> None:
+    for number in (
+        signal.SIGINT,
+        signal.SIGTERM,
+    ):  # sent to all of a group: the process that uses this one decides
         signal.signal(number, signal.SIG_IGN)
     Image.preinit()
     Image.init()
@@ -164,7 +171,7 @@ def work(jobs: socket.socket, vocabularies: list[Grammars], memory: int) -> None
     size, shared = _own_size()
     if size:
         _limit(resource.RLIMIT_AS, size + memory)
-    decoder = msgspec.msgpack.Decoder(wire.Job)
+    decoder = msgspec.msgpack.Decoder(wire.WorkerJob)
     worker = _Worker(vocabularies)
     while (frame := wire.receive(jobs)) is not None:
         job = decoder.decode(frame)
@@ -204,50 +211,52 @@ class _Worker:
         self._grammar: Grammar | None = None
         self._followed: OrderedDict[int, tuple[list[int], FollowedGrammar]] = OrderedDict()
 
-    def do(self, job: Any, picture: bytes) -> wire.Reply:
+    def do(self, job: Any, picture: bytes) -> wire.WorkerReply:
         try:
             if isinstance(job, wire.Picture):
                 return _decoded(job, picture)
             if isinstance(job, wire.Compile):
                 self._grammar = self._vocabularies[job.vocabulary].compile(job.text)
-                return wire.Reply(ids=[self._grammar.shortest])
+                return wire.WorkerReply(ids=[self._grammar.shortest])
             return self._follow(job)
         except OptionsError as error:
-            return wire.Reply(wire.REFUSED, text=str(error))
+            return wire.WorkerReply(wire.REFUSED, text=str(error))
         except ModelError as error:
-            return wire.Reply(wire.UNUSABLE, text=str(error))
+            return wire.WorkerReply(wire.UNUSABLE, text=str(error))
         except MemoryError:
-            return wire.Reply(wire.UNUSABLE, text=_TOO_LONG)
-        except BaseException as error:  # libraries raise what they like, Rust's panics are no Exception
+            return wire.WorkerReply(wire.UNUSABLE, text=_TOO_LONG)
+        except BaseException as error:  # libraries raise what they like, Rust's panics are not an Exception
             text = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
-            return wire.Reply(wire.UNUSABLE, text=f"it cannot be used ({text})")
+            return wire.WorkerReply(wire.UNUSABLE, text=f"it cannot be used ({text})")
 
-    def _follow(self, job: wire.Masks | wire.Forced | wire.Ways) -> wire.Reply:
+    def _follow(self, job: wire.Masks | wire.Forced | wire.Ways) -> wire.WorkerReply:
         grammar = self._grammar
         assert grammar is not None, "it is compiled first"
         before, followed = self._followed.pop(job.follower, ([], grammar.follow()))
         if len(before) < job.base:
-            return wire.Reply(wire.AGAIN)
+            return wire.WorkerReply(wire.AGAIN)
         answer = [*before[: job.base], *job.ids]
         self._followed[job.follower] = answer, followed
         if len(self._followed) > _MOST_FOLLOWED:
             self._followed.popitem(last=False)
         if isinstance(job, wire.Masks):
-            return wire.Reply(data=np.packbits(followed.masks(answer, job.tails), axis=1, bitorder="little").tobytes())
+            return wire.WorkerReply(
+                data=np.packbits(followed.masks(answer, job.tails), axis=1, bitorder="little").tobytes()
+            )
         if isinstance(job, wire.Forced):
-            return wire.Reply(ids=followed.forced(answer, job.most))
+            return wire.WorkerReply(ids=followed.forced(answer, job.most))
         place = followed.place(answer)
         if place is None:
-            return wire.Reply()
+            return wire.WorkerReply()
         found = choices_after(grammar, place, job.most)
-        return wire.Reply(ids=found.tree.ids, parents=found.tree.parents, sizes=list(found.sizes))
+        return wire.WorkerReply(ids=found.tree.ids, parents=found.tree.parents, sizes=list(found.sizes))
 
 
-def _decoded(job: wire.Picture, picture: bytes) -> wire.Reply:
+def _decoded(job: wire.Picture, picture: bytes) -> wire.WorkerReply:
     image = open_picture(picture, job.factor, job.least, job.most)
-    return wire.Reply(data=image.tobytes(), width=image.width, height=image.height)
+    return wire.WorkerReply(data=image.tobytes(), width=image.width, height=image.height)
 
 
 if __name__ == "__main__":
     with socket.socket(fileno=int(sys.argv[1])) as given:
-        launch(given, Guard(int(sys.argv[2]), float(sys.argv[3])))
+        launch(given, ParentGuard(int(sys.argv[2]), float(sys.argv[3])))

@@ -134,7 +134,7 @@ class IsolatedGrammar:
         self._lock = threading.Lock()
         self._worker: Worker | None = None
         self._ready = False
-        self._compiling: Ticket[wire.Reply] | None = None
+        self._compiling: Ticket[wire.WorkerReply] | None = None
         self.memory = 0
         self._waiting: list[Ticket[IsolatedGrammar]] = []
         self._followers = itertools.count(1)
@@ -159,7 +159,7 @@ class IsolatedGrammar:
         compiling.add_done_callback(lambda reply: self._settle(reply, on_end))
         return ticket
 
-    def _settle(self, reply: Future[wire.Reply], on_end: Callable[[SpecdecError | None], None]) -> None:
+    def _settle(self, reply: Future[wire.WorkerReply], on_end: Callable[[SpecdecError | None], None]) -> None:
         error = reply.exception()
         with self._lock:
             waiting, self._waiting = self._waiting, []
@@ -188,17 +188,17 @@ class IsolatedGrammar:
         return IsolatedFollower(self, next(self._followers))
 
     def check_room(self, most: int) -> None:
-        """Raise OptionsError where no answer of so many tokens follows it."""
+        """Raise OptionsError where no answer of this many tokens follows it."""
         check_room(self.shortest, most)
 
     def ask(
-        self, body: Callable[[], Any], again: Callable[[], Any], read: Callable[[wire.Reply], Any]
+        self, body: Callable[[], Any], again: Callable[[], Any], read: Callable[[wire.WorkerReply], Any]
     ) -> Ticket[Any]:
         """A step along one of its answers, and what is read of the reply."""
         worker, asked = self._ask(body, STEP, again)
         ticket: Ticket[Any] = Ticket(lambda: worker.cancel(asked))
 
-        def done(reply: Future[wire.Reply]) -> None:
+        def done(reply: Future[wire.WorkerReply]) -> None:
             try:
                 self.memory = reply.result().memory
                 value = read(reply.result())
@@ -212,7 +212,7 @@ class IsolatedGrammar:
 
     def _ask(
         self, body: Callable[[], Any], limit: Limit, again: Callable[[], Any] | None = None
-    ) -> tuple[Worker, Future[wire.Reply]]:
+    ) -> tuple[Worker, Future[wire.WorkerReply]]:
         with self._lock:
             if self._worker is None:
                 first = (lambda number: wire.Compile(number, self._text), COMPILING, self._vocabulary)
@@ -240,7 +240,7 @@ class IsolatedFollower:
         rows, width = len(tails), self.grammar.vocab_size
         wanted = [list(tail) for tail in tails]
 
-        def read(reply: wire.Reply) -> Mask:
+        def read(reply: wire.WorkerReply) -> Mask:
             if len(reply.data) != rows * ((width + 7) // 8):
                 raise ModelError("the grammar cannot be followed any further")
             bits = np.frombuffer(reply.data, np.uint8).reshape(rows, -1)
@@ -252,7 +252,7 @@ class IsolatedFollower:
     def forced(self, answer: Sequence[int], most: int) -> Ticket[list[int]]:
         """As FollowedGrammar.forced."""
 
-        def read(reply: wire.Reply) -> list[int]:
+        def read(reply: wire.WorkerReply) -> list[int]:
             return self._sound(reply.ids)[: min(most, MAX_FORCED)]
 
         return self._ask(answer, lambda base, ids: wire.Forced(self._number, base, ids, most), read)
@@ -260,7 +260,7 @@ class IsolatedFollower:
     def choices(self, answer: Sequence[int], most: int) -> Ticket[Choices]:
         """As `choices_after`."""
 
-        def read(reply: wire.Reply) -> Choices:
+        def read(reply: wire.WorkerReply) -> Choices:
             ids, sizes = self._sound(reply.ids), reply.sizes
             try:
                 tree = TokenTree(ids, reply.parents)
@@ -281,7 +281,7 @@ class IsolatedFollower:
         self,
         answer: Sequence[int],
         make: Callable[[int, list[int]], Any],
-        read: Callable[[wire.Reply], Any],
+        read: Callable[[wire.WorkerReply], Any],
     ) -> Ticket[Any]:
         whole = list(answer)
 

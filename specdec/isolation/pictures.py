@@ -34,14 +34,14 @@ class PictureWorkers:
         self._idle: list[Worker] = []
 
     def start(self, data: bytes, factor: int, least: int, most: int) -> Ticket[Image.Image]:
-        """As `open_picture`, but a future. Raises ModelError for what is no picture, OverSpent."""
+        """As `open_picture`, but a future. Raises ModelError for what is not a picture, OverSpent."""
         job = wire.Picture(factor, least, most)
         size = picture_size(data)
         large = size[0] * size[1] > LARGE or len(data) > LARGE_BYTES
         size = size_opened(*size, factor, least, most)
         return self._turns.take(lambda: self._begin(job, data), lambda reply: _read(reply, size), large)
 
-    def _begin(self, job: wire.Picture, data: bytes) -> tuple[Worker, Future[wire.Reply]]:
+    def _begin(self, job: wire.Picture, data: bytes) -> tuple[Worker, Future[wire.WorkerReply]]:
         with self._lock:
             worker = self._idle.pop() if self._idle else Worker(self._launcher, MEMORY, "the image", name="picture")
         try:
@@ -57,7 +57,7 @@ class PictureWorkers:
             self._idle.append(worker)
 
 
-def _read(reply: wire.Reply, size: tuple[int, int]) -> Image.Image:
+def _read(reply: wire.WorkerReply, size: tuple[int, int]) -> Image.Image:
     """Raises ModelError for what no sound worker sends."""
     if (reply.width, reply.height) != size or len(reply.data) != 3 * size[0] * size[1]:
         raise ModelError("the image cannot be decoded: save it anew as a JPEG or PNG")

@@ -24,7 +24,7 @@ QUICK_S = 0.15
 OWING_S, MOST_OWING = 1.0, 2
 """Of clients that have used so much lately, only so many jobs are at work at a time: others find a turn at once."""
 
-Begin = Callable[[], tuple[Worker, Future[wire.Reply]]]
+Begin = Callable[[], tuple[Worker, Future[wire.WorkerReply]]]
 
 
 @dataclass(eq=False)
@@ -32,12 +32,12 @@ class _Job:
     """A job that waits, or is at work. large: one of these at a time."""
 
     begin: Begin
-    read: Callable[[wire.Reply], Any]
+    read: Callable[[wire.WorkerReply], Any]
     account: Account | None
     large: bool
     ticket: Ticket[Any]
     worker: Worker | None = None
-    asked: Future[wire.Reply] | None = None
+    asked: Future[wire.WorkerReply] | None = None
     began_s: float = 0.0
 
 
@@ -54,7 +54,7 @@ class Turns:
         self._running: list[_Job] = []
         self._thread: threading.Thread | None = None
 
-    def take(self, begin: Begin, read: Callable[[wire.Reply], Any], large: bool = False) -> Ticket[Any]:
+    def take(self, begin: Begin, read: Callable[[wire.WorkerReply], Any], large: bool = False) -> Ticket[Any]:
         """Have a job begun when its turn comes, for the account that is charged here; the ticket tells what is read of
         its reply, in a thread of its worker. Raises OverSpent.
         """

@@ -42,13 +42,13 @@ class Masks(Followed, tag=True):
 
 
 class Forced(Followed, tag=True):
-    """What must follow the answer, at most so many tokens. Returns `ids`."""
+    """What must follow the answer, at most this many tokens. Returns `ids`."""
 
     most: int
 
 
 class Ways(Followed, tag=True):
-    """The few ways on (specdec.sampling.choices), at most so many nodes. Returns `ids`, `parents` and `sizes`."""
+    """The few ways on (specdec.sampling.choices), at most this many nodes. Returns `ids`, `parents` and `sizes`."""
 
     most: int
 
@@ -64,7 +64,7 @@ class Picture(msgspec.Struct, tag=True):
     most: int
 
 
-class Job(msgspec.Struct):
+class WorkerJob(msgspec.Struct):
     """What a worker is to do, and the seconds that it may take of a CPU and in all."""
 
     cpu_s: float
@@ -76,7 +76,7 @@ OK, REFUSED, UNUSABLE, AGAIN = "ok", "refused", "unusable", "again"
 """Of a job: done; the input is wrong (OptionsError); it cannot be used (ModelError); send all ids of the answer."""
 
 
-class Reply(msgspec.Struct):
+class WorkerReply(msgspec.Struct):
     """What came of a job. cpu_s: what it took. memory: bytes that its process takes more than when it began."""
 
     status: str = OK

@@ -35,7 +35,7 @@ _FREELY_S = 1.0
 _QUICK_S = 0.15
 """A process that takes longer over a job gives way to all others from then on."""
 _LET_RUN_S = 0.03
-"""A job that nobody wants any more may go on for so long."""
+"""A job that no caller wants any more may go on for this long."""
 _ENDING_S = 1.0
 """That a launcher may take to end its workers."""
 _OVERDUE_S = 30.0
@@ -220,7 +220,7 @@ class Launcher:
 
 
 @dataclass
-class _Asked:
+class _QueuedJob:
     """A job that waits, or runs. body: called when its turn comes."""
 
     body: Callable[[], Any]
@@ -228,11 +228,11 @@ class _Asked:
     account: Account | None
     again: Callable[[], Any] | None = None
     beside: bytes | None = None
-    future: Future[wire.Reply] = field(default_factory=Future)
+    future: Future[wire.WorkerReply] = field(default_factory=Future)
 
 
 class Ticket(Future[T]):
-    """What comes of a job. `abandon`: nobody wants it any more; where it runs, its process ends."""
+    """What comes of a job. `abandon`: no caller wants it any more; where it runs, its process ends."""
 
     def __init__(self, abandon: Callable[[], None] = lambda: None) -> None:
         super().__init__()
@@ -264,11 +264,11 @@ class Worker:
         self._memory = memory
         self._what = what
         self._first = first
-        self._jobs: queue.SimpleQueue[_Asked | None] = queue.SimpleQueue()
-        self._decoder = msgspec.msgpack.Decoder(wire.Reply)
+        self._jobs: queue.SimpleQueue[_QueuedJob | None] = queue.SimpleQueue()
+        self._decoder = msgspec.msgpack.Decoder(wire.WorkerReply)
         self._lock = threading.Lock()
-        self._running: _Asked | None = None
-        self._killed_for: Future[wire.Reply] | None = None
+        self._running: _QueuedJob | None = None
+        self._killed_for: Future[wire.WorkerReply] | None = None
         self._pid = 0
         self._handle = -1
         self._slow = False
@@ -283,7 +283,7 @@ class Worker:
         limit: Limit,
         again: Callable[[], Any] | None = None,
         beside: bytes | None = None,
-    ) -> Future[wire.Reply]:
+    ) -> Future[wire.WorkerReply]:
         """Hand a job over. body: makes it when its turn comes. again: the same job for a worker that has forgotten what
         went before. beside: bytes that go along. The future raises OverLimit, OptionsError, ModelError.
 
@@ -292,12 +292,12 @@ class Worker:
         account = charged.get()
         if account is not None:
             account.check()
-        asked = _Asked(body, limit, account, again, beside)
+        asked = _QueuedJob(body, limit, account, again, beside)
         self._jobs.put(asked)
         return asked.future
 
-    def cancel(self, future: Future[wire.Reply]) -> None:
-        """Nobody wants it any more: where it goes on running, its process ends."""
+    def cancel(self, future: Future[wire.WorkerReply]) -> None:
+        """No caller wants it any more: where it goes on running, its process ends."""
         with self._lock:
             running = self._running is not None and self._running.future is future
         if not running:
@@ -308,7 +308,7 @@ class Worker:
         timer.daemon = True
         timer.start()
 
-    def _kill_for(self, future: Future[wire.Reply]) -> None:
+    def _kill_for(self, future: Future[wire.WorkerReply]) -> None:
         with self._lock:
             if self._running is not None and self._running.future is future:
                 self._killed_for = future
@@ -331,7 +331,7 @@ class Worker:
             del asked  # nothing of it is kept until the next one comes
         self._end()
 
-    def _answer(self, asked: _Asked) -> wire.Reply:
+    def _answer(self, asked: _QueuedJob) -> wire.WorkerReply:
         with self._lock:
             self._running = asked
         self.began_s = time.monotonic()
@@ -351,16 +351,16 @@ class Worker:
             if self._slow and self._first is None:
                 self._end()  # a new one need not give way
 
-    def _tried(self, asked: _Asked) -> wire.Reply:
+    def _tried(self, asked: _QueuedJob) -> wire.WorkerReply:
         reply = self._begin(asked) if self._socket is None else None
         if asked.body is FIRST:
-            return reply or wire.Reply()
+            return reply or wire.WorkerReply()
         reply = self._exchange(asked.body(), asked.limit, asked.account, asked.beside)
         if reply.status == wire.AGAIN and asked.again is not None:
             reply = self._exchange(asked.again(), asked.limit, asked.account)
         return self._checked(reply)
 
-    def _begin(self, asked: _Asked) -> wire.Reply | None:
+    def _begin(self, asked: _QueuedJob) -> wire.WorkerReply | None:
         """A new process, with its first job done."""
         try:
             vocabulary = None if self._first is None else self._first[2]()
@@ -383,7 +383,7 @@ class Worker:
 
     def _exchange(
         self, body: Any, limit: Limit, account: Account | None, beside: bytes | None = None
-    ) -> wire.Reply:
+    ) -> wire.WorkerReply:
         connection = self._socket
         assert connection is not None
         began_s = time.monotonic()
@@ -391,7 +391,7 @@ class Worker:
         took_s = limit.cpu_s
         try:
             connection.settimeout(limit.wall_s + _GRACE_S)
-            wire.send(connection, wire.Job(limit.cpu_s, limit.wall_s, body), beside)
+            wire.send(connection, wire.WorkerJob(limit.cpu_s, limit.wall_s, body), beside)
             in_debt = account is not None and account.owed_s > _FREELY_S
             if in_debt or not select.select([connection], [], [], _QUICK_S)[0]:
                 self._give_way()
@@ -411,7 +411,7 @@ class Worker:
             if account is not None:
                 account.spend(took_s)
 
-    def _checked(self, reply: wire.Reply) -> wire.Reply:
+    def _checked(self, reply: wire.WorkerReply) -> wire.WorkerReply:
         if reply.status == wire.OK:
             return reply
         text = reply.text[:1000]

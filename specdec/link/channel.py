@@ -25,7 +25,7 @@ from specdec.link.dealer import Dealer
 from specdec.link.directory import FleetRoute
 from specdec.link.directory_wire import SCHEME
 from specdec.link.keys import read_key
-from specdec.link.route import OneVerifier, Route
+from specdec.link.route import FixedRoute, VerifierRoute
 from specdec.link.wire import (
     ERROR_BUSY,
     ERROR_KEY,
@@ -89,7 +89,7 @@ class Link:
         round_timeout_s: float = 60.0,
         clock: Callable[[], float] = time.monotonic,
         key: str | Path | None = None,
-        route: Route | None = None,
+        route: VerifierRoute | None = None,
     ) -> None:
         """route: which verifier to connect to; default: the one at `address`, or those of its fleet."""
         self.address = address
@@ -100,7 +100,7 @@ class Link:
         self._key = key
         self._clock = clock
         if route is None:
-            route = FleetRoute(address, key) if address.startswith(SCHEME) else OneVerifier(address)
+            route = FleetRoute(address, key) if address.startswith(SCHEME) else FixedRoute(address)
         self._route = route
         self._dealer = Dealer("the verifier", MAX_DOWN_BYTES, key, clock)
         self._welcome: Welcome | None = None
@@ -114,7 +114,7 @@ class Link:
 
         give_up is asked now and then; when it says True the wait ends with LinkLost, too. Raises LinkLost
         when nobody answers within connect_timeout_s, VerifierBusy when it takes nobody at present, VersionMismatch and
-        ProtocolError when somebody else answers, KeyRefused when the verifier does not take the key, OptionsError when
+        ProtocolError when another client answers, KeyRefused when the verifier does not take the key, OptionsError when
         the key's file cannot be used.
         """
         if self._welcome is not None and self._dealer.is_open:
@@ -219,7 +219,7 @@ class Link:
         self.close()
 
     def silent(self, seconds: float) -> LinkLost:
-        """Drop the connection because nothing was heard for so long; returns the error to raise."""
+        """Drop the connection because nothing was heard for this long; returns the error to raise."""
         return self._dealer.lost(f"nothing was heard for {seconds:.1f} s")
 
     def _shake_hands(self, where: str, deadline: float, give_up: Callable[[], bool]) -> Welcome | None:

@@ -62,7 +62,7 @@ def floats_to_wire(values: Tensor) -> bytes:
 def floats_from_wire(data: bytes) -> Tensor:
     """float32 [n] from little-endian bytes. Raises ProtocolError unless they are probabilities."""
     if len(data) % 4:
-        raise ProtocolError(f"{len(data)} bytes are no whole number of float32")
+        raise ProtocolError(f"{len(data)} bytes are not whole number of float32")
     values = torch.from_numpy(np.frombuffer(data, dtype="<f4").astype(np.float32))
     if values.numel() and not bool(((values >= 0) & (values <= 1.001)).all()):
         raise ProtocolError("probabilities are outside 0 to 1")
@@ -89,7 +89,7 @@ def row_to_wire(
 
 
 def row_from_wire(message: RowDown) -> TargetRow:
-    """The same on the edge. Raises ProtocolError for bytes that are no row."""
+    """The same on the edge. Raises ProtocolError for bytes that are not a row."""
     p = floats_from_wire(message.p)
     if not message.ids:
         return TargetRow(p)

@@ -137,7 +137,7 @@ class Dealer:
         while self._monitor.poll(0):
             seen |= recv_monitor_message(self._monitor)["event"]
         if seen & zmq.EVENT_HANDSHAKE_FAILED_AUTH:
-            remedy = "ask whoever runs it for a new one"
+            remedy = "ask its operator for a new one"
             raise self.refused(f"the key in {self._key} is not authorised, or revoked: {remedy}")
         if seen & _FAILED_HANDSHAKE and (why := self._why_no_handshake()):
             raise self.refused(why)

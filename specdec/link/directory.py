@@ -40,7 +40,7 @@ from specdec.link.route import Whether
 AVOID_S = 5.0
 """A verifier that failed is not asked for again so soon, unless there is no other."""
 SILENT_S = 0.5
-"""A directory that is silent for so long is done without, where one knows whom to try."""
+"""A directory that is silent for this long is done without, where one knows whom to try."""
 _ASK_AGAIN_S = 0.5
 _MOST_ASK_AGAIN_S = 4.0
 _NOBODY_PAUSE_S = 0.2

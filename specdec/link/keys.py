@@ -44,7 +44,7 @@ def read_key(path: str | Path) -> EdgeKey:
         # The decoder's words may quote what is in the file: they stay out of the line.
         raise OptionsError(f"{path} is no key file of an edge: export it again") from error
     if not fits:
-        raise OptionsError(f"{path} holds two halves that are no pair: export it again")
+        raise OptionsError(f"{path} holds two keys that do not belong together: export it again")
     return key
 
 

@@ -8,7 +8,7 @@ from typing import Protocol
 Whether = Callable[[], bool]
 
 
-class Route(Protocol):
+class VerifierRoute(Protocol):
     """Asked by a link before it connects, and told what became of it."""
 
     def next(self, deadline: float, give_up: Whether) -> str:
@@ -34,7 +34,7 @@ class Route(Protocol):
         ...
 
 
-class OneVerifier:
+class FixedRoute:
     """A route that leads to one address."""
 
     def __init__(self, address: str) -> None:
@@ -53,7 +53,7 @@ class OneVerifier:
         return False
 
     def rest(self) -> None:
-        """Nobody asks."""
+        """No caller asks."""
 
     def close(self) -> None:
         """Nothing is held."""

@@ -181,7 +181,7 @@ class Allowed(Struct, frozen=True, array_like=True):
 
     message_bytes: of a message. images, image_pixels: of a prompt, all its images together. image_factor, image_least,
     image_most: how images become tokens (specdec.pictures.sizes.PictureRules). draft_nodes: of a draft. sessions: at a
-    time. timeout_ms: a session that nothing is said of for so long is forgotten. picture_bytes: of pictures that it
+    time. timeout_ms: a session that nothing is said of for this long is forgotten. picture_bytes: of pictures that it
     keeps for this client, which may be named instead of sent again.
     """
 

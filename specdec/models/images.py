@@ -49,7 +49,7 @@ class SeenPicture:
 
 
 class ImagePreparer:
-    """The image half of Qwen2-VL's processor, built from a model folder (TRAPS 27)."""
+    """The image half of Qwen2-VL's processor, built from a model folder."""
 
     def __init__(
         self, processor: Any, vision_info: Callable[..., Any] | None = None, most_pixels: int = 0
@@ -87,7 +87,7 @@ class ImagePreparer:
         return cls(like_library(processor) or processor, find_process_vision_info(), most_pixels)
 
     def prepare(self, images: Sequence[bytes]) -> PreparedImages:
-        """Encoded images (JPEG, PNG) -> pixels and grids. Raises ModelError for bytes that are no image."""
+        """Encoded images (JPEG, PNG) -> pixels and grids. Raises ModelError for bytes that are not an image."""
         return self.prepare_opened([self._opened(data) for data in images])
 
     def open_soon(self, data: bytes) -> Ticket[Image.Image] | None:

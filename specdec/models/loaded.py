@@ -204,7 +204,7 @@ class LoadedModel:
                 raise ModelError("the prompt has an image placeholder but no image: send both or neither")
             self._check_length(len(prompt.ids))
             return EncodedPrompt(torch.tensor(prompt.ids))
-        self._check_length(self.prompt_length(prompt))  # before anything is decoded (TRAPS 33)
+        self._check_length(self.prompt_length(prompt))  # before anything is decoded
         if self._library_pictures is not None:
             encoded = self._library_pictures.encode(prompt.ids, prompt.images, seen)
             self._check_length(encoded.ids.shape[0])
@@ -347,7 +347,7 @@ class LoadedModel:
             )
 
     def _placeholder_ids(self) -> frozenset[int]:
-        """Ids that stand for pictures: a draft must never hold one (TRAPS 26)."""
+        """Ids that stand for pictures: a draft must never hold one."""
         if self._library_pictures is not None:
             return frozenset(i for i in self._library_pictures.never_drafted if i < self.vocab_size)
         if not self.is_multimodal:
@@ -407,6 +407,6 @@ def first_difference(one: LoadedModel, other: LoadedModel) -> str:
 
 
 def real_vocabulary_size(tokenizer: Any) -> int:
-    """One more than the largest id the tokenizer knows: the rows beyond it are padding (TRAPS 12)."""
+    """One more than the largest id the tokenizer knows: the rows beyond it are padding."""
     ids: dict[str, int] = tokenizer.get_vocab()
     return max(ids.values()) + 1

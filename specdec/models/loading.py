@@ -199,7 +199,7 @@ def _with_shared(name: str) -> dict[str, Any] | None:
 
 
 def _check_folder(name: str) -> None:
-    """A name that is no folder and no GGUF file must at least look like a hub id."""
+    """A name that is not a folder and no GGUF file must at least look like a hub id."""
     path = Path(name)
     if path.is_dir() or "gguf_file" in _place(name):
         return
@@ -331,7 +331,7 @@ def loader_of(name: str, config: Any) -> Any:
         if type(config) in loader._model_mapping:
             return loader
     raise ModelError(
-        f"{name} is of type {config.model_type!r}, which says no next token: give a causal language model"
+        f"{name} is of type {config.model_type!r}, which does not predict a next token: give a causal language model"
     )
 
 
@@ -380,7 +380,7 @@ def _quantization(quantize: str, dtype: Any) -> Any:
 
 @contextlib.contextmanager
 def _quiet_loading() -> Iterator[None]:
-    """No progress bars, and none of the known harmless warnings (TRAPS 29); errors still raise."""
+    """No progress bars, and none of the known harmless warnings; errors still raise."""
     from transformers.utils import logging as hf_logging
 
     warnings.filterwarnings("ignore", message=r"MatMul8bitLt: inputs will be cast")

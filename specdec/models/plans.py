@@ -1,4 +1,4 @@
-"""Plans: work on sessions as generators that yield what they need and are told what came of it.
+"""Plans: work on sessions as generators that yield what they need and are told the result.
 
 A plan says which rows it wants of a model's next forward (an Extension) or which prompt it wants prepared (a
 Preparation), and goes on when it has them. So what is wanted and what it means stand in one function, and whoever runs
@@ -183,13 +183,13 @@ class Prepared:
 
 
 @dataclass(frozen=True)
-class Awaited:
-    """What a worker (specdec.isolation) does. The plan goes on once it is done, and looks itself what came of it."""
+class AwaitedWorker:
+    """What a worker (specdec.isolation) does. The plan goes on once it is done, and looks itself the result."""
 
     future: Future[Any]
 
 
-Need = Extension | Preparation | Awaited
+Need = Extension | Preparation | AwaitedWorker
 Plan = Generator[Need, Any, T]
 """Yields what it needs: for an Extension comes back a Tensor of logits float32 [rows or 1, vocab], for a Preparation a
 Prepared, or the error that was met is thrown in; for an Awaited anything. Returns what it was about."""
@@ -216,7 +216,7 @@ def settled(value: Any) -> Plan[Any]:
     if not isinstance(value, Future):
         return value
     if not value.done():
-        yield Awaited(value)
+        yield AwaitedWorker(value)
     return value.result()
 
 
@@ -228,7 +228,7 @@ def carry_out(plan: Plan[T]) -> T:
         while True:
             if isinstance(need, Preparation):
                 need = plan.send(need.carry_out())
-            elif isinstance(need, Awaited):
+            elif isinstance(need, AwaitedWorker):
                 need.future.exception()  # the plan meets it
                 need = plan.send(None)
             else:
@@ -238,7 +238,7 @@ def carry_out(plan: Plan[T]) -> T:
         return result
 
 
-class Step(Generic[P, T]):
+class PlanStep(Generic[P, T]):
     """A planned method of one object. plan: makes the plan."""
 
     __slots__ = ("plan",)
@@ -262,10 +262,10 @@ class planned(Generic[S, P, T]):
     def __get__(self, owner: None, kind: type) -> planned[S, P, T]: ...
 
     @overload
-    def __get__(self, owner: S, kind: type | None = None) -> Step[P, T]: ...
+    def __get__(self, owner: S, kind: type | None = None) -> PlanStep[P, T]: ...
 
-    def __get__(self, owner: S | None, kind: type | None = None) -> planned[S, P, T] | Step[P, T]:
-        return self if owner is None else Step(MethodType(self.method, owner))
+    def __get__(self, owner: S | None, kind: type | None = None) -> planned[S, P, T] | PlanStep[P, T]:
+        return self if owner is None else PlanStep(MethodType(self.method, owner))
 
 
 @torch.inference_mode()

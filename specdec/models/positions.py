@@ -2,7 +2,7 @@
 
 A text token takes one position for all three axes; an image takes a (time, height, width) grid and then
 the text goes on from the largest position used. Positions belong to a session, never to the model object
-(TRAPS 25).
+.
 """
 
 from __future__ import annotations

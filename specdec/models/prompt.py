@@ -90,7 +90,7 @@ class Message:
 def conversation_prompt(model_or_tokenizer: Any, messages: Sequence[Message]) -> Prompt:
     """Build a prompt of any turns in any order, in the form the model was trained on; an answer is to follow.
 
-    The tokenizer's chat template is applied when it has one; without one each turn is a line of its own, but for a
+    The tokenizer's chat template is applied when it has one; without one each turn is a line of its own, except for a
     system's, which stands in front of the next. Raises ModelError for turns that the template refuses, and for images
     that it has no place for.
     """
@@ -123,7 +123,7 @@ def conversation_prompt(model_or_tokenizer: Any, messages: Sequence[Message]) ->
 
 
 def plain_prompt(model_or_tokenizer: Any, text: str) -> Prompt:
-    """A text as it is, without a chat template; special tokens are no part of it. Raises ModelError for no text."""
+    """A text as it is, without a chat template; special tokens are not part of it. Raises ModelError for no text."""
     tokenizer = getattr(model_or_tokenizer, "tokenizer", None) or model_or_tokenizer
     ids = tuple(tokenizer(_strip(text, _special_strings(tokenizer)))["input_ids"])
     if not ids:

@@ -29,22 +29,22 @@ LayerObserver = Callable[[int, Tensor], None]
 """Called after each layer with (layer index, hidden [rows, hidden_size])."""
 
 
-class Pace(Protocol):
+class ForwardPace(Protocol):
     """Makes forwards take their time (see specdec.models.timing.pacing)."""
 
     def minimum_at(self, rows: int) -> float:
-        """Milliseconds that a forward of so many rows takes at least."""
+        """Milliseconds that a forward of this many rows takes at least."""
         ...
 
     def begin(
         self, rows: int, observer: LayerObserver | None = None, layers: int | None = None
     ) -> LayerObserver:
-        """The observer of a forward of so many rows, through so many layers, that starts now; it calls `observer`."""
+        """The observer of a forward of this many rows, through so many layers, that starts now; it calls `observer`."""
         ...
 
 
 def wait_out(after_layer: LayerObserver | None, layers: int, result: Tensor) -> None:
-    """The end of a forward whose layers nobody sees: let those that a `Pace` has begun take their time."""
+    """The end of a forward whose layers nobody sees: let those that a `ForwardPace` has begun take their time."""
     if after_layer is not None:
         for layer in range(layers):
             after_layer(layer, result)
@@ -118,7 +118,7 @@ class DecoderRunner:
         plain = PlainPieces(self.heads, self.kv_heads, self.head_dim, self.hidden_size, self.eps)
         self._pieces: Pieces = CompiledPieces(plain, self.layers, self.device) if compiled else plain
         self._tables: tuple[Tensor, Tensor] | None = None
-        self.pacer: Pace | None = None
+        self.pacer: ForwardPace | None = None
         self.joint: Joint | None = None
         self.passes = 0
         self.static: StaticForward | None = None if deterministic else make_static(self, scale)

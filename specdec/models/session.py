@@ -171,7 +171,7 @@ class ModelSession:
         """Append nodes to the session's speculative tree; returns logits [len(ids), vocab_size].
 
         parents[i] is the tree index of node i's parent (nodes count from the first extend_tree call on), or
-        -1 for the last committed token; a parent must come before its child (TRAPS 7). End with keep_path or
+        -1 for the last committed token; a parent must come before its child. End with keep_path or
         rollback.
         """
         return extend_many([self.extension(ids, parents, observer=observer)])[0]
@@ -490,7 +490,7 @@ class SessionCursor:
                 picked.append(pick(row, len(answer) + len(picked)))
             ids = torch.cat(picked).tolist()
             self._fed.extend(ids[:-1])
-        finally:  # of what was broken off nobody knows the ids
+        finally:  # of what was broken off no caller knows the ids
             session.rollback(self._prompt_length + len(self._fed))
         return ids, []
 

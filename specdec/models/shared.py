@@ -27,7 +27,7 @@ FILE = "shared.json"
 _INDEX, _WEIGHTS = "model.safetensors.index.json", "model.safetensors"
 
 
-class About(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SharedMetadata(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What FILE says. target: a name of `cached_models`, a folder (a relative one lies beside the draft's), or a
     hub id. sha256: by its name, of each shared tensor (see `digest`).
     """
@@ -42,7 +42,7 @@ class Shared:
 
     folder: Path
     target: Path
-    about: About
+    about: SharedMetadata
 
     @cached_property
     def files(self) -> dict[str, Path]:
@@ -69,7 +69,7 @@ def shared_of(folder: str | Path) -> Shared | None:
     if not (place / FILE).is_file():
         return None
     try:
-        about = msgspec.json.decode((place / FILE).read_bytes(), type=About)
+        about = msgspec.json.decode((place / FILE).read_bytes(), type=SharedMetadata)
     except (OSError, msgspec.MsgspecError) as error:
         raise ModelError(f"{place / FILE} cannot be read ({error}): copy the folder again") from error
     for target in _places(place, about.target):
@@ -97,7 +97,9 @@ def share(folder: Path, target: str, names: Iterable[str]) -> None:
     sha256 = {name: digest(_read(place / _file_of(place, name), name)) for name in sorted(names)}
     cached = Path(target).resolve().parent == cached_models().resolve()
     told = Path(target).name if cached else str(Path(target).resolve()) if Path(target).is_dir() else target
-    (folder / FILE).write_bytes(msgspec.json.format(msgspec.json.encode(About(told, sha256))) + b"\n")
+    (folder / FILE).write_bytes(
+        msgspec.json.format(msgspec.json.encode(SharedMetadata(told, sha256))) + b"\n"
+    )
 
 
 def cached_models() -> Path:

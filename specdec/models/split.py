@@ -74,7 +74,7 @@ class BackSession(ModelSession):
         raw = torch.frombuffer(bytearray(data), dtype=self._waiting.dtype)
         hidden = raw.view(rows, runner.hidden_size).to(runner.device)
         if not bool(torch.isfinite(hidden).all()):
-            raise ProtocolError("hidden states are no numbers: the edge's layers or the link broke them")
+            raise ProtocolError("hidden states are NaN or infinite: the edge's layers or the link broke them")
         self._waiting = torch.cat([self._waiting, hidden])
 
     def prompt_input(self, encoded: EncodedPrompt) -> Tensor:
@@ -90,7 +90,7 @@ class BackSession(ModelSession):
     ) -> Extension:
         """As ModelSession.extension, from the hidden states that were handed in."""
         if parents is not None:
-            raise ProtocolError("a layer split takes no trees")
+            raise ProtocolError("a layer split does not take trees: use a chain")
         hidden = self._handed_in(len(ids))
         return Extension(self, hidden=hidden, last_only=last_only, observer=observer)
 

@@ -94,7 +94,7 @@ class Chooser:
         return self.choose(logits, 0) if self.options.temperature == 0.0 else self.pick_at(logits, positions).tolist()
 
     def pick(self, logits: Tensor, first_position: int) -> Tensor:
-        """Like `choose`, but the ids int64 [rows] stay on the device: nobody waits for them."""
+        """Like `choose`, but the ids int64 [rows] stay on the device: no thread waits for them."""
         if self.options.temperature == 0.0:
             return logits.argmax(dim=-1)
         positions = torch.arange(first_position, first_position + logits.shape[0], device=logits.device)
@@ -147,7 +147,7 @@ Soon: TypeAlias = T | Future[T]
 Masks = Future[Mask] | None
 
 
-class IsolatedFollower(Protocol):
+class FollowerProtocol(Protocol):
     """One in a worker."""
 
     def masks(self, answer: Sequence[int], tails: Sequence[Sequence[int]]) -> Future[Mask]:
@@ -176,7 +176,7 @@ class AnyGrammar(Protocol):
         ...
 
     def check_room(self, most: int) -> None:
-        """Raise OptionsError where no answer of so many tokens follows it."""
+        """Raise OptionsError where no answer of this many tokens follows it."""
         ...
 
 
@@ -214,7 +214,7 @@ class Adjuster:
         self._eos = torch.tensor(self._eos_ids, dtype=torch.long, device=device)
         self._biased = torch.tensor([token for token, _ in options.logit_bias], device=device)
         self._bias = torch.tensor([bias for _, bias in options.logit_bias], device=device)
-        self._grammar: FollowedGrammar | IsolatedFollower | None = None if grammar is None else grammar.follow()
+        self._grammar: FollowedGrammar | FollowerProtocol | None = None if grammar is None else grammar.follow()
         self._disturbed = None if disturbance is None else disturbance.after(prompt_ids)
         if grammar is not None:
             grammar.check_room(options.max_new_tokens)
@@ -226,13 +226,13 @@ class Adjuster:
         return asked or self._grammar is not None or self._disturbed is not None
 
     def forced(self, answer: Sequence[int], most: int) -> Soon[list[int]]:
-        """The tokens that must follow an answer because its grammar allows no others, at most so many: an end is the
+        """The tokens that must follow an answer because its grammar allows no others, at most this many: an end is the
         last of them. None without a grammar. Raises ModelError where the answer does not follow it.
         """
         return [] if self._grammar is None else self._grammar.forced(answer, most)
 
     def choices(self, answer: Sequence[int], most: int) -> Soon[Choices]:
-        """What may follow an answer where its grammar leaves few choices, at most so many nodes; none without one."""
+        """What may follow an answer where its grammar leaves few choices, at most this many nodes; none without one."""
         if self._grammar is None:
             return Choices(TokenTree())
         if not isinstance(self._grammar, FollowedGrammar):

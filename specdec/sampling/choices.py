@@ -13,11 +13,11 @@ import numpy as np
 
 from specdec.draft import ROOT, TokenTree
 from specdec.errors import ModelError
-from specdec.sampling.grammar import Grammar, Place
+from specdec.sampling.grammar import Grammar, GrammarState
 
 MOST_NODES = 32
 _MOST_ALLOWED = 64
-"""More tokens than these are no choice between few things."""
+"""More tokens than these are not a choice between few things."""
 _FEWEST, _MOST_OPTIONS = 2, 6
 _MOST_LEVELS = 4
 
@@ -48,8 +48,8 @@ class Choices:
         return best
 
 
-def choices_after(grammar: Grammar, place: Place, most: int = MOST_NODES) -> Choices:
-    """The ways on from a place, at most so many nodes; none where more than a few tokens may come, or an end.
+def choices_after(grammar: Grammar, place: GrammarState, most: int = MOST_NODES) -> Choices:
+    """The ways on from a place, at most this many nodes; none where more than a few tokens may come, or an end.
 
     Of options of which one is the beginning of another, the longer one is taken: the usual spelling. A way without
     another choice is left out: what comes there is forced.
@@ -59,7 +59,7 @@ def choices_after(grammar: Grammar, place: Place, most: int = MOST_NODES) -> Cho
     _, begun, first = _next_choice(grammar, place)  # nothing is forced there: that stands in the answer already
     frontier = [(ROOT, begun, first)]
     for _ in range(_MOST_LEVELS):
-        grown: list[tuple[int, Place, list[int]]] = []
+        grown: list[tuple[int, GrammarState, list[int]]] = []
         for node, at, options in frontier:
             for token in options:
                 behind = grammar.next(at, token)
@@ -77,7 +77,7 @@ def choices_after(grammar: Grammar, place: Place, most: int = MOST_NODES) -> Cho
     return Choices(tree, tuple(sizes))
 
 
-def _next_choice(grammar: Grammar, place: Place) -> tuple[list[int], Place, list[int]]:
+def _next_choice(grammar: Grammar, place: GrammarState) -> tuple[list[int], GrammarState, list[int]]:
     """What is forced, where that leads, and the few options there; no options where there are none or many."""
     run: list[int] = []
     while len(run) < MOST_NODES:

@@ -47,7 +47,7 @@ class Disturbance:
         try:
             return cls(float(strength), int(seed or 0))
         except ValueError:
-            raise OptionsError(f"{text!r} is no disturbance: give STRENGTH:SEED, like 1.25:0") from None
+            raise OptionsError(f"{text!r} must be STRENGTH:SEED, like 1.25:0") from None
 
     def __str__(self) -> str:
         return f"{self.strength!r}:{self.seed}"

@@ -41,7 +41,7 @@ Mask = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
-class Place:
+class GrammarState:
     """Where an answer of `length` tokens has come to. matcher: of the part that counts there; not to be changed.
 
     second: that is the second part, or there is none.
@@ -64,27 +64,27 @@ class Grammar:
         second: Any = None,
         spelling: Callable[[int], bytes] = lambda token: b"",
     ) -> None:
-        """first, second: matchers that have seen nothing; the second's turn comes after so many tokens. spelling: the
+        """first, second: matchers that have seen nothing; the second's turn comes after this many tokens. spelling: the
         text of a token.
         """
         self.vocab_size = vocab_size
         self.spelling = spelling
         self.eos_ids = frozenset(eos_ids)
         self._after, self._second = after, second
-        self.start = self._arrive(Place(first, 0, second is None))
+        self.start = self._arrive(GrammarState(first, 0, second is None))
 
     def follow(self) -> FollowedGrammar:
         """For one answer."""
         return FollowedGrammar(self)
 
-    def next(self, place: Place, token: int) -> Place | None:
+    def next(self, place: GrammarState, token: int) -> GrammarState | None:
         """Where one token more leads; None where it is not allowed."""
         following = place.matcher.deep_copy()
         if not following.consume_token(token):
             return None
-        return self._arrive(Place(following, place.length + 1, place.second))
+        return self._arrive(GrammarState(following, place.length + 1, place.second))
 
-    def allowed(self, place: Place) -> Mask:
+    def allowed(self, place: GrammarState) -> Mask:
         """What may come next. Raises ModelError where nothing may, or to know it takes more work than a grammar may."""
         bits = np.frombuffer(place.matcher.compute_bitmask(), dtype=np.uint8)
         if place.matcher.is_error():
@@ -96,11 +96,11 @@ class Grammar:
             )
         return allowed
 
-    def _arrive(self, place: Place) -> Place:
+    def _arrive(self, place: GrammarState) -> GrammarState:
         """The second part, where its turn has come."""
         if place.second or place.length < self._after or place.matcher.is_stopped():
             return place
-        second = Place(self._second.deep_copy(), place.length)
+        second = GrammarState(self._second.deep_copy(), place.length)
         begins = self.allowed(second)
         return second if (self.allowed(place) & begins).sum() == begins.sum() else place
 
@@ -111,7 +111,7 @@ class Grammar:
         """
         reached, looked_at, length = [self.start], 0, 0
         while True:
-            further: list[Place] = []
+            further: list[GrammarState] = []
             for place in reached:
                 looked_at += 1
                 try:
@@ -128,11 +128,11 @@ class Grammar:
             reached, length = further, length + 1
 
     def check_room(self, most: int) -> None:
-        """Raise OptionsError where no answer of so many tokens follows it."""
+        """Raise OptionsError where no answer of this many tokens follows it."""
         check_room(self.shortest, most)
 
     def longest(self, most: int = 50_000) -> int | None:
-        """Tokens of the longest answer, its end included; None where more than so many places would be looked at."""
+        """Tokens of the longest answer, its end included; None where more than this many places would be looked at."""
         waiting, longest, looked_at = [self.start], 0, 0
         while waiting:
             place = waiting.pop()
@@ -235,7 +235,7 @@ class FollowedGrammar:
         grammar does not allow everything is: no answer gets there. Raises ModelError where the answer itself breaks the
         grammar, or where following it takes more work than a grammar may.
         """
-        reached: dict[tuple[int, ...], Place | None] = {(): self._allowed_place(answer)}
+        reached: dict[tuple[int, ...], GrammarState | None] = {(): self._allowed_place(answer)}
         rows = np.ones((len(tails), self._grammar.vocab_size), dtype=np.bool_)
         for row, tail in zip(rows, tails, strict=True):
             place = self._after(reached, tuple(tail))
@@ -265,7 +265,7 @@ class FollowedGrammar:
             place = grammar.next(place, allowed[0])
         return found
 
-    def place(self, answer: Sequence[int]) -> Place | None:
+    def place(self, answer: Sequence[int]) -> GrammarState | None:
         """Where an answer has come to, and in what; None where the grammar does not allow it."""
         return self._place(answer)
 
@@ -274,13 +274,13 @@ class FollowedGrammar:
         """What is followed."""
         return self._grammar
 
-    def _allowed_place(self, answer: Sequence[int]) -> Place:
+    def _allowed_place(self, answer: Sequence[int]) -> GrammarState:
         place = self._place(answer)
         if place is None:
             raise ModelError("the answer so far does not follow the grammar")
         return place
 
-    def _place(self, answer: Sequence[int]) -> Place | None:
+    def _place(self, answer: Sequence[int]) -> GrammarState | None:
         """Where an answer has come to; None where the grammar does not allow it."""
         ids = list(answer)
         common = min(len(ids), len(self._ids))
@@ -300,7 +300,9 @@ class FollowedGrammar:
             del self._places[:-KEPT_POSITIONS]
         return self._places[-1]
 
-    def _after(self, reached: dict[tuple[int, ...], Place | None], tail: tuple[int, ...]) -> Place | None:
+    def _after(
+        self, reached: dict[tuple[int, ...], GrammarState | None], tail: tuple[int, ...]
+    ) -> GrammarState | None:
         """Where a path leads, None where the grammar does not allow it; what is on the way is kept in `reached`."""
         begun = len(tail)
         while tail[:begun] not in reached:

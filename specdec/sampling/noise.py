@@ -1,6 +1,6 @@
 """Shared Gumbel noise g(seed, position, token id): the same numbers on both sides of a link, on any device.
 
-A counter-based hash on integers, so there is no generator state to lose, roll back or send (TRAPS 17a).
+A counter-based hash on integers, so there is no generator state to lose, roll back or send.
 Whoever takes argmax(log p + g) samples exactly from p; two sides with similar p mostly take the same token.
 """
 
@@ -46,7 +46,7 @@ def noisy_argmax(scores: Tensor, seed: int, positions: Tensor) -> Tensor:
     """argmax(scores + noise) of each row, int64 [rows], as if all of the noise had been made; on a CPU most of it need
     not be.
 
-    scores: log-probabilities float32 [rows, vocab], but for a constant; -inf where cut. positions: int64 [rows].
+    scores: log-probabilities float32 [rows, vocab], except for a constant; -inf where cut. positions: int64 [rows].
     """
     if scores.device.type != "cpu" or scores.shape[1] < LARGE:
         tokens = torch.arange(scores.shape[1], device=scores.device)
@@ -80,7 +80,7 @@ def _picked(scores: Tensor, seed: int, position: Tensor) -> int:
         least = best[-1]
     lead = float((scores[tokens].double() + gumbel_noise(seed, position, tokens)).max())
     if np.count_nonzero(values > -np.inf) > tokens.numel():
-        # A token that is no likelier than `least` needs so much noise, that is a number of so many 52nds of a bit.
+        # A token that is no likelier than `least` needs so much noise, that is a number of this many 52nds of a bit.
         needed = math.exp(-math.exp(min(float(least) - lead, 700.0))) * (1.0 - 1e-9)
         others = _at_least(math.floor(needed * 2.0**52) - 1, seed, int(position), values.shape[0])
         tokens = torch.cat([tokens, torch.from_numpy(others)])
@@ -90,7 +90,7 @@ def _picked(scores: Tensor, seed: int, position: Tensor) -> int:
 
 
 def _at_least(bits: int, seed: int, position: int, vocab: int) -> npt.NDArray[np.int64]:
-    """The tokens whose number in `hashed_uniform` is made of at least so many of 2**52, and a few more.
+    """The tokens whose number in `hashed_uniform` is made of at least this many of 2**52, and a few more.
 
     What comes of a word's last mixing differs from it in its lower 33 bits only: so that is left out, and tokens are
     told by the bits above. Unsigned, in place, in pieces that stay in the cache.

@@ -34,7 +34,7 @@ def process_logits(logits: Tensor, options: GenerationOptions) -> Tensor:
 
 
 def cut_scores(logits: Tensor, options: GenerationOptions) -> Tensor:
-    """The same without the normalisation, for those who only compare: log-probabilities but for a constant a row."""
+    """The same without the normalisation, for those who only compare: log-probabilities except for a constant a row."""
     scores = logits.float() / options.temperature
     if options.top_k:
         scores = keep_top_k(scores, options.top_k)

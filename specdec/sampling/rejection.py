@@ -107,7 +107,7 @@ def recover_from_samples(
 
     samples, p: i.i.d. samples of the target's distribution outside the listing and their probabilities. q: the
     draft's row [vocab]. uniforms: two a sample. After None the walk stands again where an unlisted token is
-    proposed: more samples, or `recover_from_rest`, go on exactly. Nothing is truncated (TRAPS 17).
+    proposed: more samples, or `recover_from_rest`, go on exactly. Nothing is truncated.
     """
     for place, (token, p_s) in enumerate(zip(samples, p, strict=True)):
         if uniforms[2 * place] * p_s < p_s - float(q[token]):

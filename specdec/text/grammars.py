@@ -23,7 +23,7 @@ def read_grammar(path: Path) -> str:
             raise OptionsError(f"the grammar {path} has more than {MAX_GRAMMAR_BYTES} bytes")
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise OptionsError(f"the grammar {path} cannot be read: {reason}") from error
     try:
         return to_lark(text, path.suffix)
@@ -50,7 +50,7 @@ def to_lark(text: str, kind: str) -> str:
         schema = json.loads(text)
         if not isinstance(schema, dict):
             raise ValueError("a JSON schema is an object")
-        schema.setdefault("x-guidance", {"whitespace_flexible": False})  # blanks are no information
+        schema.setdefault("x-guidance", {"whitespace_flexible": False})  # blanks are not information
         return "start: %json " + json.dumps(schema)
     return text
 

@@ -24,7 +24,7 @@ from specdec.verifying.judge import Judgement, judge
 
 
 def within_branches(parents: Sequence[int], nodes: Sequence[int], most: int) -> list[int]:
-    """The first of these tree nodes that make no more than so many branches. parents: of all of the tree's nodes.
+    """The first of these tree nodes that make no more than this many branches. parents: of all of the tree's nodes.
 
     >>> within_branches((-1, -1, 0, 0), (0, 1, 2, 3), 2)
     [0, 1, 2]
@@ -127,7 +127,7 @@ class Verifier:
     @planned
     def choices(self, price_s: Callable[[int], float | None]) -> Plan[Draft]:
         """A draft of what a grammar leaves open next, where that is little; empty without a grammar, and where it would
-        not pay. price_s: seconds of a forward of so many rows, None where nobody knows.
+        not pay. price_s: seconds of a forward of this many rows, None where no caller knows.
         """
         answer = self.answer
         if not self._options.grammar or self.finished or self._cursor.evicted:

@@ -23,7 +23,7 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class AnswerOutcome:
     """How an answer ended. finish: None where nobody wanted it any more."""
 
     finish: FinishReason | None
@@ -42,8 +42,8 @@ class Outcome:
         return sum(one.accepted for one in self.stats.rounds)
 
 
-class Answer:
-    """cancel: set it, and the answer ends soon. Pieces join while nobody takes them: a client that reads slowly, or
+class ApiAnswer:
+    """cancel: set it, and the answer ends soon. Pieces join while no node takes them: a client that reads slowly, or
     wants the whole only, costs no thread a step.
     """
 
@@ -53,7 +53,7 @@ class Answer:
         self._lock = threading.Lock()
         self._texts: list[str] = []
         self._ids: list[int] = []
-        self._end: Outcome | ApiError | None = None
+        self._end: AnswerOutcome | ApiError | None = None
         self._listening = False
         self._ready = asyncio.Event()
         self._rested = asyncio.Event()
@@ -70,7 +70,7 @@ class Answer:
         if wake:
             self._call(self._ready.set)
 
-    def end(self, end: Outcome | ApiError) -> None:
+    def end(self, end: AnswerOutcome | ApiError) -> None:
         """In the answer's thread: nothing follows."""
         with self._lock:
             self._end = end
@@ -83,7 +83,7 @@ class Answer:
     def _call(self, action: Callable[[], None]) -> None:
         try:
             self._loop.call_soon_threadsafe(action)
-        except RuntimeError:  # the loop has ended: nobody waits
+        except RuntimeError:  # the loop has ended: no thread waits
             self.cancel.set()
 
     async def next(self) -> Piece | None:
@@ -107,7 +107,7 @@ class Answer:
             await self._ready.wait()
 
     async def rest(self, seconds: float) -> None:
-        """Let more come together, for half of so long at least; no longer than until the end.
+        """Let more come together, for half of this long at least; no longer than until the end.
 
         Answers that rest equally long go on at the same moments: the loop wakes once for many of them.
         """
@@ -129,6 +129,6 @@ class Answer:
         return await self.next() or Piece()
 
     @property
-    def ended(self) -> Outcome | ApiError | None:
+    def ended(self) -> AnswerOutcome | ApiError | None:
         """How it ended; None while it is made."""
         return self._end

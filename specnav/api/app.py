@@ -20,28 +20,28 @@ from cloud_verifier.logs import EventLog
 from cloud_verifier.observing.counts import SLOW_S, STUCK_S
 from specdec.link.binding import is_loopback
 from specnav.api import replies
-from specnav.api.answer import Answer, Outcome, Piece
-from specnav.api.asking.asked import Asked, Kind, chat_asked, completion_asked
+from specnav.api.answer import AnswerOutcome, ApiAnswer, Piece
+from specnav.api.asking.asked import ApiRequest, Kind, chat_asked, completion_asked
 from specnav.api.asking.bodies import ChatBody, CompletionBody, read_body
 from specnav.api.config import ApiConfig
 from specnav.api.counters import Counters
-from specnav.api.desk import Desk
+from specnav.api.edge_pool import EdgePool
 from specnav.api.errors import CLIENT_GONE, ApiError
-from specnav.api.house import House
 from specnav.api.keys import ApiKeys
+from specnav.api.request_queue import RequestQueue
 
 Say = Callable[[bytes, bool], Awaitable[None]]
 
 EVENT_EVERY_S = 0.02
 EVENTS_PER_S = 200
-"""The first text of an answer leaves at once. What is verified within so long after an event leaves as one; longer
-where many answers stream: of all of them together there are no more events than so many a second.
+"""The first text of an answer leaves at once. What is verified within this long after an event leaves as one; longer
+where many answers stream: of all of them together there are no more events than this many a second.
 """
 _READ_ASIDE_BYTES = 1 << 17
 
 
 @dataclass
-class Record:
+class RequestRecord:
     """What the log says of a request."""
 
     route: str
@@ -50,7 +50,7 @@ class Record:
     status: int = 200
     stream: bool = False
     first_s: float | None = None
-    outcome: Outcome | None = None
+    outcome: AnswerOutcome | None = None
     code: str | None = None
     text: str = ""
 
@@ -61,8 +61,8 @@ class Routes:
     def __init__(
         self,
         config: ApiConfig,
-        house: House,
-        desk: Desk,
+        house: EdgePool,
+        desk: RequestQueue,
         keys: ApiKeys | None,
         counters: Counters,
         log: EventLog,
@@ -137,7 +137,7 @@ class Routes:
 
     async def _answered(self, request: Request, kind: Kind) -> Response:
         """A request for an answer; whatever comes of it, there is one line about it in the log."""
-        record = Record(request.url.path, "", time.perf_counter())
+        record = RequestRecord(request.url.path, "", time.perf_counter())
         try:
             record.client = self._owner(request)
             self._desk.check()  # before a long body is read for nothing
@@ -157,7 +157,7 @@ class Routes:
                     )
                 piece = await unless(gone, answer.whole(), answer)
             outcome = answer.ended
-            assert isinstance(outcome, Outcome)
+            assert isinstance(outcome, AnswerOutcome)
             if outcome.finish is None:
                 raise ended_early()
             record.outcome, record.text = outcome, piece.text
@@ -178,7 +178,7 @@ class Routes:
             raise ApiError(500, f"the server failed on this request ({type(error).__name__})") from None
 
     async def _events(
-        self, answer: Answer, shapes: replies.Shapes, piece: Piece | None, record: Record, say: Say
+        self, answer: ApiAnswer, shapes: replies.Shapes, piece: Piece | None, record: RequestRecord, say: Say
     ) -> None:
         """An answer in parts, from its first on; what is there at the end leaves with it."""
         record.status = CLIENT_GONE
@@ -194,7 +194,7 @@ class Routes:
                     await answer.rest(max(EVENT_EVERY_S, self._desk.busy / EVENTS_PER_S))
                 piece = await answer.next()
             outcome = answer.ended
-            assert isinstance(outcome, Outcome)
+            assert isinstance(outcome, AnswerOutcome)
             if outcome.finish is None:
                 raise ended_early()
             record.outcome = outcome
@@ -205,12 +205,12 @@ class Routes:
             ready += replies.event(error.body)
         await say(ready, False)
 
-    def _left(self, answer: Answer, record: Record) -> None:
+    def _left(self, answer: ApiAnswer, record: RequestRecord) -> None:
         """Nothing more is sent, whether all was or the client has gone."""
         answer.cancel.set()
         self._write(record)
 
-    async def _started(self, asked: Asked, owner: str, gone: asyncio.Event) -> Answer:
+    async def _started(self, asked: ApiRequest, owner: str, gone: asyncio.Event) -> ApiAnswer:
         """The answer, once there is a place for it."""
         await unless(gone, self._house.compiled(asked, owner))
         await unless(gone, self._desk.take())
@@ -237,7 +237,7 @@ class Routes:
         if request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin", "same-site"):
             raise ApiError(403, "without API keys pages of other sites are not served")
 
-    async def _asked(self, request: Request, kind: Kind) -> Asked:
+    async def _asked(self, request: Request, kind: Kind) -> ApiRequest:
         """The body, read and checked; a long one aside, so that others go on meanwhile. Raises ApiError."""
         kind_of_body = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind_of_body != "application/json":  # any other may come from a form, without the browser asking
@@ -248,7 +248,7 @@ class Routes:
             return self._read(data, kind)
         return await asyncio.get_running_loop().run_in_executor(None, self._read, data, kind)
 
-    def _read(self, data: bytes, kind: Kind) -> Asked:
+    def _read(self, data: bytes, kind: Kind) -> ApiRequest:
         if kind == "chat":
             return chat_asked(read_body(data, ChatBody), self._config.max_tokens)
         return completion_asked(read_body(data, CompletionBody))
@@ -269,7 +269,7 @@ class Routes:
                 raise left() from None
         raise ApiError(413, f"the request is longer than {most} bytes: send smaller pictures", code="too_large")
 
-    def _write(self, record: Record) -> None:
+    def _write(self, record: RequestRecord) -> None:
         """The request's line in the log, and its place in the counters."""
         now = time.perf_counter()
         outcome = record.outcome
@@ -381,7 +381,7 @@ async def left_by(receive: Receive) -> None:
         pass
 
 
-async def unless(gone: asyncio.Event, doing: Any, answer: Answer | None = None) -> Any:
+async def unless(gone: asyncio.Event, doing: Any, answer: ApiAnswer | None = None) -> Any:
     """What comes of it, unless the client goes away before: then ApiError, and the answer ends."""
     work, leaves = asyncio.ensure_future(doing), asyncio.ensure_future(gone.wait())
     try:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from specdec.drafting.joint import JointForwards
-from specnav.api.answer import Outcome
+from specnav.api.answer import AnswerOutcome
 
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 
@@ -32,7 +32,7 @@ class Counters:
         ):
             Gauge(f"specnav_api_{name}", text, registry=registry).set_function(look)
 
-    def request(self, status: int, seconds: float, outcome: Outcome | None) -> None:
+    def request(self, status: int, seconds: float, outcome: AnswerOutcome | None) -> None:
         """A request is over."""
         self._requests.labels(str(status)).inc()
         self._seconds.observe(seconds)

@@ -54,7 +54,7 @@ def read_keys(path: Path) -> dict[str, str]:
     except OptionsError as error:
         raise UsageError(str(error)) from error
     except UnicodeDecodeError:
-        raise UsageError(f"{path} is no file of API keys: {_REMEDY}") from None
+        raise UsageError(f"{path} is not a file of API keys: {_REMEDY}") from None
     found: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
         words = line.split()

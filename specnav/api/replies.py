@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
-from specnav.api.answer import Outcome, Piece
-from specnav.api.asking.asked import Asked
+from specnav.api.answer import AnswerOutcome, Piece
+from specnav.api.asking.asked import ApiRequest
 
 _numbers = itertools.count(secrets.randbits(96))
 """Of answers. Fresh bits for each would be a call to the system, after which its thread waits for its turn again."""
@@ -28,7 +28,7 @@ def event(data: Json) -> bytes:
     return b"data: " + msgspec.json.encode(data) + b"\n\n"
 
 
-def usage_of(outcome: Outcome) -> Json:
+def usage_of(outcome: AnswerOutcome) -> Json:
     """What an answer took."""
     stats = outcome.stats
     return {
@@ -62,7 +62,7 @@ def model(name: str, since: int) -> Json:
 class Shapes:
     """The reply to one request, as a whole or in parts."""
 
-    def __init__(self, asked: Asked, name: str) -> None:
+    def __init__(self, asked: ApiRequest, name: str) -> None:
         """name: of the model."""
         self._asked = asked
         self._chat = asked.kind == "chat"
@@ -71,7 +71,7 @@ class Shapes:
         self._about = {"id": self.id, "created": int(time.time()), "model": name}
         self._begun = False
 
-    def whole(self, piece: Piece, outcome: Outcome) -> Json:
+    def whole(self, piece: Piece, outcome: AnswerOutcome) -> Json:
         """The whole answer."""
         choice: Json = {"index": 0, "finish_reason": outcome.finish, "logprobs": None}
         if self._chat:
@@ -97,7 +97,7 @@ class Shapes:
             choice["token_ids"] = list(piece.ids)
         return self._chunk([choice])
 
-    def last(self, outcome: Outcome) -> Iterator[Json]:
+    def last(self, outcome: AnswerOutcome) -> Iterator[Json]:
         """What follows the last text: how the answer ended, and what it took, where that was asked for."""
         yield self.part(Piece(), outcome.finish or "stop")
         if self._asked.include_usage:

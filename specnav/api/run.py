@@ -81,8 +81,8 @@ def run_api(config: ApiConfig) -> int:
         from specdec.models.timing.pacing import pace
         from specnav.api.app import Routes
         from specnav.api.counters import Counters
-        from specnav.api.desk import Desk
-        from specnav.api.house import House
+        from specnav.api.edge_pool import EdgePool
+        from specnav.api.request_queue import RequestQueue
         from specnav.api.server import ApiServer
 
         log = EventLog(sys.stderr, contents=config.log_contents)
@@ -97,8 +97,8 @@ def run_api(config: ApiConfig) -> int:
         warm_up(draft)
         pace(draft, config.draft_ms)
         joint = join_forwards(draft, config.together)
-        house = House(config, draft, log)
-        desk = Desk(config.answers, config.queue)
+        house = EdgePool(config, draft, log)
+        desk = RequestQueue(config.answers, config.queue)
         counters = Counters(joint, lambda: desk.busy, lambda: desk.waiting)
         try:
             house.knock()

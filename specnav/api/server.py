@@ -16,7 +16,7 @@ from specnav.bounded_http import WAITING, bounded_config
 from specnav.errors import UsageError
 
 _KEEP_ALIVE_S = 75
-"""A connection on which nothing is asked for so long is closed: longer than proxies keep theirs."""
+"""A connection on which nothing is asked for this long is closed: longer than proxies keep theirs."""
 
 
 def listen(bind: str) -> socket.socket:

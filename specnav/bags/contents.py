@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from specnav.bags.source import Bag
-from specnav.bags.storage import Message, Skipped, Topic
+from specnav.bags.storage import BagMessage, BagTopic, Skipped
 from specnav.bags.types import Types
 from specnav.results.errors import EvaluationError
 
@@ -59,7 +59,7 @@ class Reference:
 
 
 @dataclass
-class Contents:
+class BagContents:
     """Frames in the order they were recorded, what was asked when, and the references by frame stamp.
 
     source: what the references were taken from ("": there are none). policy_included: moves of the exploration policy
@@ -67,7 +67,7 @@ class Contents:
     their type says, by topic.
     """
 
-    image: Topic
+    image: BagTopic
     frames: list[FrameEntry]
     instructions: list[tuple[int, str]] = field(default_factory=list)
     references: dict[int, Reference] = field(default_factory=dict)
@@ -81,8 +81,8 @@ class Contents:
         return (place, self.instructions[place][1]) if place >= 0 else (-1, "")
 
 
-def choose_image_topic(bag: Bag, wanted: str | None) -> Topic:
-    """The camera topic: the one named, else the only one there is. Raises EvaluationError naming what there is."""
+def choose_image_topic(bag: Bag, wanted: str | None) -> BagTopic:
+    """The camera topic: the one named, otherwise the only one there is. Raises EvaluationError naming what there is."""
     images = [topic for topic in bag.topics if topic.kind in (IMAGE, COMPRESSED)]
     there = ", ".join(str(topic) for topic in images or bag.topics)
     if wanted is not None:
@@ -91,13 +91,13 @@ def choose_image_topic(bag: Bag, wanted: str | None) -> Topic:
             raise EvaluationError(f"{bag.path} has no topic {wanted}; there are {there}")
         if found not in images:
             raise EvaluationError(
-                f"{found.name} is of type {found.kind}, which is no image; there are {there}"
+                f"{found.name} is of type {found.kind}, which is not an image topic; there are {there}"
             )
         if not found.count:
             raise EvaluationError(f"{found.name} holds no frames; there are {there}")
         return found
     with_frames = [topic for topic in images if topic.count]
-    # A depth image is no camera picture, where there is another.
+    # A depth image is not a camera picture, where there is another.
     with_frames = [topic for topic in with_frames if "depth" not in topic.name.lower()] or with_frames
     if not with_frames:
         what = "no frames on its image topics" if images else "no image topic"
@@ -107,7 +107,7 @@ def choose_image_topic(bag: Bag, wanted: str | None) -> Topic:
     return with_frames[0]
 
 
-def read_contents(bag: Bag, types: Types, image: Topic, vocabulary: Mapping[str, str]) -> Contents:
+def read_contents(bag: Bag, types: Types, image: BagTopic, vocabulary: Mapping[str, str]) -> BagContents:
     """Read all but the pictures. vocabulary: the language's sentences and the names of their actions."""
     tables = {
         topic.name: topic
@@ -116,7 +116,7 @@ def read_contents(bag: Bag, types: Types, image: Topic, vocabulary: Mapping[str,
     }
     for topic in (image, *tables.values()):
         types.learn(topic)
-    contents = Contents(image, [])
+    contents = BagContents(image, [])
     found = _Found(vocabulary)
     damaged: Counter[str] = Counter()
     for message in bag.messages([image.name, *tables]):
@@ -138,7 +138,7 @@ def read_contents(bag: Bag, types: Types, image: Topic, vocabulary: Mapping[str,
 
 
 def pictures(
-    bag: Bag, types: Types, image: Topic, wanted: Collection[int]
+    bag: Bag, types: Types, image: BagTopic, wanted: Collection[int]
 ) -> Iterator[tuple[int, bytes | Pixels | None]]:
     """Yield (number, picture) of the wanted frames, in the bag's order; None for a message that cannot be read."""
     last = max(wanted, default=-1)
@@ -149,7 +149,7 @@ def pictures(
             return
 
 
-def _picture(types: Types, image: Topic, message: Message) -> bytes | Pixels | None:
+def _picture(types: Types, image: BagTopic, message: BagMessage) -> bytes | Pixels | None:
     try:
         decoded = types.decode(image.kind, message.data)
         if image.kind == COMPRESSED:
@@ -167,7 +167,7 @@ def stamp_of(data: bytes) -> int:
     return seconds * 1_000_000_000 + nanoseconds
 
 
-def _repair_stamps(contents: Contents) -> None:
+def _repair_stamps(contents: BagContents) -> None:
     """Cameras that leave stamps empty, or repeat them: then the time of recording tells frames apart."""
     stamps = Counter(frame.stamp_ns for frame in contents.frames)
     seen: set[int] = set()
@@ -189,7 +189,7 @@ def _repair_stamps(contents: Contents) -> None:
         )
 
 
-def _role(topic: Topic) -> str:
+def _role(topic: BagTopic) -> str:
     """What a String topic is for, by the end of its name."""
     name = topic.name.rstrip("/").rpartition("/")[2]
     return name if name in ("instruction", "action") else ""
@@ -207,7 +207,7 @@ class _Found:
         self._said: list[tuple[int, str]] = []
         self._unknown = 0
 
-    def take(self, topic: Topic, message: Message, decoded: Any) -> None:
+    def take(self, topic: BagTopic, message: BagMessage, decoded: Any) -> None:
         """Keep what a message says."""
         if topic.kind == METRICS:
             self._take_metrics(decoded)
@@ -237,11 +237,11 @@ class _Found:
         if stamp and decoded.source == _MODEL and name in self._names:
             self._commands[stamp] = Reference(name)
 
-    def choose(self, contents: Contents) -> None:
+    def choose(self, contents: BagContents) -> None:
         """Give the contents the references of the best source there is."""
         if self._unknown:
             contents.notes.append(
-                f"{self._unknown} recorded decisions are no action of the language and were left out"
+                f"{self._unknown} recorded decisions are not actions of the language and were left out"
             )
         stamps = {frame.stamp_ns for frame in contents.frames}
         for source, found in (("metrics", self._metrics), ("motion commands", self._commands)):
@@ -257,7 +257,7 @@ class _Found:
                 return
         self._from_words(contents)
 
-    def _from_words(self, contents: Contents) -> None:
+    def _from_words(self, contents: BagContents) -> None:
         times = [frame.time_ns for frame in contents.frames]
         unused = 0
         for time_ns, text in self._said:
@@ -279,7 +279,7 @@ class _Found:
             )
 
 
-def _fill_in_instructions(contents: Contents) -> None:
+def _fill_in_instructions(contents: BagContents) -> None:
     """Instructions that the recording missed (given before it began, or lost) are taken from beside the decisions."""
     missed: list[tuple[int, str]] = []
     for frame in contents.frames:

@@ -60,7 +60,7 @@ def read_labels(path: Path, vocabulary: Mapping[str, str]) -> list[Label]:
         said = " ".join(row[at_action].split()).lower()
         if said not in accepted:
             raise EvaluationError(
-                f"{place}: {row[at_action].strip()!r} is no action; known are "
+                f"{place}: {row[at_action].strip()!r} is not an action; known are "
                 f"{', '.join(dict.fromkeys(vocabulary.values()))}, or their sentences"
             )
         found.append((rows.line_num, _number(row[at_stamp], place), accepted[said]))
@@ -85,7 +85,7 @@ def _number(text: str, place: str) -> Decimal:
     except InvalidOperation:
         value = Decimal("nan")
     if not value.is_finite() or value < 0 or value >= Decimal(2**63):
-        raise EvaluationError(f"{place}: {text.strip()!r} is no stamp; give seconds or nanoseconds")
+        raise EvaluationError(f"{place}: {text.strip()!r} is not a stamp; give seconds or nanoseconds")
     return value
 
 

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import BinaryIO
 
 from specnav.bags.storage import (
+    BagMessage,
     BrokenFile,
     Budget,
-    Message,
-    Run,
-    Tally,
+    FileTally,
+    MessageRun,
     TooLarge,
     not_cdr,
     plain_message,
@@ -74,8 +74,8 @@ class _Unit:
 
 @dataclass
 class _Content:
-    """Messages of a piece of the file in its order: channel, time, bytes. broken: records that are no messages; cut:
-    the file ends within the piece, which is said once of the whole file. strange: it holds what is no record.
+    """Messages of a piece of the file in its order: channel, time, bytes. broken: records that are not messages; cut:
+    the file ends within the piece, which is said once of the whole file. strange: it holds what is not a record.
     """
 
     messages: list[tuple[int, int, bytes]] = field(default_factory=list)
@@ -106,7 +106,7 @@ class McapStorage:
 
     def __init__(self, path: Path, name: str = "") -> None:
         """name: to call it by, where it was unpacked from another file."""
-        self.path, self.name, self.tally = path, name or path.name, Tally()
+        self.path, self.name, self.tally = path, name or path.name, FileTally()
         self._schemas: dict[int, tuple[str, str, str]] = {}  # name, encoding, definition
         self._channels: dict[int, _Channel] = {}
         self._units: list[_Unit] = []
@@ -122,18 +122,18 @@ class McapStorage:
             stream.seek(len(MAGIC))
             self._look(stream)
 
-    def runs(self, wanted: Mapping[str, str]) -> Iterable[Run]:
+    def runs(self, wanted: Mapping[str, str]) -> Iterable[MessageRun]:
         """Chunks, and pieces of messages outside chunks, that hold wanted messages."""
         chosen = frozenset(
             number for number in self._channels if wanted.get(self._channels[number].topic) == self._kind(number)
         )
         return [
-            Run(unit.first_ns, unit.size, partial(self._load, unit, chosen))
+            MessageRun(unit.first_ns, unit.size, partial(self._load, unit, chosen))
             for unit in self._units
             if unit.channels & chosen
         ]
 
-    def _load(self, unit: _Unit, chosen: frozenset[int]) -> Iterator[Message]:
+    def _load(self, unit: _Unit, chosen: frozenset[int]) -> Iterator[BagMessage]:
         budget = Budget.of(self._size)
         with self.path.open("rb") as stream:
             content = self._content(stream, unit.begin, unit.end, unit.is_chunk, budget)
@@ -144,7 +144,7 @@ class McapStorage:
                     plain = plain_message(data, budget)
                 except (ValueError, TooLarge):
                     continue  # it was counted when the file was opened
-                found.append(Message(self._channels[number].topic, time_ns, plain))
+                found.append(BagMessage(self._channels[number].topic, time_ns, plain))
         return iter(sorted(found, key=lambda message: message.time_ns))
 
     def _look(self, stream: BinaryIO) -> None:
@@ -212,7 +212,7 @@ class McapStorage:
             place = end
 
     def _after(self, stream: BinaryIO, place: int) -> int | None:
-        """Where the next chunk begins behind a damaged place: as the index says, else as chunks look."""
+        """Where the next chunk begins behind a damaged place: as the index says, otherwise as chunks look."""
         while self._chunk_places:
             if self._chunk_places[-1] > place and self._is_chunk(stream, self._chunk_places[-1]):
                 return self._chunk_places[-1]

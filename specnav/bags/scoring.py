@@ -97,7 +97,7 @@ def make_rows(
     skipped: Mapping[str, int] | None = None,
     comparable: Collection[str] | None = None,
 ) -> list[ReplayRow]:
-    """A row for every method that decided anything; ids are compared with those of `ar`, else of the first method.
+    """A row for every method that decided anything; ids are compared with those of `ar`, otherwise of the first method.
 
     comparable: methods whose ids must be the same, None: all; above temperature 0 rejection samplers draw others.
     """

@@ -20,16 +20,16 @@ from specnav.bags.mcap_storage import McapStorage
 from specnav.bags.metadata import METADATA, Metadata, read_metadata
 from specnav.bags.sqlite_storage import SqliteStorage
 from specnav.bags.storage import (
+    BagMessage,
+    BagTopic,
     BrokenFile,
     Budget,
-    Message,
     Skipped,
     Storage,
-    Topic,
     in_order,
     zstd,
 )
-from specnav.bags.timeline import Timeline
+from specnav.bags.timeline import BagTimeline
 from specnav.results.errors import EvaluationError, one_line
 
 _STORAGE = re.compile(r"(.+\.(mcap|db3))(\.zstd|\.zst)?", re.IGNORECASE)
@@ -44,7 +44,7 @@ class Bag:
     """An opened bag. distro: the ROS release that wrote it, where it says so; notes: what else is to be said of it."""
 
     path: Path
-    topics: list[Topic]
+    topics: list[BagTopic]
     storages: list[Storage]
     distro: str = ""
     notes: list[str] = field(default_factory=list)
@@ -75,20 +75,20 @@ class Bag:
         return f"{self.path.name}: {self.found} messages found, {self.count} used, {skipped}"
 
     @cached_property
-    def timeline(self) -> Timeline:
+    def timeline(self) -> BagTimeline:
         """The bag's time without long pauses."""
-        return Timeline.of(set().union(*(one.tally.seconds for one in self.storages)))
+        return BagTimeline.of(set().union(*(one.tally.seconds for one in self.storages)))
 
     def offered(self, topic: str) -> list[str]:
         """The QoS profiles that the publishers of a topic offered, as texts of YAML that nobody has checked."""
         return [text for one in self.storages for text in one.tally.offered.get(topic, ())]
 
-    def topic(self, name: str) -> Topic | None:
+    def topic(self, name: str) -> BagTopic | None:
         """A topic by its name, with or without the leading slash."""
         wanted = f"/{name.lstrip('/')}"
         return next((topic for topic in self.topics if f"/{topic.name.lstrip('/')}" == wanted), None)
 
-    def messages(self, names: Sequence[str]) -> Iterator[Message]:
+    def messages(self, names: Sequence[str]) -> Iterator[BagMessage]:
         """Messages of some topics, of all files, by the time of their recording.
 
         Raises EvaluationError where a file cannot be read that could be when the bag was opened.
@@ -212,7 +212,7 @@ def _open_files(path: Path, files: Sequence[Path], metadata: Metadata) -> Bag:
 
 def _open_file(file: Path) -> Storage:
     if not file.is_file():
-        raise BrokenFile("it is no regular file")
+        raise BrokenFile("it is not a regular file")
     found = _STORAGE.fullmatch(file.name)
     kind = found[2].lower() if found else ""
     make = McapStorage if kind == "mcap" else SqliteStorage
@@ -294,12 +294,12 @@ def _split(name: str) -> str:
     return name.removesuffix(".zstd").removesuffix(".zst")
 
 
-def _topics(bag: Bag) -> list[Topic]:
+def _topics(bag: Bag) -> list[BagTopic]:
     """All topics of the files; where one has several types, the type of most messages counts, others are skipped."""
     counts: Counter[tuple[str, str]] = Counter()
     for one in bag.storages:
         counts.update(one.tally.counts)
-    chosen: dict[str, Topic] = {}
+    chosen: dict[str, BagTopic] = {}
     for (name, kind), count in counts.most_common():
         if name in chosen:
             reason = f"{name} is of type {chosen[name].kind} elsewhere, and of type {kind} here"
@@ -309,5 +309,5 @@ def _topics(bag: Bag) -> list[Topic]:
             continue
         definitions = [one.tally.definitions[kind] for one in bag.storages if kind in one.tally.definitions]
         text, encoding = next((one for one in definitions if one[0]), definitions[0] if definitions else ("", ""))
-        chosen[name] = Topic(name, kind, count, text, encoding)
+        chosen[name] = BagTopic(name, kind, count, text, encoding)
     return sorted(chosen.values(), key=lambda topic: topic.name)

@@ -17,11 +17,11 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 from specnav.bags.storage import (
+    BagMessage,
     BrokenFile,
     Budget,
-    Message,
-    Run,
-    Tally,
+    FileTally,
+    MessageRun,
     TooLarge,
     not_cdr,
     plain_message,
@@ -46,7 +46,7 @@ class SqliteStorage:
 
     def __init__(self, path: Path, name: str = "") -> None:
         """name: to call it by, where it was unpacked from another file."""
-        self.path, self.name, self.tally = path.resolve(), name or path.name, Tally()
+        self.path, self.name, self.tally = path.resolve(), name or path.name, FileTally()
         path = self.path  # a log lies beside the file itself
         self._database, self._unchanged = path, True
         self._size = path.stat().st_size
@@ -63,21 +63,21 @@ class SqliteStorage:
         except (sqlite3.Error, ValueError) as error:
             raise BrokenFile(str(error)) from error
 
-    def runs(self, wanted: Mapping[str, str]) -> Iterable[Run]:
+    def runs(self, wanted: Mapping[str, str]) -> Iterable[MessageRun]:
         """One run of every wanted topic; rows are read when it is their turn."""
         for number, (name, kind) in self._topics.items():
             times, rows = self._rows.get(number, (array("q"), array("q")))
             if wanted.get(name) == kind and times:
                 order = sorted(range(len(times)), key=times.__getitem__)
-                yield Run(times[order[0]], 0, partial(self._load, name, times, rows, order))
+                yield MessageRun(times[order[0]], 0, partial(self._load, name, times, rows, order))
 
-    def _load(self, topic: str, times: array[int], rows: array[int], order: list[int]) -> Iterator[Message]:
+    def _load(self, topic: str, times: array[int], rows: array[int], order: list[int]) -> Iterator[BagMessage]:
         budget = Budget.of(self._size)
         with closing(self._connect()) as database:
             for place in order:
                 query = "SELECT data FROM messages WHERE rowid=?"
                 (data,) = database.execute(query, (rows[place],)).fetchone()
-                yield Message(topic, times[place], plain_message(data, budget))
+                yield BagMessage(topic, times[place], plain_message(data, budget))
 
     def _connect(self) -> sqlite3.Connection:
         uri = self._database.absolute().as_uri() + ("?mode=ro&immutable=1" if self._unchanged else "")
@@ -129,7 +129,7 @@ class SqliteStorage:
             query = "SELECT count(*) FROM pragma_table_xinfo(?) WHERE hidden<>0"
             (computed,) = database.execute(query, (table,)).fetchone()
             if computed or not str(tables[table]).upper().startswith("CREATE TABLE"):
-                raise BrokenFile(f"its table {table} is none of rosbag2's")
+                raise BrokenFile(f"its table {table} is not one of rosbag2's")
         formats = {}
         columns = {row[1] for row in database.execute("PRAGMA table_info(topics)")}
         offered = "offered_qos_profiles" if "offered_qos_profiles" in columns else "''"

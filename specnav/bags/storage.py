@@ -41,7 +41,7 @@ class TooLarge(Exception):
 
 
 @dataclass(frozen=True)
-class Topic:
+class BagTopic:
     """A topic of a bag; definition: of its type, as the bag holds it ("": it holds none), in ros2msg or ros2idl."""
 
     name: str
@@ -55,7 +55,7 @@ class Topic:
 
 
 @dataclass(frozen=True)
-class Message:
+class BagMessage:
     """One message: its topic's name, when it was recorded (ns), and its bytes (CDR)."""
 
     topic: str
@@ -78,27 +78,27 @@ class Skipped:
 
 
 @dataclass(frozen=True)
-class Run:
+class MessageRun:
     """A piece of a storage. begin_ns: no message in it is earlier; size: bytes it takes in memory once it is loaded."""
 
     begin_ns: int
     size: int
-    load: Callable[[], Iterator[Message]]
+    load: Callable[[], Iterator[BagMessage]]
 
 
 class Storage(Protocol):
     """A file that was opened: what it holds, and its messages in runs."""
 
     name: str
-    tally: Tally
+    tally: FileTally
 
-    def runs(self, wanted: Mapping[str, str]) -> Iterable[Run]:
+    def runs(self, wanted: Mapping[str, str]) -> Iterable[MessageRun]:
         """Runs that hold messages of the wanted topics; wanted: their types by their names."""
         ...
 
 
 @dataclass
-class Tally:
+class FileTally:
     """What a file holds. counts: usable messages by topic and type; skipped: others by reason, None: unknown how many.
 
     seconds: in which anything was recorded. offered: QoS profiles of publishers by topic, as texts of YAML.
@@ -219,13 +219,13 @@ def plain_message(data: bytes, budget: Budget) -> bytes:
     return content
 
 
-def in_order(runs: Sequence[Run], window: int = WINDOW_BYTES) -> Iterator[Message]:
+def in_order(runs: Sequence[MessageRun], window: int = WINDOW_BYTES) -> Iterator[BagMessage]:
     """Messages of all runs by their times.
 
     At most about `window` bytes are held: where runs overlap by more, times step back, and no message is lost.
     """
     waiting = sorted(runs, key=lambda run: run.begin_ns, reverse=True)
-    heads: list[tuple[int, int, Message, Iterator[Message], int]] = []
+    heads: list[tuple[int, int, BagMessage, Iterator[BagMessage], int]] = []
     held = number = 0
     while waiting or heads:
         while waiting and (not heads or (waiting[-1].begin_ns <= heads[0][0] and held < window)):

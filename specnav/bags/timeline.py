@@ -16,13 +16,13 @@ _SECOND_NS, _DAY_S = 1_000_000_000, 86400
 
 
 @dataclass(frozen=True)
-class Timeline:
+class BagTimeline:
     """Pauses in which nothing at all was recorded, by (begin, end) in ns; each is shortened to MAX_PAUSE_S."""
 
     pauses: tuple[tuple[int, int], ...] = ()
 
     @classmethod
-    def of(cls, seconds: Iterable[int]) -> Timeline:
+    def of(cls, seconds: Iterable[int]) -> BagTimeline:
         """Of the seconds in which something was recorded."""
         known = sorted(seconds)
         return cls(

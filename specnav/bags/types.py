@@ -15,7 +15,7 @@ from rosbags.serde import SerdeError
 from rosbags.typesys import Stores, TypesysError, get_types_from_idl, get_types_from_msg, get_typestore
 from rosbags.typesys.store import Typestore
 
-from specnav.bags.storage import Topic
+from specnav.bags.storage import BagTopic
 from specnav.results.errors import EvaluationError, one_line
 
 DISTROS = {
@@ -54,7 +54,7 @@ class Types:
         """The release's types and our own."""
         return self._store
 
-    def learn(self, topic: Topic) -> None:
+    def learn(self, topic: BagTopic) -> None:
         """Take the definition that a bag holds of a topic's type; one that cannot be used is as good as none."""
         if not topic.definition or len(topic.definition) > MOST_CHARS or topic.kind in self._tried:
             return

@@ -13,7 +13,7 @@ from spec_vlm_nav.common.codes import ErrorCode, LinkState, MotionState, Verific
 from spec_vlm_nav.common.diagnostics import Level
 from spec_vlm_nav.motion.command import CommandKind
 from specnav.bags.source import Bag
-from specnav.bags.storage import Topic
+from specnav.bags.storage import BagTopic
 from specnav.bags.types import Types
 from specnav.results.errors import EvaluationError
 
@@ -22,7 +22,7 @@ SOURCES = ("model", "exploration", "supervisor")
 
 
 @dataclass(frozen=True)
-class Event:
+class TimelineEvent:
     """One line: when (wall clock, ns), what kind of thing, and what about it."""
 
     time_ns: int
@@ -30,7 +30,7 @@ class Event:
     text: str
 
 
-def events(bag: Bag, types: Types, notes: list[str]) -> list[Event]:
+def events(bag: Bag, types: Types, notes: list[str]) -> list[TimelineEvent]:
     """All events of a bag by time. notes: gets a line for messages that cannot be read and are left out."""
     wanted = {topic.name: topic for topic in bag.topics if _teller(topic) is not None}
     for topic in wanted.values():
@@ -51,7 +51,7 @@ def events(bag: Bag, types: Types, notes: list[str]) -> list[Event]:
                 before, last[message.topic, name] = last.get((message.topic, name), ""), state
                 if before == state:
                     continue
-            found.append(Event(message.time_ns, _role(topic), one_line(text)))
+            found.append(TimelineEvent(message.time_ns, _role(topic), one_line(text)))
     notes += [f"{name}: {count} messages are no {wanted[name].kind} and are left out" for name, count in unread.items()]
     return sorted(found, key=lambda event: event.time_ns)
 
@@ -70,7 +70,7 @@ Told = Iterator[tuple[str, str, str]]
 """Of one message: (name, state, text). Of a state only changes from "" on are told; name "": an event, always told."""
 
 
-def _role(topic: Topic) -> str:
+def _role(topic: BagTopic) -> str:
     return topic.name.rstrip("/").rpartition("/")[2]
 
 
@@ -138,5 +138,5 @@ _BY_KIND: dict[str, Callable[[Any], Told]] = {
 }
 
 
-def _teller(topic: Topic) -> Callable[[Any], Told] | None:
+def _teller(topic: BagTopic) -> Callable[[Any], Told] | None:
     return _BY_KIND.get(topic.kind)

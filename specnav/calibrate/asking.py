@@ -8,20 +8,20 @@ from collections.abc import Callable
 from typing import TextIO
 
 from specnav.calibrate.core.procedure import CalibrationError
-from specnav.calibrate.core.steps import Step
+from specnav.calibrate.core.steps import CalibrationStep
 
 ALL = "a"
 
 
-class Asker:
+class StepPrompt:
     """Says each step once, and knows whether it is allowed. yes: all of them are."""
 
     def __init__(self, yes: bool, say: Callable[[str], None], source: TextIO | None = None) -> None:
         self._all, self._say, self._source = yes, say, source
-        self._asked: Step | None = None
+        self._asked: CalibrationStep | None = None
         self._count = 0
 
-    def allows(self, step: Step) -> bool:
+    def allows(self, step: CalibrationStep) -> bool:
         """Whether the step may begin. Raises CalibrationError where nobody can answer."""
         if step is not self._asked:
             self._asked, self._count = step, self._count + 1

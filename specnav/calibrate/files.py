@@ -12,7 +12,7 @@ import yaml
 from spec_vlm_nav.common.parameters import Value
 from spec_vlm_nav.parameters.files import all_said_in
 from specnav.calibrate.core.measuring import Noise
-from specnav.calibrate.core.result import DEFAULTS, Calibration
+from specnav.calibrate.core.result import DEFAULTS, CalibrationResult
 from specnav.errors import UsageError
 from specnav.results.files import write_bytes_atomic
 from specnav.settings import read_yaml
@@ -50,7 +50,7 @@ def check_out(path: Path) -> None:
         raise UsageError(f"--out {path} is there and was not written by specnav calibrate; give another name")
 
 
-def text_of(found: Calibration, about: Circumstances) -> str:
+def text_of(found: CalibrationResult, about: Circumstances) -> str:
     """The file's text."""
     noise = about.noise
     head = [

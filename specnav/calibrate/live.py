@@ -18,10 +18,10 @@ from rclpy.signals import SignalHandlerOptions
 
 from spec_vlm_nav.common.errors import NavigationError
 from spec_vlm_nav.common.geometry import ZERO
-from specnav.calibrate.asking import Asker
+from specnav.calibrate.asking import StepPrompt
 from specnav.calibrate.config import CalibrateConfig
-from specnav.calibrate.core.course import Course, Phase
-from specnav.calibrate.core.procedure import CalibrationError, Findings, Limits
+from specnav.calibrate.core.course import CalibrationPhase, CalibrationRun
+from specnav.calibrate.core.procedure import CalibrationError, CalibrationFindings, CalibrationLimits
 from specnav.calibrate.wire import Wire
 from specnav.errors import UsageError
 from specnav.ros_names import checked_namespace
@@ -39,14 +39,14 @@ class Live:
     ) -> None:
         """ended: whether somebody wants it to end."""
         self._config, self._say, self._ended = config, say, ended
-        limits = Limits(
+        limits = CalibrationLimits(
             config.max_linear,
             config.max_angular,
             config.room_m,
             config.repetitions,
             stop_style=config.stop_style if config.backend == "twist" else "",
         )
-        self.course = Course(limits)
+        self.course = CalibrationRun(limits)
         self.node = _make_node(config)
         self._executor = SingleThreadedExecutor()
         self._executor.add_node(self.node)
@@ -79,7 +79,7 @@ class Live:
         time.sleep(MATCH_S)
 
     def _nobody_listens(self) -> str:
-        said = f"nobody listens to {self.wire.topic}"
+        said = f"no subscriber on {self.wire.topic}"
         if types := self.wire.other_types():
             other = "leave --stamped out" if self._config.stamped else "--stamped sends TwistStamped"
             return f"{said} as we would send it; {', '.join(types)} is wanted there: {other}"
@@ -93,15 +93,15 @@ class Live:
             "(a motion_node that is silent may stay)"
         )
 
-    def drive(self) -> Findings:
+    def drive(self) -> CalibrationFindings:
         """Carry out the procedure. Raises CalibrationError, and KeyboardInterrupt when it was asked to end."""
-        course, asker = self.course, Asker(self._config.yes, self._say)
+        course, asker = self.course, StepPrompt(self._config.yes, self._say)
         next_tick, self._has_driven = time.monotonic(), True
         while not course.is_over:
             self._spin()
             if self._ended():
                 raise KeyboardInterrupt
-            if self.wire.foreign_at > 0 and course.phase is not Phase.WAITING:
+            if self.wire.foreign_at > 0 and course.phase is not CalibrationPhase.WAITING:
                 course.end(self._somebody_speaks())
             now = time.monotonic()
             if course.is_over or now < next_tick:
@@ -111,7 +111,7 @@ class Live:
                 self.wire.foreign_at = -1.0
                 course.allow(now)
             velocity = course.tick(now)
-            if velocity != ZERO or course.records or course.phase is not Phase.WAITING:
+            if velocity != ZERO or course.records or course.phase is not CalibrationPhase.WAITING:
                 self.wire.send(velocity, course.rest(now), course.style)
         if course.findings is None:
             doing = course.doing
@@ -137,7 +137,7 @@ def _make_node(config: CalibrateConfig) -> Node:
     )
 
 
-def calibrate_live(config: CalibrateConfig, say: Callable[[str], None]) -> tuple[Findings, Wire]:
+def calibrate_live(config: CalibrateConfig, say: Callable[[str], None]) -> tuple[CalibrationFindings, Wire]:
     """The findings, and where they come from. Raises UsageError; KeyboardInterrupt for SIGINT and SIGTERM."""
     asked_to_end = False
 

@@ -18,9 +18,9 @@ from spec_vlm_nav.motion.command import Command, CommandKind
 from spec_vlm_nav.motion.core import MotionCore
 from spec_vlm_nav.motion.parameters.motion import executor_config, safety_config, stop_config
 from spec_vlm_nav.motion.stopping import TwistStops
-from spec_vlm_nav.motion.watchdogs import Reading
-from specnav.calibrate.core.course import Course
-from specnav.calibrate.core.procedure import Limits
+from spec_vlm_nav.motion.watchdogs import OdometryReading
+from specnav.calibrate.core.course import CalibrationRun
+from specnav.calibrate.core.procedure import CalibrationLimits
 from specnav.calibrate.core.result import DEFAULTS
 
 STEP_S, RATE_HZ = 0.005, 30.0
@@ -29,7 +29,7 @@ UNWATCHED = {"supervisor_timeout_s": 0.0, "camera_timeout_s": 0.0, "verifier_tim
 
 
 @dataclass
-class World:
+class SimulatedBase:
     """A base, its odometry, and a clock."""
 
     traits: BaseTraits
@@ -54,15 +54,17 @@ class World:
             yield is_tick, is_message
 
 
-def reading_of(message: OdometryMessage) -> Reading:
+def reading_of(message: OdometryMessage) -> OdometryReading:
     """The odometry message as the robot's code knows it."""
     pose = Pose(message.pose.x, message.pose.y, message.pose.yaw)
-    return Reading(pose, message.stamp, message.frame, message.base_frame)
+    return OdometryReading(pose, message.stamp, message.frame, message.base_frame)
 
 
-def calibrate(world: World, limits: Limits | None = None, style: str = "epsilon") -> Course:
+def calibrate(
+    world: SimulatedBase, limits: CalibrationLimits | None = None, style: str = "epsilon"
+) -> CalibrationRun:
     """Carry out a whole calibration; every step is allowed at once."""
-    course = Course(replace(limits or Limits(), stop_style=style))
+    course = CalibrationRun(replace(limits or CalibrationLimits(), stop_style=style))
     stops = {
         name: TwistStops(stop_config({**DEFAULTS, "stop_style": name})) for name in ("zero", "epsilon", style)
     }
@@ -82,7 +84,7 @@ def calibrate(world: World, limits: Limits | None = None, style: str = "epsilon"
 
 
 @dataclass(frozen=True)
-class Outcome:
+class MotionOutcome:
     """How a motion ended: state in words, metres and radians by which the base itself missed the goal."""
 
     state: str
@@ -91,7 +93,7 @@ class Outcome:
     missed_rad: float
 
 
-def carry_out(world: World, motion: Motion, values: Mapping[str, Value]) -> Outcome:
+def carry_out(world: SimulatedBase, motion: Motion, values: Mapping[str, Value]) -> MotionOutcome:
     """One motion by MotionCore with motion_node's parameters, from a base that stands, until it stands again."""
     given = {**DEFAULTS, **values, **UNWATCHED}
     core, stops = MotionCore(executor_config(given), safety_config(given)), TwistStops(stop_config(given))
@@ -116,7 +118,7 @@ def carry_out(world: World, motion: Motion, values: Mapping[str, Value]) -> Outc
             break
     pose = world.base.pose
     ahead = (pose.x - origin.x) * math.cos(origin.yaw) + (pose.y - origin.y) * math.sin(origin.yaw)
-    return Outcome(
+    return MotionOutcome(
         core.status.state.name,
         core.status.reason,
         ahead - motion.distance_m,

@@ -17,7 +17,7 @@ from navsim.imperfect_base import BaseTraits
 from spec_vlm_nav.common.geometry import Motion
 from spec_vlm_nav.common.parameters import Value
 from specnav.calibrate.core.result import calibration
-from specnav.calibrate.simulated import World, calibrate, carry_out
+from specnav.calibrate.simulated import SimulatedBase, calibrate, carry_out
 
 DELAYS_S, SCALES = (0.0, 0.15, 0.3, 0.6), (1.0, 0.85)
 TURN, FORWARD = Motion(0.0, math.radians(30)), Motion(0.25, 0.0)
@@ -26,7 +26,7 @@ MAX_LINEAR = 0.3
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """A base and the largest misses on it: degrees and centimetres, signed; and the states that motions ended in."""
 
     delay_s: float
@@ -50,9 +50,9 @@ def traits(delay_s: float, drops_zeros: bool, scale: float) -> BaseTraits:
     )
 
 
-def measure(delay_s: float, drops_zeros: bool, scale: float, runs: int) -> Row:
+def measure(delay_s: float, drops_zeros: bool, scale: float, runs: int) -> TableRow:
     """Calibrate a base, and carry out both motions in the three ways."""
-    course = calibrate(World(traits(delay_s, drops_zeros, scale)))
+    course = calibrate(SimulatedBase(traits(delay_s, drops_zeros, scale)))
     if course.findings is None:
         raise AssertionError(f"not calibrated: {course.fault}")
     found = calibration(course.findings, MAX_LINEAR, "epsilon").parameters()
@@ -61,19 +61,19 @@ def measure(delay_s: float, drops_zeros: bool, scale: float, runs: int) -> Row:
     for values in (BLIND, {}, found):
         for motion in (TURN, FORWARD):
             ends = [
-                carry_out(World(traits(delay_s, drops_zeros, scale), seed), motion, values)
+                carry_out(SimulatedBase(traits(delay_s, drops_zeros, scale), seed), motion, values)
                 for seed in range(runs)
             ]
             misses = [math.degrees(e.missed_rad) if motion is TURN else e.missed_m * 100 for e in ends]
             missed[motion].append(max(misses, key=abs))
             if values is not BLIND:
                 states |= {end.state for end in ends}
-    return Row(
+    return TableRow(
         delay_s, drops_zeros, scale, found, tuple(missed[TURN]), tuple(missed[FORWARD]), frozenset(states)
     )
 
 
-def markdown(row: Row) -> str:
+def markdown(row: TableRow) -> str:
     """One line of the table."""
     cells = [f"{row.delay_s:g}", "dropped" if row.drops_zeros else "obeyed", f"{row.scale:g}"]
     cells += [

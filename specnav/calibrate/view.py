@@ -8,12 +8,12 @@ from rich.console import Console
 from rich.table import Table
 
 from spec_vlm_nav.common.parameters import Value
-from specnav.calibrate.core.result import DEFAULTS, Calibration, Measured
+from specnav.calibrate.core.result import DEFAULTS, CalibrationResult, MeasuredParameter
 
 WIDE = 200  # columns where nobody looks: other programs read the lines
 
 
-def meaning(one: Measured, given: Mapping[str, Value]) -> str:
+def meaning(one: MeasuredParameter, given: Mapping[str, Value]) -> str:
     """What a parameter does with this value."""
     if isinstance(one.value, str):
         return "how a stop is said"
@@ -25,11 +25,11 @@ def meaning(one: Measured, given: Mapping[str, Value]) -> str:
         "min_linear": f"at less than {value:g} m/s the base may stand still",
         "min_angular": f"at less than {value:g} rad/s the base may stand still",
         "stopping_distance_m": f"something ahead stops it {value * 100:.0f} cm earlier",
-        "response_timeout_s": f"an answer within {value:g} s is no fault",
+        "response_timeout_s": f"an answer within {value:g} s is not a fault",
     }.get(one.name, "")
 
 
-def table_of(found: Calibration, given: Mapping[str, Value]) -> Table:
+def table_of(found: CalibrationResult, given: Mapping[str, Value]) -> Table:
     """The table: before, measured, repetitions, meaning."""
     table = Table(title="specnav calibrate", title_justify="left")
     for column in ("parameter", "before", "measured", "repetitions", "meaning"):
@@ -43,7 +43,7 @@ def table_of(found: Calibration, given: Mapping[str, Value]) -> Table:
     return table
 
 
-def show(found: Calibration, given: Mapping[str, Value]) -> None:
+def show(found: CalibrationResult, given: Mapping[str, Value]) -> None:
     """Print the table and the notes."""
     console = Console()
     if not console.is_terminal:

@@ -1,6 +1,6 @@
 """The ROS side of a calibration: the robot's own back-ends, odometry, and whatever else speaks on the way. Needs rclpy.
 
-What is published here is noted, so that what somebody else publishes on the same topic can be told from it.
+What is published here is noted, so that what another client publishes on the same topic can be told from it.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from std_msgs.msg import Bool, Empty, String
 
 from spec_vlm_nav.common.geometry import ZERO, Velocity
 from spec_vlm_nav.language.stop_words import is_stop
-from spec_vlm_nav.motion.stopping import Rest
-from spec_vlm_nav.motion.watchdogs import Reading
+from spec_vlm_nav.motion.stopping import RestDetector
+from spec_vlm_nav.motion.watchdogs import OdometryReading
 from spec_vlm_nav.ros.backends.outputs import Output, make_backend
 from spec_vlm_nav.ros.convert.messages import reading_of
 from spec_vlm_nav.ros.subscriptions import subscribe
@@ -76,13 +76,13 @@ class Wire:
         self,
         node: Node,
         config: CalibrateConfig,
-        on_odometry: Callable[[Reading, float], None],
+        on_odometry: Callable[[OdometryReading, float], None],
         on_end: Callable[[str], None],
     ) -> None:
         """on_end: called with why everything has to end now. Raises BackendError."""
         self._node, self._config, self._on_end = node, config, on_end
         self._noted: deque[tuple[float, Any]] = deque()
-        self.foreign_at = -1.0  # when somebody else's velocity was heard
+        self.foreign_at = -1.0  # when another's velocity was heard
         sport = config.backend == "go2_sport"
         self.topic = node.resolve_topic_name(SPORT if sport else "cmd_vel")
         self.odom_topic = node.resolve_topic_name("odom")
@@ -119,7 +119,7 @@ class Wire:
 
     # -- what goes out
 
-    def send(self, velocity: Velocity, rest: Rest, style: str) -> None:
+    def send(self, velocity: Velocity, rest: RestDetector, style: str) -> None:
         """Send the velocity of one tick; `style`: of the stop, "" where there are none."""
         self._outputs[style or self._config.stop_style].send(velocity, rest)
 
@@ -209,7 +209,7 @@ def _insist(output: Output) -> None:
     left = STOPS
     for _ in range(MOST_STOPS):
         # As one that goes on although it was told to stand: with the creep, each time.
-        output.send(ZERO, Rest.RESISTS)
+        output.send(ZERO, RestDetector.RESISTS)
         time.sleep(PAUSE_S)
         left -= output.stop()
         time.sleep(PAUSE_S)

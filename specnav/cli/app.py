@@ -70,7 +70,7 @@ def demo(
         str,
         typer.Option(
             help="With --console: the page's address. Beyond loopback only in a container whose port is published on "
-            "this machine alone: whoever reaches it moves the simulated robot."
+            "this machine alone: anyone who reaches it moves the simulated robot."
         ),
     ] = "127.0.0.1",
     connect: Annotated[

@@ -83,7 +83,7 @@ def console(
     The page for a live robot is a ROS node: ros2 launch spec_vlm_nav console.launch.py, or specnav demo --console.
     """
     need_rosbags()
-    from specnav.lookback.again import Deciders
+    from specnav.lookback.replay_runner import Deciders
     from specnav.lookback.run import look_back
 
     if key is not None and connect is None:

@@ -60,7 +60,7 @@ def doctor(
 
     With --gpu it loads a pair of models in several number types and measures them: memory against the plan, forwards by
     rows and context against what the memory's bandwidth allows, exits, picks that flip, and what `auto` would choose.
-    The exit code is 1 where a model could not be measured or a pick flips that is no near-tie.
+    The exit code is 1 where a model could not be measured or a pick flips that is not a near-tie.
 
     With --draft alone it loads a draft, a folder or a GGUF file, and tells what forwards of it take by their rows.
 

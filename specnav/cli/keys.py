@@ -78,7 +78,7 @@ def rotate(
         bool, typer.Option("--server", help="The verifier's own key: it is used from its next start on.")
     ] = False,
     grace_hours: Annotated[
-        float, typer.Option(min=0, max=8760, help="The client's key of before stays good for so long, h.")
+        float, typer.Option(min=0, max=8760, help="The client's previous key stays valid for this long, h.")
     ] = 24.0,
     keys: Folder = DEFAULT_FOLDER,
 ) -> None:

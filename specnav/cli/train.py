@@ -242,7 +242,7 @@ def train_a_draft(
         typer.Option("--share", help="Store the layers alone: embeddings, head and tokenizer stay the target's."),
     ] = False,
     share_first: Annotated[
-        int, typer.Option(min=0, help="With --share: so many first layers, too, stay the target's.")
+        int, typer.Option(min=0, help="With --share: this many first layers also stay the target's.")
     ] = 0,
     tokens: Annotated[
         int, typer.Option(min=0, help="Tokens of the vocabulary that the loss looks at in a batch (0: all).")
@@ -251,7 +251,7 @@ def train_a_draft(
     seed: Seed = 0,
     workers: Workers = 1,
 ) -> None:
-    """Teach a draft model to foretell a target; a killed run continues where it stopped."""
+    """Teach a draft model to predict a target; a killed run continues where it stopped."""
     from specnav.recipes.drafts.data.sources import Sources
     from specnav.recipes.drafts.train import TrainDraftConfig, train_draft
     from specnav.signals import ends_on_signals

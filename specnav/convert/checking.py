@@ -14,7 +14,7 @@ from gguf import GGUFReader, ReaderTensor
 from numpy.typing import NDArray
 
 from specnav.convert.content import Content, Planned
-from specnav.convert.kinds import Kind
+from specnav.convert.kinds import GgufKind
 from specnav.convert.writing import stretches
 from specnav.errors import UsageError
 
@@ -22,12 +22,12 @@ Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class Compared:
+class ComparedTensors:
     """Tensors of one type: how many, of how many numbers and bytes. worst: the largest distance as a share of the
     largest number of its block; rms: the root of the mean square of distances, as a share of that of the numbers.
     """
 
-    kind: Kind
+    kind: GgufKind
     tensors: int
     numbers: int
     size: int
@@ -36,7 +36,7 @@ class Compared:
 
 
 @dataclass
-class _Sums:
+class _ErrorSums:
     tensors: int = 0
     numbers: int = 0
     size: int = 0
@@ -45,7 +45,7 @@ class _Sums:
     weight: float = 0.0
 
 
-def check(content: Content, path: Path, advance: Callable[[], None]) -> list[Compared]:
+def check(content: Content, path: Path, advance: Callable[[], None]) -> list[ComparedTensors]:
     """Compare a file with what it should hold; by type, the coarsest last. advance: called behind each tensor.
 
     Raises UsageError for the first tensor that is not there, or not what it should be.
@@ -57,28 +57,30 @@ def check(content: Content, path: Path, advance: Callable[[], None]) -> list[Com
             f"the file that was written cannot be read back ({error}): is the disk sound?"
         ) from error
     there = {one.name: one for one in reader.tensors}
-    sums: dict[str, _Sums] = {}
-    kinds: dict[str, Kind] = {}
+    sums: dict[str, _ErrorSums] = {}
+    kinds: dict[str, GgufKind] = {}
     for one in content.tensors:
         kinds[one.kind.name] = one.kind
-        _compare(one, there.pop(one.name, None), sums.setdefault(one.kind.name, _Sums()))
+        _compare(one, there.pop(one.name, None), sums.setdefault(one.kind.name, _ErrorSums()))
         advance()
     if there:
         raise UsageError(
-            f"the file that was written holds {min(there)}, which nobody wrote: is the disk sound?"
+            f"the file that was written holds {min(there)}, which were not written: check the disk"
         )
     found = [
-        Compared(kinds[name], one.tensors, one.numbers, one.size, one.worst, float(np.sqrt(_ratio(one))))
+        ComparedTensors(
+            kinds[name], one.tensors, one.numbers, one.size, one.worst, float(np.sqrt(_ratio(one)))
+        )
         for name, one in sums.items()
     ]
     return sorted(found, key=lambda one: one.kind.share)
 
 
-def _ratio(sums: _Sums) -> float:
+def _ratio(sums: _ErrorSums) -> float:
     return sums.distance / sums.weight if sums.weight else 0.0
 
 
-def _compare(planned: Planned, written: ReaderTensor | None, sums: _Sums) -> None:
+def _compare(planned: Planned, written: ReaderTensor | None, sums: _ErrorSums) -> None:
     if written is None:
         raise UsageError(f"{planned.name} was not written: is the disk sound?")
     shape = tuple(int(one) for one in reversed(written.shape))
@@ -99,12 +101,12 @@ def _compare(planned: Planned, written: ReaderTensor | None, sums: _Sums) -> Non
     sums.size += planned.size
 
 
-def _unpacked(stored: NDArray[Any], kind: Kind) -> Floats:
+def _unpacked(stored: NDArray[Any], kind: GgufKind) -> Floats:
     found: Floats = gguf.dequantize(np.ascontiguousarray(stored), kind.type).astype(np.float32, copy=False)
     return found
 
 
-def _compare_rows(planned: Planned, known: Floats, found: Floats, sums: _Sums) -> None:
+def _compare_rows(planned: Planned, known: Floats, found: Floats, sums: _ErrorSums) -> None:
     if not np.isfinite(known).all():
         raise UsageError(
             f"{planned.name} holds numbers that are not finite in the folder: it was saved broken"

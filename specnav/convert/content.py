@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from gguf import GGUFWriter
 from torch import Tensor
 
-from specnav.convert.kinds import Kind
+from specnav.convert.kinds import GgufKind
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class Planned:
 
     name: str
     shape: tuple[int, ...]
-    kind: Kind
+    kind: GgufKind
     read: Callable[[], Tensor]
 
     @property
@@ -31,7 +31,7 @@ class Content:
     """A file. describe: writes its metadata. notes: what a user should know of it, a line each."""
 
     arch: str
-    kind: Kind
+    kind: GgufKind
     describe: Callable[[GGUFWriter], None]
     tensors: tuple[Planned, ...]
     notes: tuple[str, ...] = ()

@@ -43,7 +43,7 @@ def run_convert(config: ConvertConfig) -> int:
         raise UsageError(f"model folder {config.folder} does not exist: give a Hugging Face folder")
     out = config.out or config.folder / f"{config.folder.resolve().name}-{kind.name}.gguf"
     if out.suffix != ".gguf" or out.is_dir():
-        raise UsageError(f"{out} is no name of a GGUF file: end it with .gguf")
+        raise UsageError(f"{out} is not a name of a GGUF file: end it with .gguf")
     if not out.parent.is_dir():
         raise UsageError(f"folder {out.parent} does not exist: make it first")
     console = Console(stderr=True)
@@ -65,7 +65,7 @@ def _plan(folder: Path, out: Path, kind: Any) -> dict[Path, Any]:
     """The files to write and what goes into them."""
     from specdec.models.loading import read_config
     from specnav.convert.source import Source
-    from specnav.convert.text import ARCHES, Decoder, text_content
+    from specnav.convert.text import ARCHES, DecoderSource, text_content
     from specnav.convert.vision import TOWERS, tower_content
     from specnav.convert.vocabulary import read_vocabulary
 
@@ -78,7 +78,7 @@ def _plan(folder: Path, out: Path, kind: Any) -> dict[Path, Any]:
         raise UsageError(f"{folder} is quantised already: convert the checkpoint that it was made from")
     source, text = Source(folder), config.get_text_config()
     tied = bool(getattr(config, "tie_word_embeddings", getattr(text, "tie_word_embeddings", False)))
-    decoder = Decoder(config.model_type, text, tied, folder.resolve().name)
+    decoder = DecoderSource(config.model_type, text, tied, folder.resolve().name)
     vocabulary = read_vocabulary(folder, text.vocab_size, config)
     contents = {out: text_content(decoder, source, vocabulary, kind)}
     if config.model_type in TOWERS:

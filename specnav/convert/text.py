@@ -14,9 +14,9 @@ from gguf import MODEL_ARCH, GGUFWriter, RopeScalingType, TensorNameMap
 from torch import Tensor
 
 from specnav.convert.content import Content, Planned
-from specnav.convert.kinds import F32, Kind, kind_of_head, kind_of_tensor
+from specnav.convert.kinds import F32, GgufKind, kind_of_head, kind_of_tensor
 from specnav.convert.source import Source
-from specnav.convert.vocabulary import Vocabulary
+from specnav.convert.vocabulary import ConvertedVocabulary
 from specnav.errors import UsageError
 
 ARCHES = {
@@ -42,7 +42,7 @@ _SCALE_FROM_LAYERS = 62
 
 
 @dataclass(frozen=True)
-class Decoder:
+class DecoderSource:
     """What is needed of a folder. model_type: the family. config: of the text, as the library fills it in."""
 
     model_type: str
@@ -51,7 +51,7 @@ class Decoder:
     name: str
 
 
-def text_content(decoder: Decoder, source: Source, vocabulary: Vocabulary, kind: Kind) -> Content:
+def text_content(decoder: DecoderSource, source: Source, vocabulary: ConvertedVocabulary, kind: GgufKind) -> Content:
     """Raises UsageError for what llama.cpp has no forward for, or a folder that lacks weights."""
     config, arch = decoder.config, ARCHES[decoder.model_type]
     if decoder.model_type.endswith("_vl") and config.hidden_size != config.num_attention_heads * _head_dim(
@@ -77,7 +77,7 @@ def _head_dim(config: Any) -> int:
     return getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
 
 
-def _describe_shape(writer: GGUFWriter, decoder: Decoder) -> None:
+def _describe_shape(writer: GGUFWriter, decoder: DecoderSource) -> None:
     config, head_dim = decoder.config, _head_dim(decoder.config)
     writer.add_vocab_size(config.vocab_size)
     writer.add_context_length(config.max_position_embeddings)
@@ -103,7 +103,7 @@ def _describe_shape(writer: GGUFWriter, decoder: Decoder) -> None:
         writer.add_sliding_window(window)
 
 
-def _window(decoder: Decoder) -> int:
+def _window(decoder: DecoderSource) -> int:
     """Tokens that the layers with the shortest sight see; 0: all see everything."""
     config = decoder.config
     window = getattr(config, "sliding_window", None) or 0
@@ -120,7 +120,7 @@ def _period(sliding: list[bool]) -> int:
     return period if regular == sliding else 0
 
 
-def _ropes(decoder: Decoder) -> dict[str, dict[str, Any]]:
+def _ropes(decoder: DecoderSource) -> dict[str, dict[str, Any]]:
     """Rope settings by the kind of layer; under "" where all have the same."""
     rope: dict[str, Any] = decoder.config.rope_parameters or {}
     if "full_attention" in rope or "sliding_attention" in rope:
@@ -128,7 +128,7 @@ def _ropes(decoder: Decoder) -> dict[str, dict[str, Any]]:
     return {"": rope}
 
 
-def _rope_scaling(decoder: Decoder) -> Callable[[GGUFWriter], None]:
+def _rope_scaling(decoder: DecoderSource) -> Callable[[GGUFWriter], None]:
     """Writes how positions turn. Raises UsageError for a way that llama.cpp does not have."""
     ropes = _ropes(decoder)
     rope = ropes.get("full_attention") or ropes.get("") or {}
@@ -159,7 +159,7 @@ def _rope_scaling(decoder: Decoder) -> Callable[[GGUFWriter], None]:
     return describe
 
 
-def _rope_factors(decoder: Decoder) -> Iterator[Planned]:
+def _rope_factors(decoder: DecoderSource) -> Iterator[Planned]:
     """Llama 3 stretches each frequency by its own factor, which llama.cpp reads from a tensor."""
     (rope,) = _ropes(decoder).values() if decoder.model_type == "llama" else ({},)
     if rope.get("rope_type") != "llama3":
@@ -174,7 +174,7 @@ def _rope_factors(decoder: Decoder) -> Iterator[Planned]:
     yield Planned("rope_freqs.weight", (size // 2,), F32, lambda: factors)
 
 
-def _notes(decoder: Decoder, tensors: list[Planned], kind: Kind) -> Iterator[str]:
+def _notes(decoder: DecoderSource, tensors: list[Planned], kind: GgufKind) -> Iterator[str]:
     odd = [one for one in tensors if kind.quantised and one.kind.name == "f16"]
     if odd:
         rows = sorted({one.shape[-1] for one in odd})
@@ -189,7 +189,7 @@ def _notes(decoder: Decoder, tensors: list[Planned], kind: Kind) -> Iterator[str
         )
 
 
-def _tensors(decoder: Decoder, source: Source, kind: Kind) -> Iterator[Planned]:
+def _tensors(decoder: DecoderSource, source: Source, kind: GgufKind) -> Iterator[Planned]:
     config, arch = decoder.config, ARCHES[decoder.model_type]
     names = gguf.get_tensor_name_map(arch, config.num_hidden_layers)
     wanted = [
@@ -202,7 +202,7 @@ def _tensors(decoder: Decoder, source: Source, kind: Kind) -> Iterator[Planned]:
         yield _tensor(decoder, source, names, name, kind)
 
 
-def _tensor(decoder: Decoder, source: Source, names: TensorNameMap, name: str, kind: Kind) -> Planned:
+def _tensor(decoder: DecoderSource, source: Source, names: TensorNameMap, name: str, kind: GgufKind) -> Planned:
     found = names.get_name(name, try_suffixes=(".weight", ".bias"))
     if found is None or (name.endswith(".bias") and not re.search(_BIASES.get(decoder.model_type, "$^"), name)):
         raise UsageError(
@@ -214,7 +214,7 @@ def _tensor(decoder: Decoder, source: Source, names: TensorNameMap, name: str, k
     return Planned(found, shape, kind_of_tensor(coarse, found, shape), lambda: change(source.read(name)))
 
 
-def _change(decoder: Decoder, name: str) -> Callable[[Tensor], Tensor]:
+def _change(decoder: DecoderSource, name: str) -> Callable[[Tensor], Tensor]:
     """What becomes of a tensor's numbers on the way."""
     config = decoder.config
     part = re.search(r"self_attn\.([qk])_proj\.(weight|bias)$", name)
@@ -235,7 +235,7 @@ def paired(tensor: Tensor, heads: int) -> Tensor:
     return tensor.reshape(heads, 2, -1, *tensor.shape[1:]).transpose(1, 2).reshape(tensor.shape)
 
 
-def _check_complete(decoder: Decoder, source: Source, wanted: list[str]) -> None:
+def _check_complete(decoder: DecoderSource, source: Source, wanted: list[str]) -> None:
     """Raises UsageError unless every layer is there, and embedding, norm and head."""
     config = decoder.config
     needed = {_EMBEDDING, _NORM} | (set() if decoder.tied else {_HEAD})

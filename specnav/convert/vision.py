@@ -11,9 +11,9 @@ import gguf
 from gguf import GGUFWriter, VisionProjectorType
 from torch import Tensor
 
-from specdec.models.gguf.mmproj import QWEN2_5_VL, QWEN2_VL, TEMPORAL_PATCH, Part, parts
+from specdec.models.gguf.mmproj import QWEN2_5_VL, QWEN2_VL, TEMPORAL_PATCH, TensorRule, parts
 from specnav.convert.content import Content, Planned
-from specnav.convert.kinds import BF16, F32, Kind, kind_of_tensor, kind_of_tower
+from specnav.convert.kinds import BF16, F32, GgufKind, kind_of_tensor, kind_of_tower
 from specnav.convert.source import Source
 from specnav.errors import UsageError
 
@@ -23,7 +23,7 @@ _IMAGE_SIZE = 560
 """What llama.cpp's converter writes where a config has none, as these towers take pictures of any size."""
 
 
-def tower_content(folder: Path, config: Any, source: Source, kind: Kind) -> Content:
+def tower_content(folder: Path, config: Any, source: Source, kind: GgufKind) -> Content:
     """config: the library's, of the whole model. Raises UsageError for a tower that the format cannot hold."""
     family, vision = config.model_type, config.vision_config
     if vision.temporal_patch_size != TEMPORAL_PATCH or vision.in_channels != 3:
@@ -99,7 +99,7 @@ def _processor(folder: Path) -> dict[str, Any]:
         ) from error
 
 
-def _tensors(family: str, depth: int, source: Source, kind: Kind) -> Iterator[Planned]:
+def _tensors(family: str, depth: int, source: Source, kind: GgufKind) -> Iterator[Planned]:
     for name, part in parts(family, depth):
         stored = f"model.visual.{name}"
         if stored not in source:
@@ -116,14 +116,14 @@ def _shape(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
     return (shape[0] // 3, *shape[1:]) if ".qkv." in name else shape
 
 
-def _kind(name: str, shape: tuple[int, ...], kind: Kind) -> Kind:
+def _kind(name: str, shape: tuple[int, ...], kind: GgufKind) -> GgufKind:
     """Kernels in bfloat16 have no product in llama.cpp."""
     if name.startswith("v.patch_embd") and kind is BF16:
         return F32
     return kind_of_tensor(kind, name, shape)
 
 
-def _reader(source: Source, stored: str, part: Part, index: int) -> Any:
+def _reader(source: Source, stored: str, part: TensorRule, index: int) -> Any:
     def read() -> Tensor:
         return part.split(source.read(stored))[index]
 

@@ -24,7 +24,7 @@ _LLAMA3_SPLIT = r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|"
 
 
 @dataclass(frozen=True)
-class Vocabulary:
+class ConvertedVocabulary:
     """tokens, types: of all rows of the embedding. merges: of a byte-level tokenizer, None for one that scores. splits:
     llama.cpp's name for how text is cut up. ends: ids that end an answer, the main one first. whole: the tokenizer as
     JSON. named: special tokens by their roles. pictures: ids of tokens that stand for pictures, by their own keys.
@@ -79,7 +79,7 @@ class Vocabulary:
             writer.add_uint32(f"specnav.{name}", index)
 
 
-def read_vocabulary(folder: Path, rows: int, config: Any) -> Vocabulary:
+def read_vocabulary(folder: Path, rows: int, config: Any) -> ConvertedVocabulary:
     """Of a folder whose embedding has so many rows. config: the library's. Raises UsageError, ModelError."""
     tokenizer = load_tokenizer(folder)
     backend = tokenizer.backend_tokenizer
@@ -100,7 +100,7 @@ def read_vocabulary(folder: Path, rows: int, config: Any) -> Vocabulary:
     template = tokenizer.chat_template
     if isinstance(template, dict):
         template = template.get("default")
-    return Vocabulary(
+    return ConvertedVocabulary(
         tokens,
         types,
         tuple(_merge(one) for one in model["merges"]) if by_bytes else None,

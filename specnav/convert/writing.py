@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from specnav.convert.content import Content
-from specnav.convert.kinds import BF16, F16, F32, Kind
+from specnav.convert.kinds import BF16, F16, F32, GgufKind
 
 CHUNK = 1 << 22
 """Numbers that are worked on at a time: what is made of them on the way takes several times their memory."""
@@ -45,7 +45,7 @@ def write(content: Content, path: Path, advance: Callable[[], None]) -> None:
         writer.close()
 
 
-def packed(tensor: Tensor, kind: Kind) -> NDArray[Any]:
+def packed(tensor: Tensor, kind: GgufKind) -> NDArray[Any]:
     """A tensor's numbers as they stand in the file: an array of as many bytes."""
     if kind is F32:
         return tensor.to(torch.float32).contiguous().numpy()

@@ -66,7 +66,7 @@ class DemoConfig:
     )
     study_decisions: int = setting(10, "Decisions for each cell of the latency study.", 2, 1000)
     compare_decisions: int = setting(
-        40, "At most so many answers are decoded again with the target alone; 0: none.", 0, 100_000
+        40, "At most this many answers are decoded again with the target alone; 0: none.", 0, 100_000
     )
     robot_config: Path = setting(CONFIG / "robot.yaml", "Parameters of the robot's nodes.")
     sim_config: Path = setting(CONFIG / "sim.yaml", "Parameters of the simulator.")

@@ -28,7 +28,7 @@ from std_msgs.msg import Empty, String
 from navsim.episodes import Episode
 from spec_vlm_nav.common.codes import SOURCES, ErrorCode, MotionState
 from specnav.demo.errors import DemoError
-from specnav.demo.recorder import Recorder, SimState
+from specnav.demo.recorder import EpisodeRecorder, SimState
 from specnav.results.trace import Decision, Span
 
 POLL_S = 0.02
@@ -138,7 +138,7 @@ class Director:
         self.lock = threading.Lock()
         self._clock = clock
         self._topics = topics
-        self._recorder: Recorder | None = None
+        self._recorder: EpisodeRecorder | None = None
         self._fresh: list[Decision] = []
         # The robot may decide from a frame that reached us before the instruction went out.
         self._last_frames: deque[tuple[float, tuple[int, int], bytes]] = deque(maxlen=FRAMES_BEFORE)
@@ -168,7 +168,7 @@ class Director:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # The thread must be gone before the context is, else the process aborts.
+        # The thread must be gone before the context is, otherwise the process aborts.
         self._executor.shutdown()
         self._thread.join(timeout=5.0)
         self._node.destroy_node()
@@ -280,12 +280,12 @@ class Director:
             return False
         return math.hypot(state.x - episode.start.x, state.y - episode.start.y) < AT_START_M
 
-    def begin(self, seed: int, instruction: str) -> Recorder:
+    def begin(self, seed: int, instruction: str) -> EpisodeRecorder:
         """Start recording and publish the instruction; returns the recorder (guarded by `lock`)."""
         with self.lock:
             self._past = self._heard
             self._fresh.clear()
-            self._recorder = recorder = Recorder(seed, self._clock())
+            self._recorder = recorder = EpisodeRecorder(seed, self._clock())
             for frame in self._last_frames:
                 recorder.on_frame(*frame)
             if self._latest_state is not None:

@@ -30,7 +30,7 @@ def settings_of(config: DemoConfig) -> dict[str, Setting]:
     return shown_settings(config, leave_out=("out", "headless"), paths=("target_model", "draft_model"))
 
 
-class Journal:
+class DemoJournal:
     """What has happened so far, on disk at every step."""
 
     def __init__(

@@ -18,7 +18,7 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from specnav.demo.views import Scene, cost_of, in_words, result_in_words
+from specnav.demo.views import DemoScene, cost_of, in_words, result_in_words
 from specnav.results.demo import EpisodeResult, percentile
 from specnav.results.trace import Decision
 
@@ -65,7 +65,7 @@ class LiveView:
         self._phase = ""
         self._title = ""
         self._instruction = ""
-        self._scene = Scene(0.0, None, None)
+        self._scene = DemoScene(0.0, None, None)
         self._recent: deque[Decision] = deque(maxlen=SHOWN_DECISIONS)
         self._results: list[EpisodeResult] = []
         self._times: list[float] = []
@@ -93,7 +93,7 @@ class LiveView:
         self._rounds += len(decision.drafted)
         self._draw()
 
-    def tick(self, scene: Scene) -> None:
+    def tick(self, scene: DemoScene) -> None:
         """Time passed."""
         self._scene = scene
         self._draw()

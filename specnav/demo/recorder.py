@@ -18,7 +18,7 @@ from spec_vlm_nav.common.geometry import wrap
 from specnav.results.trace import Decision, PathPoint, VideoFrame, episode_folder
 
 STILL_MPS, STILL_RADPS = 0.02, 0.05
-SETTLED_S = 0.4  # the robot must have stood still for so long
+SETTLED_S = 0.4  # the robot must have stood still for this long
 PATH_STEP_M, PATH_STEP_RAD = 0.01, 0.02
 VIDEO_PERIOD_S = 0.2
 
@@ -38,7 +38,7 @@ class SimState:
 
 
 @dataclass(frozen=True)
-class Limits:
+class EpisodeLimits:
     """When an episode is given up; `at_once`: at the last decision, without waiting for it to be carried out."""
 
     max_decisions: int
@@ -55,14 +55,14 @@ class Ending:
 
 
 @dataclass(frozen=True)
-class Command:
+class RecordedCommand:
     """A motion command as it was heard."""
 
     t_s: float
     pose: PathPoint | None
 
 
-class Recorder:
+class EpisodeRecorder:
     """The record of one episode in the making."""
 
     def __init__(self, seed: int, started: float) -> None:
@@ -77,7 +77,7 @@ class Recorder:
         self.state: SimState | None = None
         self._frames: dict[tuple[int, int], bytes] = {}
         self._order: list[tuple[float, tuple[int, int]]] = []
-        self._commands: dict[int, Command] = {}
+        self._commands: dict[int, RecordedCommand] = {}
         self._moved_at = 0.0
 
     def clock(self, now: float) -> float:
@@ -111,7 +111,7 @@ class Recorder:
 
     def on_command(self, now: float, sequence: int, stop_by: Literal["", "model", "node"]) -> None:
         """A motion command: where and when it was given, and who said STOP with it, if anybody."""
-        self._commands.setdefault(sequence, Command(self.clock(now), self._here(now)))
+        self._commands.setdefault(sequence, RecordedCommand(self.clock(now), self._here(now)))
         if stop_by == "model" and self.stop_at is None:
             self.stop_at = self.clock(now)
         elif stop_by == "node" and self.gave_up_at is None:
@@ -126,7 +126,7 @@ class Recorder:
 
         Time and pose are those of its motion command when that was heard (sequence 0: none was made).
         """
-        command = self._commands.get(sequence) or Command(self.clock(now), self._here(now))
+        command = self._commands.get(sequence) or RecordedCommand(self.clock(now), self._here(now))
         filled = msgspec.structs.replace(
             decision,
             index=len(self.decisions),
@@ -145,7 +145,7 @@ class Recorder:
         """Whether the robot has been standing still for a moment."""
         return self.state is not None and self.clock(now) - self._moved_at >= SETTLED_S
 
-    def ending(self, now: float, limits: Limits) -> Ending | None:
+    def ending(self, now: float, limits: EpisodeLimits) -> Ending | None:
         """Whether the episode is over, and why; a STOP or the last decision counts once the robot stands still."""
         t = self.clock(now)
         if self.stop_at is not None and t - self.stop_at >= SETTLED_S and self.settled(now):

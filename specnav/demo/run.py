@@ -18,11 +18,11 @@ from cloud_verifier.config import ServerConfig
 from navsim.episodes import make_episode
 from specnav.demo.config import DemoConfig
 from specnav.demo.errors import DemoError
-from specnav.demo.journal import Journal
+from specnav.demo.journal import DemoJournal
 from specnav.demo.live import LiveView
-from specnav.demo.recorder import Limits
+from specnav.demo.recorder import EpisodeLimits
 from specnav.demo.scoring import make_trace, score_recording
-from specnav.demo.views import PlainView, View
+from specnav.demo.views import DemoView, PlainView
 from specnav.errors import HarnessError, UsageError
 from specnav.models import may_be_model
 from specnav.results.demo import Comparison
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DemoConfig", "run_demo"]
 
-VIDEO_EPISODES = 4  # all camera frames are kept for so many episodes, later ones keep the decisions' frames
+VIDEO_EPISODES = 4  # all camera frames are kept for this many episodes, later ones keep the decisions' frames
 
 
 def server_settings(config: DemoConfig) -> ServerConfig:
@@ -65,13 +65,13 @@ def check_inputs(config: DemoConfig) -> None:
             )
 
 
-def run_episodes(config: DemoConfig, server: ServerConfig, journal: Journal, view: View) -> None:
+def run_episodes(config: DemoConfig, server: ServerConfig, journal: DemoJournal, view: DemoView) -> None:
     """Start everything, carry out the episodes, and the latency study if asked for."""
     # Imported here: rclpy must see the environment that the stage prepares.
     from specnav.demo.stage import open_stage
     from specnav.demo.study import run_study
 
-    limits = Limits(config.max_decisions, config.episode_timeout_s)
+    limits = EpisodeLimits(config.max_decisions, config.episode_timeout_s)
     with ExitStack() as processes:
         with journal.phase("start"):
             stage = processes.enter_context(open_stage(config, server, journal.run / "logs", view))
@@ -99,7 +99,7 @@ def weights_of(model: str) -> tuple[tuple[str, int, int], ...]:
     return tuple((path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in found)
 
 
-def compare(config: DemoConfig, server: ServerConfig, journal: Journal) -> Comparison:
+def compare(config: DemoConfig, server: ServerConfig, journal: DemoJournal) -> Comparison:
     """Decode recorded answers again with the target alone; only greedy runs can be compared."""
     if config.temperature > 0 or config.compare_decisions == 0:
         return Comparison()
@@ -133,8 +133,8 @@ def run_demo(config: DemoConfig) -> int:
     run = new_run_folder(config.out, "demo", datetime.now())
     console = Console()
     # The cloud's file may pace as well: the report shows what was in force.
-    journal = Journal(run, replace(config, verify_ms=server.verify_ms), weights_of(config.target_model))
-    view: View = PlainView(console) if config.headless else LiveView(console)
+    journal = DemoJournal(run, replace(config, verify_ms=server.verify_ms), weights_of(config.target_model))
+    view: DemoView = PlainView(console) if config.headless else LiveView(console)
     with ends_on_signals():
         code = perform(config, server, journal, view)
         try:
@@ -148,7 +148,7 @@ def run_demo(config: DemoConfig) -> int:
     return code
 
 
-def perform(config: DemoConfig, server: ServerConfig, journal: Journal, view: View) -> int:
+def perform(config: DemoConfig, server: ServerConfig, journal: DemoJournal, view: DemoView) -> int:
     """The run itself and the comparison; every end is noted in the journal, only programming errors escape."""
     try:
         try:
@@ -169,7 +169,7 @@ def perform(config: DemoConfig, server: ServerConfig, journal: Journal, view: Vi
     return 1 if journal.error else 0
 
 
-def note_error(error: Exception, journal: Journal) -> None:
+def note_error(error: Exception, journal: DemoJournal) -> None:
     """Keep the first error in the journal, in one line; a programming error is raised again."""
     expected = is_expected(error)
     words = one_line(error) if expected else f"{type(error).__name__}: {error}"
@@ -188,7 +188,7 @@ def is_expected(error: Exception) -> bool:
     return isinstance(error, HarnessError | UsageError | NavsimError | SpecdecError | VerifierError)
 
 
-def show_summary(console: Console, journal: Journal, report: Path) -> None:
+def show_summary(console: Console, journal: DemoJournal, report: Path) -> None:
     """The run's figures and where to look."""
     s = journal.results().summary
 

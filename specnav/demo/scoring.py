@@ -10,7 +10,7 @@ from navsim.geometry import Disc, Pose2D, Shape
 from navsim.kinds import COLOURS
 from navsim.scoring import Score, score_episode
 from spec_vlm_nav.language.actions import sees_target
-from specnav.demo.recorder import Ending, Recorder, path_length
+from specnav.demo.recorder import Ending, EpisodeRecorder, path_length
 from specnav.results.demo import EpisodeResult, Outcome
 from specnav.results.standing import is_late, stood_s
 from specnav.results.trace import Decision, EpisodeTrace, MapObject, Rectangle, VideoFrame
@@ -53,7 +53,7 @@ def explain(score: Score, episode: Episode) -> str:
 
 
 def score_recording(
-    index: int, episode: Episode, recorder: Recorder, ending: Ending, duration_s: float
+    index: int, episode: Episode, recorder: EpisodeRecorder, ending: Ending, duration_s: float
 ) -> EpisodeResult:
     """The result of one episode."""
     last = recorder.path[-1] if recorder.path else None
@@ -118,7 +118,7 @@ def hex_colour(colour: str) -> str:
 
 
 def make_trace(
-    result: EpisodeResult, episode: Episode, recorder: Recorder, video: list[VideoFrame]
+    result: EpisodeResult, episode: Episode, recorder: EpisodeRecorder, video: list[VideoFrame]
 ) -> EpisodeTrace:
     """The trace of one episode: the room as a map, and the recording."""
     room = episode.room

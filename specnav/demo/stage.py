@@ -18,8 +18,8 @@ from navsim.episodes import Episode
 from specnav.demo.config import DemoConfig
 from specnav.demo.decider import vlm_spec
 from specnav.demo.director import Director, Topics
-from specnav.demo.recorder import Ending, Limits, Recorder
-from specnav.demo.views import Scene, View
+from specnav.demo.recorder import Ending, EpisodeLimits, EpisodeRecorder
+from specnav.demo.views import DemoScene, DemoView
 from specnav.supervise import children
 from specnav.supervise.processes import ChildSpec, Supervisor
 from specnav.supervise.surroundings import (
@@ -38,10 +38,10 @@ POLL_S = 0.02
 
 
 @dataclass(frozen=True)
-class Recording:
+class EpisodeRecording:
     """An episode as it was recorded."""
 
-    recorder: Recorder
+    recorder: EpisodeRecorder
     ending: Ending
     duration_s: float
 
@@ -55,7 +55,7 @@ class Stage:
         server: ServerConfig,
         supervisor: Supervisor,
         director: Director,
-        view: View,
+        view: DemoView,
         environment: Mapping[str, str],
         clock: Callable[[], float] = time.monotonic,
         verifier: str = "",
@@ -130,7 +130,9 @@ class Stage:
         """Raise ChildFailed when a process has ended by itself."""
         self._supervisor.check()
 
-    def run_episode(self, episode: Episode, index: int, count: int, limits: Limits) -> Recording:
+    def run_episode(
+        self, episode: Episode, index: int, count: int, limits: EpisodeLimits
+    ) -> EpisodeRecording:
         """Reset, instruct, record until the episode is over, and bring the robot to rest."""
         director, view = self._director, self._view
         self.enter(episode)
@@ -150,7 +152,7 @@ class Stage:
             if now >= next_tick:
                 next_tick = now + TICK_S
                 pose = None if state is None else (state.x, state.y, state.yaw)
-                view.tick(Scene(recorder.clock(now), jpeg, pose))
+                view.tick(DemoScene(recorder.clock(now), jpeg, pose))
         duration_s = (
             recorder.stop_at
             if ending.said_stop and recorder.stop_at is not None
@@ -159,9 +161,9 @@ class Stage:
         director.cancel()
         self._settle(recorder)
         director.end()
-        return Recording(recorder, ending, duration_s)
+        return EpisodeRecording(recorder, ending, duration_s)
 
-    def _settle(self, recorder: Recorder) -> None:
+    def _settle(self, recorder: EpisodeRecorder) -> None:
         """Wait until the robot stands still; a robot that does not is the next reset's problem."""
         deadline = self._clock() + SETTLE_TIMEOUT_S
         while self._clock() < deadline:
@@ -186,7 +188,7 @@ class Stage:
 
 @contextmanager
 def open_stage(
-    config: DemoConfig, server: ServerConfig, logs: Path, view: View, verifier: str = ""
+    config: DemoConfig, server: ServerConfig, logs: Path, view: DemoView, verifier: str = ""
 ) -> Iterator[Stage]:
     """All processes of a demo, up and connected; stopped in any case, with nothing left behind.
 

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 from navsim.episodes import make_episode
 from specnav.demo.config import DemoConfig
-from specnav.demo.recorder import Limits
+from specnav.demo.recorder import EpisodeLimits
 from specnav.demo.stage import Stage
-from specnav.demo.views import View
+from specnav.demo.views import DemoView
 from specnav.results.demo import LatencyRow, percentile
 from specnav.results.trace import Decision
 
@@ -50,14 +50,14 @@ def measure_cell(stage: Stage, config: DemoConfig, method: str, rtt_ms: float) -
         offset = 0
         while len(decisions) < wanted and offset < config.study_decisions:
             episode = make_episode(config.seed + offset, config.split)
-            limits = Limits(wanted - len(decisions), config.episode_timeout_s, at_once=True)
+            limits = EpisodeLimits(wanted - len(decisions), config.episode_timeout_s, at_once=True)
             recording = stage.run_episode(episode, offset, offset + 1, limits)
             decisions += recording.recorder.decisions
             offset += 1
     return row_of(method, rtt_ms, decisions[WARM_UP:])
 
 
-def run_study(stage: Stage, config: DemoConfig, view: View) -> list[LatencyRow]:
+def run_study(stage: Stage, config: DemoConfig, view: DemoView) -> list[LatencyRow]:
     """All cells of the study."""
     rows = []
     for rtt_ms in RTTS_MS:

@@ -16,7 +16,7 @@ from specnav.terminal import say
 
 
 @dataclass(frozen=True)
-class Scene:
+class DemoScene:
     """The moment: episode clock, newest camera frame (JPEG), robot pose (x, y, yaw)."""
 
     t_s: float
@@ -24,7 +24,7 @@ class Scene:
     pose: tuple[float, float, float] | None
 
 
-class View(Protocol):
+class DemoView(Protocol):
     """Something that shows a demo."""
 
     def phase(self, words: str) -> None:
@@ -36,7 +36,7 @@ class View(Protocol):
     def decision(self, decision: Decision) -> None:
         """A decision arrived."""
 
-    def tick(self, scene: Scene) -> None:
+    def tick(self, scene: DemoScene) -> None:
         """Time passed."""
 
     def result(self, result: EpisodeResult) -> None:
@@ -98,7 +98,7 @@ class PlainView:
         done = f"{in_words(decision)}  [{cost_of(decision)}]"
         self._say(f"  {decision.index + 1:3d} {decision.t_s:6.1f} s  {reasoning} -> {done}")
 
-    def tick(self, scene: Scene) -> None:
+    def tick(self, scene: DemoScene) -> None:
         """Plain lines show no passing of time."""
 
     def result(self, result: EpisodeResult) -> None:

@@ -9,7 +9,16 @@ from spec_vlm_nav_interfaces.msg import Supervision
 from std_msgs.msg import String
 
 from specnav.drill import faults_words as words
-from specnav.drill.definitions import GRACE_S, Bound, Drill, Moment, Reaction, Reason, Recovery, Term
+from specnav.drill.definitions import (
+    GRACE_S,
+    Drill,
+    ExpectedReaction,
+    ExpectedRecovery,
+    Moment,
+    Reason,
+    Term,
+    TimeBound,
+)
 from specnav.drill.faults import BadVerifier, BrokenRobot, Frozen, Killed, LinkCut
 from specnav.drill.lying import AT_ONCE, MOVER, OPERATOR, lying_bases
 from specnav.errors import HarnessError
@@ -20,13 +29,13 @@ from specnav.supervise.robot_stack import COMMAND, METRICS, STATUS, SUPERVISION,
 DECIDER = "vlm_nav_node"
 THINKING = (Moment.PREFILL, Moment.MID_ROUND, Moment.BETWEEN_ROUNDS)
 
-LINK = Bound((Term(DECIDER, "link_timeout_s"),))
-CAMERA = Bound((Term(DECIDER, "camera_timeout_s"),))
-ODOMETRY = Bound((Term(MOVER, "odom_timeout_s"),))
-SUPERVISOR = Bound((Term(MOVER, "supervisor_timeout_s"),))
+LINK = TimeBound((Term(DECIDER, "link_timeout_s"),))
+CAMERA = TimeBound((Term(DECIDER, "camera_timeout_s"),))
+ODOMETRY = TimeBound((Term(MOVER, "odom_timeout_s"),))
+SUPERVISOR = TimeBound((Term(MOVER, "supervisor_timeout_s"),))
 # The turn that shows a frozen picture, and three frames; then the node's own tick and ours.
-PICTURE = Bound(seconds=0.2 / 0.35 + 0.4 + GRACE_S, note="0.2 rad at 0.35 rad/s, 4 frames, 100 ms")
-BASE = Bound(
+PICTURE = TimeBound(seconds=0.2 / 0.35 + 0.4 + GRACE_S, note="0.2 rad at 0.35 rad/s, 4 frames, 100 ms")
+BASE = TimeBound(
     (Term("navsim", "command_hold"),), 0.25 / 1.5 + GRACE_S, "slowing down from 0.25 m/s at 1.5 m/s2, 100 ms"
 )
 
@@ -52,7 +61,7 @@ def _cuts() -> list[Drill]:
                     LinkCut(),
                     LINK,
                     () if short else LINK_LOST,
-                    Reaction.GOES_ON if short else Reaction.STOPS,
+                    ExpectedReaction.GOES_ON if short else ExpectedReaction.STOPS,
                     lasts_s=lasts_s,
                     tested=lasts_s < 20 or moment is Moment.MOVING,
                 )
@@ -122,7 +131,7 @@ def _verifiers() -> list[Drill]:
             Moment.MID_ROUND,
             BadVerifier(lambda: meddling.late(0.3)),
             LINK,
-            reaction=Reaction.GOES_ON,
+            reaction=ExpectedReaction.GOES_ON,
             lasts_s=2.0,
         ),
         Drill(
@@ -131,19 +140,19 @@ def _verifiers() -> list[Drill]:
             Moment.MID_ROUND,
             BadVerifier(lambda: meddling.twice),
             LINK,
-            reaction=Reaction.GOES_ON,
+            reaction=ExpectedReaction.GOES_ON,
             lasts_s=2.0,
         ),
     ]
     return found
 
 
-def _camera(name: str, what: str, bound: Bound) -> Drill:
+def _camera(name: str, what: str, bound: TimeBound) -> Drill:
     broken = BrokenRobot({"camera_fault": name}, {"camera_fault": "none"})
     return Drill(f"camera-{name.replace('_', '-')}", what, Moment.MOVING, broken, bound, STALE_CAMERA)
 
 
-def _odometry(name: str, what: str, bound: Bound) -> Drill:
+def _odometry(name: str, what: str, bound: TimeBound) -> Drill:
     broken = BrokenRobot({"odom_fault": name}, {"odom_fault": "none"})
     return Drill(f"odometry-{name}", what, Moment.MOVING, broken, bound, STALE_ODOM)
 
@@ -157,7 +166,7 @@ def _stamps(name: str, seconds: float) -> Drill:
         Moment.MOVING,
         broken,
         AT_ONCE,
-        reaction=Reaction.GOES_ON,
+        reaction=ExpectedReaction.GOES_ON,
         lasts_s=2.0,
         within_s=4.0,
     )
@@ -175,7 +184,7 @@ def _sensors() -> list[Drill]:
             Moment.MOVING,
             BrokenRobot({"camera_rate": 1.0}, {"camera_rate": 10.0}),
             CAMERA,
-            reaction=Reaction.KEEPS_FRESH,
+            reaction=ExpectedReaction.KEEPS_FRESH,
             lasts_s=5.0,
         ),
         _odometry("stopped", "odometry falls silent", ODOMETRY),
@@ -189,7 +198,7 @@ def _sensors() -> list[Drill]:
 def _processes() -> list[Drill]:
     lost = (Reason(STATUS, "SUPERVISOR_LOST"),)
     silent = (Reason(COMMAND, "HOLD", "motion_node is silent"),)
-    again = Recovery.NEXT_INSTRUCTION
+    again = ExpectedRecovery.NEXT_INSTRUCTION
     return [
         Drill(
             "vlm-nav-node-killed",
@@ -233,7 +242,7 @@ def _numbers_and_clocks() -> list[Drill]:
             words.NanCommand(),
             AT_ONCE,
             (Reason(STATUS, "REFUSED", "its nonce is not the next of its session"),),
-            Reaction.GOES_ON,
+            ExpectedReaction.GOES_ON,
             lasts_s=0.5,
             prompt=True,
         ),
@@ -244,7 +253,7 @@ def _numbers_and_clocks() -> list[Drill]:
             words.NanSupervision(20.0, (Supervision, SUPERVISION)),
             AT_ONCE,
             STALE_CAMERA,
-            reaction=Reaction.HALTS,  # the node's own signs of life come in between
+            reaction=ExpectedReaction.HALTS,  # the node's own signs of life come in between
             lasts_s=1.0,
         ),
         Drill(
@@ -253,7 +262,7 @@ def _numbers_and_clocks() -> list[Drill]:
             Moment.MOVING,
             words.JumpingClock(words.CLOCK_HZ, (Clock, "/clock"), switch(True), switch(False)),
             AT_ONCE,
-            reaction=Reaction.GOES_ON,
+            reaction=ExpectedReaction.GOES_ON,
             lasts_s=3.0,
             within_s=4.0,
         ),
@@ -272,24 +281,30 @@ def _numbers_and_clocks() -> list[Drill]:
 
 def _orders() -> list[Drill]:
     stopped = (Reason(STATUS, "STOPPED"),)
-    kinds: tuple[tuple[str, str, Callable[[Stack], float], Reaction, Recovery], ...] = (
-        ("cancel", "~/cancel", words.cancel, Reaction.STOPS, Recovery.NEXT_INSTRUCTION),
-        ("stop", 'the instruction "stop"', words.say_stop, Reaction.STOPS, Recovery.NEXT_INSTRUCTION),
+    kinds: tuple[tuple[str, str, Callable[[Stack], float], ExpectedReaction, ExpectedRecovery], ...] = (
+        ("cancel", "~/cancel", words.cancel, ExpectedReaction.STOPS, ExpectedRecovery.NEXT_INSTRUCTION),
+        (
+            "stop",
+            'the instruction "stop"',
+            words.say_stop,
+            ExpectedReaction.STOPS,
+            ExpectedRecovery.NEXT_INSTRUCTION,
+        ),
         (
             "stop-topic",
             "the topic stop of motion_node",
             words.stop_topic,
-            Reaction.STOPS,
-            Recovery.NEXT_INSTRUCTION,
+            ExpectedReaction.STOPS,
+            ExpectedRecovery.NEXT_INSTRUCTION,
         ),
         (
             "stop-service",
             "the service ~/stop of motion_node",
             words.stop_service,
-            Reaction.STOPS,
-            Recovery.NEXT_INSTRUCTION,
+            ExpectedReaction.STOPS,
+            ExpectedRecovery.NEXT_INSTRUCTION,
         ),
-        ("preempt", "another instruction", words.preempt, Reaction.HALTS, Recovery.BY_ITSELF),
+        ("preempt", "another instruction", words.preempt, ExpectedReaction.HALTS, ExpectedRecovery.BY_ITSELF),
     )
     found = []
     for name, what, give, reaction, recovery in kinds:
@@ -300,7 +315,7 @@ def _orders() -> list[Drill]:
                     f"{name}-{moment.value}",
                     what,
                     moment,
-                    words.Order(give),
+                    words.OperatorOrder(give),
                     OPERATOR,
                     stopped,
                     reaction,

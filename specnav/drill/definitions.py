@@ -10,7 +10,7 @@ import enum
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from specnav.supervise.points import Point
+from specnav.supervise.points import DecisionPoint
 
 if TYPE_CHECKING:
     from specnav.supervise.robot_stack import Stack
@@ -29,12 +29,12 @@ class Moment(enum.Enum):
     SETTLING = "settling"
 
     @property
-    def point(self) -> Point | None:
+    def point(self) -> DecisionPoint | None:
         """The point of a decision, for the moments that lie in one."""
-        return Point(self.value) if self.value in {p.value for p in Point} else None
+        return DecisionPoint(self.value) if self.value in {p.value for p in DecisionPoint} else None
 
 
-class Reaction(enum.Enum):
+class ExpectedReaction(enum.Enum):
     """What the robot must do while the fault lasts."""
 
     STOPS = "stops"  # and stands until it is over
@@ -43,7 +43,7 @@ class Reaction(enum.Enum):
     KEEPS_FRESH = "moves on fresh frames only"  # never with a camera frame older than the bound
 
 
-class Recovery(enum.Enum):
+class ExpectedRecovery(enum.Enum):
     """What must happen when the fault is over."""
 
     BY_ITSELF = "by itself"
@@ -60,7 +60,7 @@ class Reason:
 
 
 @dataclass(frozen=True)
-class Said:
+class HeardReason:
     """Something that was said on a topic."""
 
     at: float
@@ -82,7 +82,7 @@ class Term:
 
 
 @dataclass(frozen=True)
-class Bound:
+class TimeBound:
     """How long the robot may go on: parameters of the nodes and seconds, added up."""
 
     terms: tuple[Term, ...] = ()
@@ -98,7 +98,7 @@ class Bound:
         return " + ".join(parts)
 
 
-class Fault(Protocol):
+class DrillFault(Protocol):
     """Something that can go wrong."""
 
     def strike(self, stack: Stack) -> float:
@@ -122,17 +122,17 @@ class Drill:
     name: str
     what: str
     moment: Moment
-    fault: Fault
-    bound: Bound
+    fault: DrillFault
+    bound: TimeBound
     reasons: tuple[Reason, ...] = ()
-    reaction: Reaction = Reaction.STOPS
-    recovery: Recovery = Recovery.BY_ITSELF
+    reaction: ExpectedReaction = ExpectedReaction.STOPS
+    recovery: ExpectedRecovery = ExpectedRecovery.BY_ITSELF
     lasts_s: float | None = None
     within_s: float = 8.0
     release_s: float = 0.0
     prompt: bool = False
     tested: bool = True
-    by_odometry: bool = False  # nobody publishes cmd_vel: the base's own speed is looked at
+    by_odometry: bool = False  # no node publishes cmd_vel: the base's own speed is looked at
     never: tuple[Reason, ...] = ()  # what must not be said while it lasts
     policy: str = ""  # exploration policy; "": as config/robot.yaml has it
     present: bool = False  # the target is in the room: there is somewhere to walk to
@@ -146,7 +146,7 @@ class Trace:
     struck: float
     ended: float
     speeds: list[tuple[float, float]] = field(default_factory=list)
-    said: list[Said] = field(default_factory=list)
+    said: list[HeardReason] = field(default_factory=list)
     frames: list[float] = field(default_factory=list)  # camera frames received
     instructed: float | None = None  # the next instruction
     backwards: float = 0.0  # m/s, the fastest that was commanded, from a second before the fault on

@@ -22,7 +22,7 @@ CLOCK_HZ = 20.0
 
 
 @dataclass(frozen=True)
-class Order:
+class OperatorOrder:
     """The operator wants something; `give` publishes it and says when."""
 
     give: Callable[[Stack], float]

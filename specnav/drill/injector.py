@@ -12,12 +12,20 @@ from spec_vlm_nav_interfaces.msg import MotionCommand
 from spec_vlm_nav.common.codes import ErrorCode, LinkState, MotionState
 from spec_vlm_nav.deciding.handlers.motions import GOING_ON
 from spec_vlm_nav.motion.command import CommandKind
-from specnav.drill.definitions import Bound, Drill, Moment, Reaction, Recovery, Said, Trace
+from specnav.drill.definitions import (
+    Drill,
+    ExpectedReaction,
+    ExpectedRecovery,
+    HeardReason,
+    Moment,
+    TimeBound,
+    Trace,
+)
 from specnav.drill.faults import LinkCut
 from specnav.drill.judging import judge
 from specnav.drill.results import DrillRun
 from specnav.errors import HarnessError
-from specnav.supervise.probe import Heard
+from specnav.supervise.probe import ProbedMessage
 from specnav.supervise.robot_stack import (
     CMD_VEL,
     COMMAND,
@@ -34,7 +42,7 @@ MOMENT_S = 25.0
 FRESH_S = 0.25  # a motion that began so recently may be chosen to strike in
 AFTER_BOUND_S = 0.4
 FOLLOWS_S = 0.3  # until odometry shows what cmd_vel asks for
-ENOUGH_S = 0.25  # a motion is to last so much longer than the bound
+ENOUGH_S = 0.25  # a motion is to last this much longer than the bound
 UP_TO_SPEED_S = 0.3
 ALIVE_S = 3.0
 STILL_GOING = tuple(state.name for state in GOING_ON)
@@ -57,7 +65,7 @@ class FaultInjector:
         self._broken = False
         self.began = time.monotonic()
 
-    def bound_s(self, bound: Bound) -> float:
+    def bound_s(self, bound: TimeBound) -> float:
         """A bound in seconds, by the parameters that the nodes have now. Raises HarnessError."""
         total = bound.seconds
         for term in bound.terms:
@@ -103,7 +111,7 @@ class FaultInjector:
             ended = time.monotonic()
             drill.fault.end(stack)
             stack.link.open()
-        if drill.recovery is Recovery.NEXT_INSTRUCTION:
+        if drill.recovery is ExpectedRecovery.NEXT_INSTRUCTION:
             instructed = stack.instruct(stack.instruction)
         since = instructed if instructed is not None else ended
         self._wait_for_motion(since, drill.within_s)
@@ -135,7 +143,9 @@ class FaultInjector:
         if drill.moment is Moment.SETTLING:
             self._poll(lambda: self._settles(began), "a motion that settles")
             return
-        lasting = bound_s + ENOUGH_S if drill.reaction is Reaction.STOPS and not drill.by_odometry else 0.5
+        lasting = (
+            bound_s + ENOUGH_S if drill.reaction is ExpectedReaction.STOPS and not drill.by_odometry else 0.5
+        )
         self._poll(
             lambda: self._moves(began, lasting, drill.needs), f"a {drill.needs or 'motion'} that lasts"
         )
@@ -165,7 +175,7 @@ class FaultInjector:
             return False
         return speed(velocity) > 0 and velocity.at > command.at > time.monotonic() - FRESH_S
 
-    def _lasts(self, command: Heard) -> float:
+    def _lasts(self, command: ProbedMessage) -> float:
         motion = command.message
         return (
             abs(motion.distance_m) / self._stack.max_linear + abs(motion.angle_rad) / self._stack.max_angular
@@ -210,28 +220,29 @@ class FaultInjector:
         back = min((h.message.linear.x for h in probe.heard(CMD_VEL, since)), default=0.0)
         return Trace(struck, ended, speeds, self._said(since), frames, instructed, max(0.0, -back))
 
-    def _said(self, since: float) -> list[Said]:
+    def _said(self, since: float) -> list[HeardReason]:
         probe = self._stack.probe
         said = [
-            Said(h.at, STATUS, MotionState(h.message.state).name, h.message.reason)
+            HeardReason(h.at, STATUS, MotionState(h.message.state).name, h.message.reason)
             for h in probe.heard(STATUS, since)
         ]
         said += [
-            Said(h.at, METRICS, ErrorCode(h.message.error_code).name, h.message.error)
+            HeardReason(h.at, METRICS, ErrorCode(h.message.error_code).name, h.message.error)
             for h in probe.heard(METRICS, since)
         ]
         said += [
-            Said(h.at, COMMAND, CommandKind(h.message.kind).name, h.message.text)
+            HeardReason(h.at, COMMAND, CommandKind(h.message.kind).name, h.message.text)
             for h in probe.heard(COMMAND, since)
         ]
         said += [
-            Said(h.at, SUPERVISION, LinkState(h.message.link).name) for h in probe.heard(SUPERVISION, since)
+            HeardReason(h.at, SUPERVISION, LinkState(h.message.link).name)
+            for h in probe.heard(SUPERVISION, since)
         ]
         return sorted(said, key=lambda s: s.at)
 
     def _check_moment(self, drill: Drill, trace: Trace, bound_s: float) -> None:
         """The motion must not have come to its own end before the fault could show."""
-        if drill.moment is not Moment.MOVING or drill.reaction is not Reaction.STOPS:
+        if drill.moment is not Moment.MOVING or drill.reaction is not ExpectedReaction.STOPS:
             return
         first = next(
             (

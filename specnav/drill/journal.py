@@ -15,7 +15,7 @@ from specnav.run_folder import started_at
 
 
 @dataclass
-class Journal:
+class DrillJournal:
     """What has happened so far."""
 
     folder: Path

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from specnav.drill.definitions import Drill, Reaction, Reason, Recovery, Said, Trace
+from specnav.drill.definitions import Drill, ExpectedReaction, ExpectedRecovery, HeardReason, Reason, Trace
 from specnav.drill.results import DrillRun, FaultRow
 from specnav.results.demo import percentile
 
@@ -39,7 +39,7 @@ def stop_of(trace: Trace, still: float = 0.0) -> tuple[float | None, float | Non
     return stood, None
 
 
-def reason_of(said: Sequence[Said], reasons: Sequence[Reason], since: float) -> Said | None:
+def reason_of(said: Sequence[HeardReason], reasons: Sequence[Reason], since: float) -> HeardReason | None:
     """The first of the wanted reasons that was said."""
     return next((s for s in said if s.at >= since and any(s.is_a(reason) for reason in reasons)), None)
 
@@ -69,11 +69,11 @@ def judge(drill: Drill, run: int, trace: Trace, bound_s: float, problems: Sequen
     moving = was_moving(trace, still)
     stopped, again = stop_of(trace, still)
     stop_s = None if stopped is None else stopped - trace.struck
-    if drill.reaction in (Reaction.STOPS, Reaction.HALTS):
-        if drill.reaction is Reaction.HALTS:
+    if drill.reaction in (ExpectedReaction.STOPS, ExpectedReaction.HALTS):
+        if drill.reaction is ExpectedReaction.HALTS:
             again = None
         found += _stop_problems(moving, stop_s, again, bound_s)
-    elif drill.reaction is Reaction.KEEPS_FRESH:
+    elif drill.reaction is ExpectedReaction.KEEPS_FRESH:
         stop_s, again = oldest_frame(trace), None
         if stop_s > bound_s:
             found.append("moved on a frame older than the bound")
@@ -91,7 +91,9 @@ def judge(drill: Drill, run: int, trace: Trace, bound_s: float, problems: Sequen
     since = _since(drill, trace, stopped)
     moved = moved_after(trace, since)
     if moved is None or moved - since > drill.within_s:
-        found.append("did not move again" if drill.reaction is not Reaction.GOES_ON else "did not go on")
+        found.append(
+            "did not move again" if drill.reaction is not ExpectedReaction.GOES_ON else "did not go on"
+        )
     return DrillRun(
         fault=drill.name,
         run=run,
@@ -107,11 +109,11 @@ def judge(drill: Drill, run: int, trace: Trace, bound_s: float, problems: Sequen
 
 def _since(drill: Drill, trace: Trace, stopped: float | None) -> float:
     """From when on the robot has to be back."""
-    if drill.recovery is Recovery.NEXT_INSTRUCTION and trace.instructed is not None:
+    if drill.recovery is ExpectedRecovery.NEXT_INSTRUCTION and trace.instructed is not None:
         return trace.instructed
-    if drill.reaction is Reaction.HALTS and stopped is not None:
+    if drill.reaction is ExpectedReaction.HALTS and stopped is not None:
         return stopped
-    if drill.reaction is Reaction.GOES_ON:  # while it lasts, too
+    if drill.reaction is ExpectedReaction.GOES_ON:  # while it lasts, too
         return (trace.struck + trace.ended) / 2
     return trace.ended
 
@@ -133,7 +135,7 @@ def row_of(drill: Drill, bound_s: float, runs: Sequence[DrillRun]) -> FaultRow:
     stops = [
         r.stop_ms
         for r in runs
-        if r.stop_ms is not None and (r.moving or drill.reaction is Reaction.KEEPS_FRESH)
+        if r.stop_ms is not None and (r.moving or drill.reaction is ExpectedReaction.KEEPS_FRESH)
     ]
     told = [r.reason_ms for r in runs if r.reason_ms is not None]
     back = [r.recovered_ms for r in runs if r.recovered_ms is not None]
@@ -142,8 +144,8 @@ def row_of(drill: Drill, bound_s: float, runs: Sequence[DrillRun]) -> FaultRow:
         what=drill.what,
         phase=drill.moment.value,
         reaction=drill.reaction.value,
-        bound=drill.bound.words if drill.reaction is not Reaction.GOES_ON else "",
-        bound_ms=bound_s * 1e3 if drill.reaction is not Reaction.GOES_ON else None,
+        bound=drill.bound.words if drill.reaction is not ExpectedReaction.GOES_ON else "",
+        bound_ms=bound_s * 1e3 if drill.reaction is not ExpectedReaction.GOES_ON else None,
         runs=len(runs),
         passed=sum(r.passed for r in runs),
         moving=sum(r.moving for r in runs),

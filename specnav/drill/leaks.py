@@ -27,7 +27,7 @@ CHANGE_S = 20.0
 STOP_S = 2.0
 
 
-class Watch:
+class LeakWatch:
     """Samples the processes of a stack."""
 
     def __init__(self, stack: Stack) -> None:
@@ -89,7 +89,7 @@ def change_state(stack: Stack, transition: int) -> None:
 
 
 def _check(stack: Stack, what: str, turns: int, turn: Callable[[int], None]) -> LeakCheck:
-    watch, began = Watch(stack), time.monotonic()
+    watch, began = LeakWatch(stack), time.monotonic()
     for number in range(turns):
         turn(number)
         watch.look()

@@ -9,15 +9,25 @@ from dataclasses import replace
 from typing import Any
 
 from specnav.drill import faults_words as words
-from specnav.drill.definitions import GRACE_S, Bound, Drill, Fault, Moment, Reaction, Reason, Recovery, Term
+from specnav.drill.definitions import (
+    GRACE_S,
+    Drill,
+    DrillFault,
+    ExpectedReaction,
+    ExpectedRecovery,
+    Moment,
+    Reason,
+    Term,
+    TimeBound,
+)
 from specnav.drill.faults import BrokenRobot
 from specnav.supervise.robot_stack import STATUS
 
 MOVER = "motion_node"
-AT_ONCE = Bound()
-OPERATOR = Bound(seconds=0.3)
-RESPONSE = Bound((Term(MOVER, "response_timeout_s"),), 0.8, "0.6 s to compare, 200 ms")
-STOPPED_BY_BASE = Bound(
+AT_ONCE = TimeBound()
+OPERATOR = TimeBound(seconds=0.3)
+RESPONSE = TimeBound((Term(MOVER, "response_timeout_s"),), 0.8, "0.6 s to compare, 200 ms")
+STOPPED_BY_BASE = TimeBound(
     seconds=0.25 / 1.5 + 2 * GRACE_S, note="slowing down from 0.25 m/s at 1.5 m/s2, 200 ms"
 )
 NOTHING_WRONG = tuple(Reason(STATUS, name) for name in ("BLOCKED", "NO_RESPONSE", "WRONG_RESPONSE"))
@@ -27,16 +37,28 @@ PUSHED = (*WRONG, Reason(STATUS, "BLOCKED"), Reason(STATUS, "UNCOMMANDED_MOTION"
 
 _ODOMETRY_SOUND: dict[str, bool | float | str] = {"odom_fault": "none"}
 _BASE_SOUND: dict[str, bool | float | str] = {"base_fault": "none"}
-_ITSELF, _NEXT = Recovery.BY_ITSELF, Recovery.NEXT_INSTRUCTION
+_ITSELF, _NEXT = ExpectedRecovery.BY_ITSELF, ExpectedRecovery.NEXT_INSTRUCTION
 _FORWARD: dict[str, Any] = {"needs": "forward", "lasts_s": 2.5}
-_LYING: tuple[tuple[str, str, Fault, Bound, tuple[Reason, ...], Reaction, Recovery, dict[str, Any]], ...] = (
+_LYING: tuple[
+    tuple[
+        str,
+        str,
+        DrillFault,
+        TimeBound,
+        tuple[Reason, ...],
+        ExpectedReaction,
+        ExpectedRecovery,
+        dict[str, Any],
+    ],
+    ...,
+] = (
     (
         "odometry-frozen",
         "odometry repeats one pose with new stamps",
         BrokenRobot({"odom_fault": "frozen"}, _ODOMETRY_SOUND),
         RESPONSE,
         (Reason(STATUS, "NO_RESPONSE"),),
-        Reaction.STOPS,
+        ExpectedReaction.STOPS,
         _ITSELF,
         {},
     ),
@@ -46,7 +68,7 @@ _LYING: tuple[tuple[str, str, Fault, Bound, tuple[Reason, ...], Reaction, Recove
         BrokenRobot({"base_fault": "stuck"}, _BASE_SOUND),
         RESPONSE,
         AGAINST,
-        Reaction.HALTS,
+        ExpectedReaction.HALTS,
         _ITSELF,
         _FORWARD,
     ),
@@ -56,7 +78,7 @@ _LYING: tuple[tuple[str, str, Fault, Bound, tuple[Reason, ...], Reaction, Recove
         BrokenRobot({"command_delay_s": 0.6}, {"command_delay_s": 0.0}),
         AT_ONCE,
         (),
-        Reaction.GOES_ON,
+        ExpectedReaction.GOES_ON,
         _ITSELF,
         {"lasts_s": 6.0, "never": NOTHING_WRONG, "present": False},
     ),
@@ -66,7 +88,7 @@ _LYING: tuple[tuple[str, str, Fault, Bound, tuple[Reason, ...], Reaction, Recove
         words.ZerosDropped(),
         STOPPED_BY_BASE,
         (Reason(STATUS, "STOPPED"),),
-        Reaction.STOPS,
+        ExpectedReaction.STOPS,
         _NEXT,
         {"lasts_s": 2.0, "by_odometry": True, "needs": "forward"},
     ),
@@ -76,7 +98,7 @@ _LYING: tuple[tuple[str, str, Fault, Bound, tuple[Reason, ...], Reaction, Recove
         BrokenRobot({"odom_fault": "scaled", "odom_scale": 3.0}, _ODOMETRY_SOUND, reset=True),
         RESPONSE,
         WRONG,
-        Reaction.HALTS,
+        ExpectedReaction.HALTS,
         _NEXT,
         {"lasts_s": 4.0},
     ),
@@ -86,17 +108,17 @@ _LYING: tuple[tuple[str, str, Fault, Bound, tuple[Reason, ...], Reaction, Recove
         BrokenRobot({"odom_fault": "mirrored"}, _ODOMETRY_SOUND, reset=True),
         RESPONSE,
         WRONG,
-        Reaction.HALTS,
+        ExpectedReaction.HALTS,
         _NEXT,
         {"lasts_s": 4.0, "needs": "turn"},
     ),
     (
         "pushed",
-        "somebody pushes the robot aside at 0.4 m/s",
+        "the robot is pushed aside at 0.4 m/s",
         BrokenRobot({"base_fault": "pushed"}, _BASE_SOUND),
         RESPONSE,
         PUSHED,
-        Reaction.STOPS,
+        ExpectedReaction.STOPS,
         _ITSELF,
         {"lasts_s": 1.6},
     ),
@@ -106,7 +128,7 @@ _LYING: tuple[tuple[str, str, Fault, Bound, tuple[Reason, ...], Reaction, Recove
         BrokenRobot({"base_fault": "rear_blocked"}, _BASE_SOUND),
         RESPONSE,
         AGAINST,
-        Reaction.HALTS,
+        ExpectedReaction.HALTS,
         _ITSELF,
         _FORWARD,
     ),
@@ -116,7 +138,7 @@ _LYING: tuple[tuple[str, str, Fault, Bound, tuple[Reason, ...], Reaction, Recove
         words.EmergencyStop(),
         OPERATOR,
         (Reason(STATUS, "ESTOPPED"),),
-        Reaction.STOPS,
+        ExpectedReaction.STOPS,
         _NEXT,
         {"lasts_s": 3.0, "prompt": True},
     ),

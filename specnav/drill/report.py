@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup
 
 from specnav.drill.results import DrillResults, FaultRow, LeakCheck, load_drill
-from specnav.report.charts import HALF, HEX, ROW_PX, Line, LineChart, line_chart, picture
+from specnav.report.charts import HALF, HEX, ROW_PX, ChartLine, LineChart, line_chart, picture
 from specnav.report.page import REPORT_FILE, TEMPLATES, Chart, Figure, environment, shown, word
 from specnav.results.demo import percentile
 from specnav.results.files import write_bytes_atomic
@@ -133,7 +133,7 @@ def over_time(values: Mapping[str, Sequence[tuple[float, float]]], label: str) -
     end = max((t for points in values.values() for t, _ in points), default=0.0)
     unit, scale = ("min", 60.0) if end > 300 else ("s", 1.0)
     lines = tuple(
-        Line(name, tuple((t / scale, value) for t, value in points), name, dotted=False)
+        ChartLine(name, tuple((t / scale, value) for t, value in points), name, dotted=False)
         for name, points in values.items()
         if points
     )

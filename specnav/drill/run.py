@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specnav.drill.config import SPEEDS, DrillConfig
-from specnav.drill.journal import Journal
+from specnav.drill.journal import DrillJournal
 from specnav.drill.view import DrillView
 from specnav.errors import HarnessError
 from specnav.results.errors import one_line
@@ -34,7 +34,7 @@ def run_drill(config: DrillConfig, view: DrillView | None = None) -> int:
     drills = choose(config.faults) if config.faults or not checks else []
     folder = new_run_folder(config.out, "drill", datetime.now())
     settings = shown_settings(config, leave_out=("out", "faults"), paths=())
-    journal = Journal(folder, {**settings, "faults": ", ".join(config.faults) or "all", **SPEEDS})
+    journal = DrillJournal(folder, {**settings, "faults": ", ".join(config.faults) or "all", **SPEEDS})
 
     def work(stack: Stack) -> None:
         from specnav.drill.injector import FaultInjector
@@ -58,7 +58,7 @@ def run_drill(config: DrillConfig, view: DrillView | None = None) -> int:
 
 
 def _run(
-    journal: Journal,
+    journal: DrillJournal,
     view: DrillView,
     seed: int,
     motion: dict[str, str | int | float | bool],

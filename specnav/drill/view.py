@@ -12,13 +12,13 @@ from rich.table import Table
 from specnav.drill.definitions import Drill
 from specnav.drill.results import DrillResults, DrillRun, FaultRow, LeakCheck
 from specnav.report.page import shown
-from specnav.terminal import View, plain_table, progress_bar
+from specnav.terminal import RunView, plain_table, progress_bar
 
 Advance = Callable[[DrillRun], None]
 COLUMNS = ("fault", "passed", "stop ms p50", "p99", "bound", "reason ms", "back s", "reason")
 
 
-class DrillView(View):
+class DrillView(RunView):
     """What the user sees of one run."""
 
     @contextmanager

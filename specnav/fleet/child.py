@@ -24,7 +24,7 @@ from specnav.supervise.vllm import has_own_environment, vllm_environment, vllm_p
 
 FIRST_PAUSE_S, MOST_PAUSE_S = 0.2, 30.0
 LASTING_S = 3.0
-"""A verifier that served for so long and died is started again at once, and so is one that served and was killed from
+"""A verifier that served for this long and died is started again at once, and so is one that served and was killed from
 outside: only one that does not come up, or ends by itself, is waited for longer and longer.
 """
 LOOK_S = 1.0

@@ -13,7 +13,7 @@ knows. As the planner has it (specnav.plan.simulated)."""
 
 
 @dataclass(frozen=True)
-class Candidate:
+class ReplicaCandidate:
     """A replica as one edge sees it. ahead: answers in progress there of edges whose class comes before this edge's or
     is the same. active: all of them. assigned: edges that have it. familiar: marks of the edge's prompt that it knows.
     """
@@ -25,14 +25,14 @@ class Candidate:
     familiar: int = 0
 
 
-def choose(candidates: Sequence[Candidate], at: str = "", avoid: Sequence[str] = ()) -> list[str]:
+def choose(candidates: Sequence[ReplicaCandidate], at: str = "", avoid: Sequence[str] = ()) -> list[str]:
     """Addresses, the best first; what is to be avoided comes behind all else. at: what the edge has now."""
     if not candidates:
         return []
     wanted = [one for one in candidates if one.address not in avoid]
     fewest = min((one.ahead for one in wanted), default=0)
 
-    def order(one: Candidate) -> tuple[int, int, int, int, int, str]:
+    def order(one: ReplicaCandidate) -> tuple[int, int, int, int, int, str]:
         near = one.ahead <= fewest + SLACK
         kept = one.address == at and near
         familiar = one.familiar if near and not at else 0

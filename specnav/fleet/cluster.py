@@ -34,7 +34,7 @@ _STORE_BYTES = 100_000_000
 """Nothing is kept in Ray's object store; it takes no less than 75 MB."""
 
 
-class Here(Struct, frozen=True):
+class LocalCluster(Struct, frozen=True):
     """Which cluster this machine's fleet is on. session: of the processes of one that was started here, else 0; temp:
     its folder.
     """
@@ -56,10 +56,10 @@ def check_ray() -> None:
         raise FleetError("Ray is not installed here: pip install 'specnav[fleet]'")
 
 
-def read_here(folder: Path) -> Here | None:
+def read_here(folder: Path) -> LocalCluster | None:
     """The cluster that an `up` of before has noted, if it answers still."""
     try:
-        here = msgspec.json.decode(read_file(folder / HERE_FILE, MOST_KEY_BYTES), type=Here)
+        here = msgspec.json.decode(read_file(folder / HERE_FILE, MOST_KEY_BYTES), type=LocalCluster)
     except (OSError, msgspec.MsgspecError):
         return None
     if ":" not in here.ray or not answers(here.ray):
@@ -68,7 +68,7 @@ def read_here(folder: Path) -> Here | None:
     return here
 
 
-def write_here(folder: Path, here: Here) -> None:
+def write_here(folder: Path, here: LocalCluster) -> None:
     """Note it. Raises FleetError."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -78,7 +78,7 @@ def write_here(folder: Path, here: Here) -> None:
 
 
 def answers(address: str, seconds: float = PROBE_S) -> bool:
-    """Whether somebody listens at HOST:PORT or ray://HOST:PORT."""
+    """Whether a subscriber listens at HOST:PORT or ray://HOST:PORT."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     try:
         with socket.create_connection((host.strip("[]"), int(port)), seconds):
@@ -88,7 +88,7 @@ def answers(address: str, seconds: float = PROBE_S) -> bool:
 
 
 def running_here() -> str:
-    """The address of a cluster that somebody else has started on this machine, "" for none.
+    """The address of a cluster that another client has started on this machine, "" for none.
 
     Asked of Ray itself it would also find clusters that are none of ours, and remember that it has shown no token.
     """
@@ -102,7 +102,7 @@ def running_here() -> str:
 
 
 def reach(address: str) -> Any:
-    """Connect to a cluster; returns the module. Raises FleetError where nobody answers, or somebody else does."""
+    """Connect to a cluster; returns the module. Raises FleetError where nobody answers, or another client does."""
     check_ray()
     if not answers(address):
         raise FleetError(f"no Ray cluster answers at {address}: check the address (ray start --head shows it)")
@@ -118,26 +118,26 @@ def reach(address: str) -> Any:
         except BaseException as error:
             failed.append(error)
 
-    # Ray has no bound on how long it tries somebody who is no Ray.
+    # Ray has no bound on how long it tries somebody who is not a Ray.
     thread = threading.Thread(target=connect, name="ray", daemon=True)
     thread.start()
     thread.join(REACH_S)
     if thread.is_alive():
-        raise FleetError(f"what answers at {address} is no Ray cluster, or not one of version {ray.__version__}")
+        raise FleetError(f"what answers at {address} is not a Ray cluster, or not one of version {ray.__version__}")
     if failed:
         text = " ".join(str(failed[0]).split())[:300]
         raise FleetError(f"the Ray cluster at {address} cannot be used: {text}")
     return ray
 
 
-def start_here(cpus: int) -> Here:
+def start_here(cpus: int) -> LocalCluster:
     """A cluster of this machine alone, which goes on when this process ends. Raises FleetError."""
     check_ray()
     temp = Path(tempfile.mkdtemp(prefix="ray-"))  # short: the names of its sockets may not be long
     # Ray opens its folder to everybody, and what it makes there: it gets one in ours, which nobody else can enter.
     inside = temp / "r"
     write_private(temp / TOKEN_FILE, secrets.token_hex(32).encode())
-    Here("", temp=str(temp)).show_token()
+    LocalCluster("", temp=str(temp)).show_token()
     with closing(socket.socket()) as probe:
         probe.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{probe.getsockname()[1]}"
@@ -146,7 +146,7 @@ def start_here(cpus: int) -> Here:
     argv += ["--num-cpus", str(cpus), "--include-dashboard", "false", "--temp-dir", str(inside)]
     # Its own autoscaler has nothing to do here, and shows its metrics to all machines.
     argv += ["--object-store-memory", str(_STORE_BYTES), "--no-monitor"]
-    here = Here(address, *start_node(argv, temp))
+    here = LocalCluster(address, *start_node(argv, temp))
     if temp.stat().st_mode & 0o077:
         stop_here(here)
         raise FleetError(f"{temp} must be its owner's alone, and Ray opened it to others: use another release of Ray")
@@ -177,7 +177,7 @@ def start_node(argv: list[str], temp: Path, marker: str = "untime started") -> t
     return process.pid, str(temp)
 
 
-def stop_here(here: Here) -> None:
+def stop_here(here: LocalCluster) -> None:
     """End a cluster that was started here, with all its processes and its folder."""
     if here.session:
         end_session(here.session)

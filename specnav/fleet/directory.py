@@ -1,7 +1,7 @@
 """The directory: a Ray actor that tells edges which replica to use, and sees to it that there are as many as wanted.
 
 Three threads: the actor's own, on which replicas report and people ask; the desk, which answers edges; and one that
-starts and drains replicas. A lock guards the register for microseconds; nobody waits for Ray while holding it.
+starts and drains replicas. A lock guards the register for microseconds; no thread waits for Ray while holding it.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from cloud_verifier.errors import VerifierError
 from cloud_verifier.logs import EventLog
 from cloud_verifier.observing.http import StatusServer
 from specdec.link.directory_wire import SCHEME, Ask, Nobody, Take
-from specnav.fleet.desk import Desk
+from specnav.fleet.directory_server import DirectoryServer
 from specnav.fleet.errors import FleetError
-from specnav.fleet.kept import Kept, read_kept, write_kept
-from specnav.fleet.register import Register, Report
+from specnav.fleet.register import Register, ReplicaReport
 from specnav.fleet.replica import find_replica, node_address, replica_name, start_replica
 from specnav.fleet.scaling import Scaler, next_step
-from specnav.fleet.settings import Bounds, FleetSettings, directory_bind
+from specnav.fleet.settings import FleetSettings, ReplicaBounds, directory_bind
+from specnav.fleet.state import FleetState, read_kept, write_kept
 from specnav.fleet.status import FleetStatus, ReplicaStatus, metrics_text, targets_json
 
 LOOK_S = 0.25
@@ -37,7 +37,7 @@ DOWN_S = 20.0
 class Directory:
     """The actor. Started again by Ray with the same arguments, it goes on from its file."""
 
-    def __init__(self, namespace: str, folder: str, first: Kept, metrics: str) -> None:
+    def __init__(self, namespace: str, folder: str, first: FleetState, metrics: str) -> None:
         """first: how the fleet begins, for where the folder holds nothing of it yet. metrics: HOST:PORT, "" for none.
 
         Raises FleetError, VerifierError.
@@ -56,7 +56,7 @@ class Directory:
         settings = self._kept.settings
         self._host = settings.host(node_address())
         bind = directory_bind(self._host, self._kept.port)
-        self._desk = Desk(bind, settings.keys, self._log, self._answer, self._rests)
+        self._desk = DirectoryServer(bind, settings.keys, self._log, self._answer, self._rests)
         self._keep(port=self._desk.port)
         self._status_server: StatusServer | None = None
         if metrics:
@@ -67,7 +67,7 @@ class Directory:
         self._thread = threading.Thread(target=self._see_to_replicas, name="replicas", daemon=True)
         self._thread.start()
 
-    def report(self, report: Report) -> None:
+    def report(self, report: ReplicaReport) -> None:
         """A replica says how it is."""
         with self._lock:
             if report.number in self._kept.replicas:  # one that was ended may have its say after it
@@ -106,7 +106,7 @@ class Directory:
                 replicas=replicas,
             )
 
-    def scale(self, bounds: Bounds) -> None:
+    def scale(self, bounds: ReplicaBounds) -> None:
         """From now on so many replicas."""
         with self._lock:
             wanted = max(bounds.least, min(bounds.most, self._kept.wanted))
@@ -144,7 +144,7 @@ class Directory:
         while not self._over.wait(LOOK_S):
             try:
                 self._step()
-            except Exception as error:  # Ray's, for a node that goes just now: the next look sees what came of it
+            except Exception as error:  # Ray's, for a node that goes just now: the next look sees the result
                 self._log.warning("step_failed", reason=f"{type(error).__name__}: {str(error)[:300]}")
 
     def _step(self) -> None:
@@ -178,7 +178,7 @@ class Directory:
         self._log.info("start", replica=replica_name(number), generation=generation)
         start_replica(self._namespace, number, generation, settings)
 
-    def _go_on_draining(self, report: Report) -> None:
+    def _go_on_draining(self, report: ReplicaReport) -> None:
         actor = find_replica(self._namespace, report.name)
         if actor is None or report.ended or not report.node:
             self._end(report.number)
@@ -199,7 +199,7 @@ class Directory:
 
     def _expect(self, number: int, generation: int) -> None:
         """A replica will report, once Ray has found room for it."""
-        self._register.report(Report(replica_name(number), number, generation), time.monotonic())
+        self._register.report(ReplicaReport(replica_name(number), number, generation), time.monotonic())
 
     def _keep(self, **changed: Any) -> None:
         """Change what is kept. Raises FleetError."""

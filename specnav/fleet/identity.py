@@ -96,7 +96,7 @@ def _hash_of(path: Path) -> str:
 
 
 def _sampled(file: Path) -> bytes:
-    """A digest of a file: whole if it is short or in words, else of its size and of samples spread over it."""
+    """A digest of a file: whole if it is short or in words, otherwise of its size and of samples spread over it."""
     size = file.stat().st_size
     hasher = blake2b(str(size).encode(), digest_size=_DIGEST)
     whole = size <= SAMPLES * SAMPLE_BYTES or (file.suffix in _WHOLE and size <= _MOST_WHOLE_BYTES)

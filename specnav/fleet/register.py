@@ -21,16 +21,16 @@ from specdec.link.directory_wire import (
     Nobody,
     Take,
 )
-from specnav.fleet.choice import Candidate, choose
+from specnav.fleet.choice import ReplicaCandidate, choose
 from specnav.fleet.identity import Identity, differences
-from specnav.fleet.scaling import Seen, State
+from specnav.fleet.scaling import ReplicaLoad, State
 
 SILENT_S = 4.0
-"""A replica that has not reported for so long is given to nobody, unless no other is there."""
+"""A replica that has not reported for this long is given to nobody, unless no other is there."""
 SETTLE_S = 3.0
 """So long after its start a directory lets edges where they are, though it has not heard of all replicas yet."""
 ACTIVE_S = 120.0
-"""An edge that has not asked for so long has no answer in progress."""
+"""An edge that has not asked for this long has no answer in progress."""
 MOST_EDGES = 100_000
 MOST_OF_OWNER = 256
 """Edges of one key, without keys of one connection: with more, the one of them goes that has not asked for longest."""
@@ -38,7 +38,7 @@ MOST_MARKS_KEPT = 4096
 RANKS = 3
 
 
-class Report(Struct, frozen=True):
+class ReplicaReport(Struct, frozen=True):
     """What a replica says of itself. node: "" while Ray has not placed it. address: "" while it does not serve.
     draining: it takes no new sessions; ended: nor will it ever again. working: sessions that its engine works for.
     """
@@ -73,7 +73,7 @@ class _Replica:
     prompts that it knows, by the key whose edges asked them: nobody learns of another key's, or has them forgotten.
     """
 
-    report: Report
+    report: ReplicaReport
     heard: float
     edges: set[bytes] = field(default_factory=set)
     active: tuple[OrderedDict[bytes, float], ...] = field(default_factory=_by_rank)
@@ -123,7 +123,7 @@ class Register:
         """How many replicas there were before: until they have reported, edges stay where they are."""
         self._expected = replicas
 
-    def report(self, report: Report, now: float) -> None:
+    def report(self, report: ReplicaReport, now: float) -> None:
         """A replica says how it is. The first one of a generation that serves says what all of it are to be."""
         known = self._replicas.get(report.name)
         if known is None:
@@ -146,7 +146,7 @@ class Register:
         """Of all replicas."""
         return list(self._replicas)
 
-    def reports(self) -> list[Report]:
+    def reports(self) -> list[ReplicaReport]:
         """The last one of each replica."""
         return [one.report for one in self._replicas.values()]
 
@@ -160,17 +160,17 @@ class Register:
             return "failed" if report.trouble else "starting"
         return "left_out" if self.left_out(report) else "ready"
 
-    def left_out(self, report: Report) -> str:
+    def left_out(self, report: ReplicaReport) -> str:
         """Why a replica that serves is given to nobody: how it differs from the others of its generation; "" if not."""
         wanted = self.identities.get(report.generation)
         if wanted is None or report.identity is None:
             return ""
         return differences(wanted, report.identity)
 
-    def seen(self, now: float) -> list[Seen]:
+    def seen(self, now: float) -> list[ReplicaLoad]:
         """All replicas, for scaling."""
         return [
-            Seen(one.report.number, one.report.generation, self.state(name, now), sum(one.count(now)))
+            ReplicaLoad(one.report.number, one.report.generation, self.state(name, now), sum(one.count(now)))
             for name, one in self._replicas.items()
         ]
 
@@ -195,7 +195,7 @@ class Register:
         return len(self._edges)
 
     def settled(self, now: float) -> bool:
-        """Whether the replicas of before a restart have reported, or have had the time to."""
+        """Whether the previous replicas a restart have reported, or have had the time to."""
         heard = sum(bool(one.report.node) for one in self._replicas.values())
         return now - self._began >= SETTLE_S or heard >= self._expected
 
@@ -248,14 +248,14 @@ class Register:
         identity = None if newest is None else newest.report.identity
         return b"" if identity is None else identity.digest
 
-    def _candidate(self, replica: _Replica, who: bytes, ask: Ask, rank: int, now: float) -> Candidate:
+    def _candidate(self, replica: _Replica, who: bytes, ask: Ask, rank: int, now: float) -> ReplicaCandidate:
         active = replica.count(now)
         for place, edges in enumerate(replica.active):
             active[place] -= who in edges
         known = replica.marks.get(_scope_of(who), ())
         familiar = sum(mark in known for mark in ask.marks)
         assigned = len(replica.edges) - (who in replica.edges)
-        return Candidate(replica.report.address, sum(active[: rank + 1]), sum(active), assigned, familiar)
+        return ReplicaCandidate(replica.report.address, sum(active[: rank + 1]), sum(active), assigned, familiar)
 
     def _assign(self, who: bytes, replica: _Replica, ask: Ask, rank: int, now: float) -> None:
         before = self._replicas.get(self._edges[who])

@@ -15,7 +15,7 @@ import ray
 from cloud_verifier.errors import VerifierError
 from specnav.fleet.child import VerifierChild, host_name
 from specnav.fleet.identity import Identity, identity_of
-from specnav.fleet.register import Report
+from specnav.fleet.register import ReplicaReport
 from specnav.fleet.settings import FleetSettings
 
 BEAT_S = 0.5
@@ -43,16 +43,16 @@ class Replica:
         self._thread = threading.Thread(target=self._tell, name="reports", daemon=True)
         self._thread.start()
 
-    def report(self) -> Report:
+    def report(self) -> ReplicaReport:
         """How it is now."""
         child = self._child
         if child is None:
-            return Report(*self._about, draining=self._drained, ended=self._drained, trouble=self._trouble)
+            return ReplicaReport(*self._about, draining=self._drained, ended=self._drained, trouble=self._trouble)
         trouble = child.trouble or self._trouble
         ready = child.address if self._identity is not None else ""
         going = (child.pid, child.starts, child.draining, child.ended.is_set())
         working = child.working()
-        return Report(*self._about, ready, child.metrics, self._identity, *going, trouble, working)
+        return ReplicaReport(*self._about, ready, child.metrics, self._identity, *going, trouble, working)
 
     def drain(self) -> None:
         """Take no new sessions and end with the last one."""

@@ -1,4 +1,4 @@
-"""The commands of `specnav fleet`: each reaches Ray, asks or tells the directory, and says what came of it."""
+"""The commands of `specnav fleet`: each reaches Ray, asks or tells the directory, and says the result."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from specnav.errors import UsageError
 from specnav.fleet.cluster import (
     AUTO,
     NAMESPACE,
-    Here,
+    LocalCluster,
     check_ray,
     reach,
     read_here,
@@ -31,11 +31,10 @@ from specnav.fleet.cluster import (
     write_here,
 )
 from specnav.fleet.errors import FleetError
-from specnav.fleet.kept import Kept, forget_kept
 from specnav.fleet.settings import (
-    Bounds,
     FleetSettings,
-    Place,
+    ReplicaBounds,
+    ReplicaPlacement,
     Scaling,
     UpConfig,
     UpgradeConfig,
@@ -44,6 +43,7 @@ from specnav.fleet.settings import (
     gpus_of_replica,
     read_bounds,
 )
+from specnav.fleet.state import FleetState, forget_kept
 from specnav.fleet.status import FleetStatus
 from specnav.serve import serve_settings
 from specnav.terminal import plain_table, say
@@ -92,11 +92,11 @@ def as_kept(settings: ServerConfig) -> dict[str, Any]:
     return {name: str(one) if isinstance(one, RowMs) else one for name, one in asdict(settings).items()}
 
 
-def _reach_or_start(config: UpConfig, bounds: Bounds, console: Console) -> Here:
+def _reach_or_start(config: UpConfig, bounds: ReplicaBounds, console: Console) -> LocalCluster:
     address = running_here() if config.ray == AUTO else config.ray
     if address:
         reach(address)
-        return Here(address)
+        return LocalCluster(address)
     cpus = max(2, round(config.cpus * (bounds.most + 1)))
     say(console, "no Ray cluster runs on this machine: starting one")
     here = start_here(cpus)
@@ -109,7 +109,12 @@ def _reach_or_start(config: UpConfig, bounds: Bounds, console: Console) -> Here:
 
 
 def _up(
-    config: UpConfig, bounds: Bounds, server: dict[str, Any], here: Here, ray: Any, console: Console
+    config: UpConfig,
+    bounds: ReplicaBounds,
+    server: dict[str, Any],
+    here: LocalCluster,
+    ray: Any,
+    console: Console,
 ) -> int:
     if find_directory(ray) is not None:
         raise UsageError(f"a fleet runs at {here.ray} already: specnav fleet status, upgrade or down")
@@ -120,7 +125,7 @@ def _up(
     alone = machines == {node} and not server["keys"] and not server["insecure"]
     there = [float(one["Resources"].get("GPU", 0)) for one in ray.nodes() if one["Alive"]]
     gpus = gpus_of_replica(config.gpus, server["tensor_parallel"], there)
-    place = Place(config.cpus, gpus, config.resource)
+    place = ReplicaPlacement(config.cpus, gpus, config.resource)
     scaling = Scaling(config.edges_per_replica, idle_s=config.idle_s)
     settings = FleetSettings(
         server,
@@ -132,7 +137,7 @@ def _up(
         home=node if alone else "",
     )
     check_fleet(settings, settings.host(node))
-    first = Kept(secrets.token_hex(8), settings, bounds.least, config.port)
+    first = FleetState(secrets.token_hex(8), settings, bounds.least, config.port)
     actor = start_directory(ray, config.state, first, config.metrics)
     try:
         status = wait_settled(ray, actor, config.wait_s, console, "replicas")
@@ -153,7 +158,7 @@ def _up(
     return 0
 
 
-def start_directory(ray: Any, state: Path, first: Kept, metrics: str) -> Any:
+def start_directory(ray: Any, state: Path, first: FleetState, metrics: str) -> Any:
     """The actor, on this node, where its address stays the same. Raises FleetError."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -249,7 +254,7 @@ def end_fleet(ray: Any, actor: Any, state: Path) -> None:
 
 
 def wait_settled(ray: Any, actor: Any, wait_s: float, console: Console, unit: str) -> FleetStatus:
-    """Until as many replicas serve as are wanted, or for so long, or until the others are known to be in trouble."""
+    """Until as many replicas serve as are wanted, or for this long, or until the others are known to be in trouble."""
     until = time.monotonic() + wait_s
     told: set[str] = set()
     with console.status("") as line:

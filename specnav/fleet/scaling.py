@@ -1,7 +1,7 @@
 """How many replicas are wanted, and what is to be done next so that there are as many, all of one generation.
 
 Level-triggered: each step looks at what is there, not at what was done before, so that a directory that was killed in
-the middle of an upgrade goes on with it. Pure, but for the memory of how long there was much or little to do.
+the middle of an upgrade goes on with it. Pure, except for the memory of how long there was much or little to do.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Literal
 
-from specnav.fleet.settings import Bounds, Scaling
+from specnav.fleet.settings import ReplicaBounds, Scaling
 
 State = Literal["starting", "ready", "draining", "failed", "left_out"]
 
 
 @dataclass(frozen=True)
-class Seen:
+class ReplicaLoad:
     """A replica as the fleet sees it. number: in its name; larger ones are younger. active: answers in progress."""
 
     number: int
@@ -27,14 +27,14 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class Step:
+class ScalingStep:
     """What to do now: start so many of this generation, drain these, by number."""
 
     start: int = 0
     drain: tuple[int, ...] = ()
 
 
-def next_step(seen: Sequence[Seen], wanted: int, generation: int, surge: bool) -> Step:
+def next_step(seen: Sequence[ReplicaLoad], wanted: int, generation: int, surge: bool) -> ScalingStep:
     """Towards `wanted` replicas of this generation, one replaced after another."""
     new = [one for one in seen if one.generation == generation and one.state != "draining"]
     old = [one for one in seen if one.generation != generation and one.state != "draining"]
@@ -43,21 +43,21 @@ def next_step(seen: Sequence[Seen], wanted: int, generation: int, surge: bool) -
     if not old:
         missing = wanted - len(new)
         if missing >= 0:
-            return Step(start=missing)
+            return ScalingStep(start=missing)
         # Who serves least goes first: what has not come up, then the idle, of these the youngest.
         order = sorted(new, key=lambda one: (one.state == "ready", one.active, -one.number))
-        return Step(drain=tuple(one.number for one in order[:-missing]))
+        return ScalingStep(drain=tuple(one.number for one in order[:-missing]))
     if any(one.state not in ("ready", "failed", "left_out") for one in new) or draining:
-        return Step()  # one after another
+        return ScalingStep()  # one after another
     stuck = len(new) - len(serving)
     if stuck:
-        return Step()  # the new ones do not come up: the old ones stay
+        return ScalingStep()  # the new ones do not come up: the old ones stay
     if len(new) + len(old) > wanted or (not surge and len(new) + len(old) >= wanted):
         if surge and not serving:
-            return Step()
+            return ScalingStep()
         oldest = min(old, key=lambda one: (one.state == "ready", one.number))
-        return Step(drain=(oldest.number,))
-    return Step(start=1)
+        return ScalingStep(drain=(oldest.number,))
+    return ScalingStep(start=1)
 
 
 class Scaler:
@@ -68,7 +68,7 @@ class Scaler:
         self._busy_since: float | None = None
         self._idle_since: float | None = None
 
-    def wanted(self, now: float, wanted: int, working: int, bounds: Bounds) -> int:
+    def wanted(self, now: float, wanted: int, working: int, bounds: ReplicaBounds) -> int:
         """How many replicas are wanted from now on. wanted: so far; working: sessions that replicas work for."""
         scaling = self._scaling
         needed = max(bounds.least, min(bounds.most, ceil(working / scaling.edges)))

@@ -22,7 +22,7 @@ DIRECTORY_PORT = 5600
 _RANGE = re.compile(r"(\d+)(?::(\d+))?")
 
 
-class Bounds(Struct, frozen=True):
+class ReplicaBounds(Struct, frozen=True):
     """How many replicas: as many as are wanted lies between the two."""
 
     least: int
@@ -32,12 +32,12 @@ class Bounds(Struct, frozen=True):
         return str(self.least) if self.least == self.most else f"{self.least}:{self.most}"
 
 
-def read_bounds(text: str) -> Bounds:
+def read_bounds(text: str) -> ReplicaBounds:
     """N, or LEAST:MOST. Raises FleetError."""
     found = _RANGE.fullmatch(text.strip())
     if found is None:
         raise FleetError(
-            f"{text!r} is no number of replicas: give N, or LEAST:MOST to let the fleet scale by itself"
+            f"{text!r} must be a number of replicas: N, or LEAST:MOST to let the fleet scale by itself"
         )
     least = int(found[1])
     most = int(found[2] or found[1])
@@ -45,10 +45,10 @@ def read_bounds(text: str) -> Bounds:
         raise FleetError(
             f"{text!r} replicas are out of range: give 1 to {MOST_REPLICAS}, the smaller number first"
         )
-    return Bounds(least, most)
+    return ReplicaBounds(least, most)
 
 
-class Place(Struct, frozen=True):
+class ReplicaPlacement(Struct, frozen=True):
     """What Ray is to find for one replica. resource: a custom resource of the nodes that may take one; "" for any."""
 
     cpus: float = 1.0
@@ -92,7 +92,7 @@ class Where:
         "auto", "The Ray cluster; auto: this machine's, or a new one here.", metavar="auto|HOST:PORT"
     )
     state: Path = setting(STATE, "Where the directory keeps what must last.", metavar="FOLDER")
-    wait_s: float = setting(600.0, "So long at most for replicas.", 1, 86_400, unit="s", flags=("--wait",))
+    wait_s: float = setting(600.0, "Wait this long at most for replicas.", 1, 86_400, unit="s", flags=("--wait",))
 
     def __post_init__(self) -> None:
         check_settings(self, FleetError)
@@ -147,7 +147,7 @@ class UpgradeConfig:
 
 
 class FleetSettings(Struct, frozen=True):
-    """One generation of a fleet. server: settings of cloud_verifier.ServerConfig by name, but for where it listens.
+    """One generation of a fleet. server: settings of cloud_verifier.ServerConfig by name, except for where it listens.
 
     surge: an upgrade starts a new replica before it drains an old one; False: where there is room for no more.
     metrics_outside: what replicas serve for Prometheus, each on a free port, is reached by other machines, too. home:
@@ -155,8 +155,8 @@ class FleetSettings(Struct, frozen=True):
     """
 
     server: dict[str, Any]
-    bounds: Bounds
-    place: Place = Place()
+    bounds: ReplicaBounds
+    place: ReplicaPlacement = ReplicaPlacement()
     scaling: Scaling = Scaling()
     surge: bool = True
     metrics_outside: bool = False

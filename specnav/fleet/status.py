@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from specnav.fleet.register import Report
+from specnav.fleet.register import ReplicaReport
 from specnav.fleet.scaling import State
 
 STATES: tuple[State, ...] = ("ready", "starting", "draining", "failed", "left_out")
@@ -17,7 +17,7 @@ STATES: tuple[State, ...] = ("ready", "starting", "draining", "failed", "left_ou
 class ReplicaStatus(Struct, frozen=True):
     """One replica. words: what is wrong with it; "" for nothing. edges: that have it; active: with an answer now."""
 
-    report: Report
+    report: ReplicaReport
     state: State
     edges: int
     active: int
@@ -84,7 +84,7 @@ def metrics_text(status: FleetStatus) -> bytes:
     return ("\n".join(lines) + "\n").encode()
 
 
-def targets_json(reports: Sequence[Report]) -> bytes:
+def targets_json(reports: Sequence[ReplicaReport]) -> bytes:
     """Where Prometheus finds the replicas (its http_sd_configs)."""
     groups = [{"targets": [one.metrics], "labels": {"replica": one.name}} for one in reports if one.metrics]
     return json.dumps(groups).encode()

@@ -101,7 +101,7 @@ def _page(walk: Walk, number: int, t: float) -> Image.Image:
 
 
 def check_clip_name(out: Path) -> None:
-    """Refuse what is no clip's name before anything is read. Raises EvaluationError."""
+    """Refuse what is not a clip's name before anything is read. Raises EvaluationError."""
     if out.suffix.lower() not in MEDIA_TYPES:
         raise EvaluationError(f"--clip {out}: a clip is a file that ends in .gif or .mp4")
 

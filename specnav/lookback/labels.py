@@ -22,7 +22,7 @@ class Labels:
     def put(self, stamp_ns: int, action: str) -> None:
         """Label a frame; "" takes its label away. Raises EvaluationError."""
         if action and action not in VOCABULARY.values():
-            raise EvaluationError(f"{action[:40]!r} is no action; known are {', '.join(VOCABULARY.values())}")
+            raise EvaluationError(f"{action[:40]!r} is not an action; known are {', '.join(VOCABULARY.values())}")
         if action:
             self.by_stamp[stamp_ns] = action
         else:

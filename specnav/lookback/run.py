@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.console import Console
 
 from specnav.errors import UsageError
-from specnav.lookback.again import Again, Deciders, check_method
+from specnav.lookback.replay_runner import Deciders, ReplayRunner, check_method
 from specnav.terminal import say
 
 
@@ -58,7 +58,7 @@ def look_back(
     file = labels or found.with_name(f"{found.stem}.labels.csv")
     kept = Labels(file)
     say(console, f"labels: {file} ({len(kept.by_stamp)} so far); specnav replay {bag} --labels {file}")
-    again = Again(found, walk, deciders)
+    again = ReplayRunner(found, walk, deciders)
     if method is not None:
         again.start(method)
     serve(walk, kept, again, port, lambda words: say(console, words))

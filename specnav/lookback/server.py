@@ -23,9 +23,9 @@ from spec_vlm_nav.console.web import HEADERS
 from spec_vlm_nav.console.web import PAGE as CONSOLE_PAGE
 from specnav.bounded_http import bounded_config
 from specnav.errors import UsageError
-from specnav.lookback.again import Again, offered_methods
 from specnav.lookback.clip import MEDIA_TYPES, make_clip
 from specnav.lookback.labels import Labels
+from specnav.lookback.replay_runner import ReplayRunner, offered_methods
 from specnav.lookback.walk import Walk
 from specnav.results.errors import EvaluationError
 from specnav.signals import ends_on_signals
@@ -42,7 +42,7 @@ MOST_BYTES = 10_000
 OWN_NAMES = ["127.0.0.1", "localhost"]
 
 
-def make_app(walk: Walk, labels: Labels, again: Again) -> Starlette:
+def make_app(walk: Walk, labels: Labels, again: ReplayRunner) -> Starlette:
     """The page, the walk as JSON, its pictures, labels and clips, and what another method decides."""
 
     def file(path: Path) -> Callable[[Request], Any]:
@@ -138,7 +138,7 @@ async def _posted(request: Request, act: Callable[[dict[str, Any]], dict[str, An
         return JSONResponse({"why": wanted}, 400, HEADERS)
 
 
-def serve(walk: Walk, labels: Labels, again: Again, port: int, say: Callable[[str], None]) -> None:
+def serve(walk: Walk, labels: Labels, again: ReplayRunner, port: int, say: Callable[[str], None]) -> None:
     """Serve until Ctrl-C. Raises UsageError where the port cannot be had."""
     listening = socket.socket()
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -18,9 +18,9 @@ from specnav.bags.contents import (
     read_contents,
 )
 from specnav.bags.source import Bag, open_bag, recordings_in
-from specnav.bags.timeline import Timeline
+from specnav.bags.timeline import BagTimeline
 from specnav.bags.types import NEWEST, Types
-from specnav.blackbox.timeline import Event, events
+from specnav.blackbox.timeline import TimelineEvent, events
 from specnav.record.types import own_types
 from specnav.replay.plan import VOCABULARY
 from specnav.results.errors import EvaluationError
@@ -38,9 +38,9 @@ class Walk:
     frames: tuple[FrameEntry, ...]
     pictures: dict[int, bytes]
     decisions: tuple[dict[str, Any], ...]
-    events: tuple[Event, ...]
+    events: tuple[TimelineEvent, ...]
     notes: tuple[str, ...]
-    timeline: Timeline = field(default_factory=Timeline)
+    timeline: BagTimeline = field(default_factory=BagTimeline)
 
     def seconds(self, time_ns: int) -> float:
         """A time on the walk's clock."""
@@ -70,7 +70,7 @@ def find_bag(path: Path) -> Path:
         if len(found) == 1:
             return found[0]
         what = f"{len(found)} of them: name one" if found else "none"
-        raise EvaluationError(f"{path} is no bag; .mcap files in it: {what}")
+        raise EvaluationError(f"{path} is not a bag; .mcap files in it: {what}")
     return path
 
 

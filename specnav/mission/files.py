@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
-from spec_vlm_nav.missions.plan import Plan
+from spec_vlm_nav.missions.plan import MissionPlan
 from spec_vlm_nav.missions.reading import from_sentence, read
 from specdec.settings_files import read_file
 from specnav.errors import UsageError
@@ -20,7 +20,7 @@ from specnav.terminal import plain_table
 MOST_BYTES = 400_000
 
 
-def text_of(given: str) -> tuple[str, Plan]:
+def text_of(given: str) -> tuple[str, MissionPlan]:
     """The text of a mission and what it means: FILE, or a sentence. Raises UsageError with every line that is wrong."""
     path = Path(given)
     try:
@@ -29,7 +29,7 @@ def text_of(given: str) -> tuple[str, Plan]:
             return text, read(text, str(path))
         return given, from_sentence(given)
     except UnicodeDecodeError as error:
-        raise UsageError(f"{path} is no text: give a YAML file (UTF-8)") from error
+        raise UsageError(f"{path} is not text: give a YAML file (UTF-8)") from error
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror or error}; give a YAML file or a sentence") from error
 

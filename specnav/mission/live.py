@@ -59,7 +59,7 @@ class MissionClient:
     ) -> dict[str, Any]:
         """Carry out a mission; returns its results. watch: called all the time, may raise.
 
-        Ctrl-C cancels: the robot stands. Raises UsageError when nobody takes missions, or this one.
+        Ctrl-C cancels: the robot stands. Raises UsageError when no node takes missions, or this one.
         """
         if not self._spin(self._actions.server_is_ready, wait_s):
             raise UsageError(f"no mission_node is heard; {START}")

@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 
 from spec_vlm_nav.common.errors import MissionError
-from spec_vlm_nav.missions.plan import Plan
+from spec_vlm_nav.missions.plan import MissionPlan
 from spec_vlm_nav.missions.results import plan_json
 from specnav.errors import UsageError
 from specnav.mission.files import show, show_plan, text_of, write
@@ -20,7 +20,7 @@ from specnav.terminal import say
 ORDERS = ("pause", "resume", "skip", "cancel", "move", "append", "show")
 
 
-def _read(given: str) -> tuple[str, Plan]:
+def _read(given: str) -> tuple[str, MissionPlan]:
     """The mission; every line that is wrong is said. Raises UsageError."""
     try:
         return text_of(given)

@@ -12,16 +12,16 @@ from specnav.bench.data.papers import figure, figures
 from specnav.bench.data.points import POINTS, PointRecord, load_point
 from specnav.bench.records.batch import BATCH_FILE, load_curve
 from specnav.bench.records.study import STUDY_FILE, load_study
-from specnav.bench.studies.cost import Workload as ApiWorkload
+from specnav.bench.studies.cost import ApiWorkload as ApiWorkload
 from specnav.errors import UsageError
-from specnav.plan.simulated.against import FILE, load_clients, number
+from specnav.plan.simulated.comparison import FILE, load_clients, number
 from specnav.plan.simulated.pair import TREE_FAILS
-from specnav.plan.simulated.times import KNEE_ROWS, CurveTimes, ForwardTimes, RowTimes
+from specnav.plan.simulated.times import KNEE_ROWS, CurveTimes, RowTimes, SimulatedForwardTimes
 from specnav.results.demo import Setting
 from specnav.results.errors import EvaluationError
 
 TABLE = "a100"
-"""Paper 000's Table 9: a server of Vicuna-7B on an A100, a client of Vicuna-68M on a Jetson, by rows."""
+"""FSD's Table 9: a server of Vicuna-7B on an A100, a client of Vicuna-68M on a Jetson, by rows."""
 TABLE_WORDS = "Fast edge-cloud decoding with early exits, Table 9"
 ROBOT_MISS = "fsd_000.robot.miss"
 TREE_DEPTH = 6
@@ -29,12 +29,12 @@ TREE_DEPTH = 6
 
 
 @dataclass(frozen=True)
-class Calibration:
+class PlanCalibration:
     """What the simulation runs on. draft_ms, cloud_draft_ms: a draft forward on the edge, and in the cloud. alpha,
     tree_alpha: see specnav.plan.simulated.pair. words: where each comes from.
     """
 
-    target: ForwardTimes
+    target: SimulatedForwardTimes
     draft_ms: float
     cloud_draft_ms: float
     gamma: int
@@ -44,7 +44,7 @@ class Calibration:
     words: list[str] = field(default_factory=list)
 
 
-def calibrated(gpu: str | None, measured: Path | None) -> Calibration:
+def calibrated(gpu: str | None, measured: Path | None) -> PlanCalibration:
     """From the one that is given. Raises UsageError, EvaluationError."""
     if (gpu is None) == (measured is None):
         raise UsageError(
@@ -62,11 +62,11 @@ def gpu_names() -> list[str]:
     return [TABLE, *sorted(found.stem for found in POINTS.glob("*.yaml"))]
 
 
-def _usual(target: ForwardTimes, draft_ms: float, words: list[str]) -> Calibration:
+def _usual(target: SimulatedForwardTimes, draft_ms: float, words: list[str]) -> PlanCalibration:
     """With the papers' acceptance, where nothing else is known."""
     work = ApiWorkload()
     alpha = acceptance_for(work.tau, work.gamma)
-    return Calibration(
+    return PlanCalibration(
         target=target,
         draft_ms=draft_ms,
         cloud_draft_ms=draft_ms,
@@ -76,7 +76,7 @@ def _usual(target: ForwardTimes, draft_ms: float, words: list[str]) -> Calibrati
         miss=figure(ROBOT_MISS) / 100,
         words=[
             *words,
-            f"acceptance: τ {work.tau:g} at γ {work.gamma} (paper 000, Table 1); misses of fsd: its robot's (Table 8)",
+            f"acceptance: τ {work.tau:g} at γ {work.gamma} (FSD, Table 1); misses of fsd: its robot's (Table 8)",
         ],
     )
 
@@ -95,7 +95,7 @@ def _column(place: int) -> RowMs:
     return RowMs(tuple(points))
 
 
-def _from_table() -> Calibration:
+def _from_table() -> PlanCalibration:
     words = [
         f"forwards: Vicuna-7B on an A100 by rows ({TABLE_WORDS}); a prompt's row: 1/{KNEE_ROWS:g} of a forward",
         "drafts: Vicuna-68M on a Jetson by rows, in the cloud the same (the same table)",
@@ -103,13 +103,19 @@ def _from_table() -> Calibration:
     return _usual(RowTimes(_column(0)), _column(1), words)
 
 
-def _from_point(name: str) -> Calibration:
+def _from_point(name: str) -> PlanCalibration:
     if not name.endswith((".yaml", ".yml")) and name not in gpu_names():
         raise UsageError(f"GPU {name!r} is unknown: choose {', '.join(gpu_names())}, or give a .yaml file")
     point, record = load_point(name)
     if not point.verify_ms:
-        raise UsageError(f"operating point {name} does not say what a verification takes; choose another --gpu")
-    rows = "by rows" if isinstance(point.verify_ms, RowMs) else f"level up to {KNEE_ROWS:g} rows, then in proportion"
+        raise UsageError(
+            f"operating point {name} does not say what a verification takes; choose another --gpu"
+        )
+    rows = (
+        "by rows"
+        if isinstance(point.verify_ms, RowMs)
+        else f"level up to {KNEE_ROWS:g} rows, then in proportion"
+    )
     words = [
         f"forwards and drafts: operating point {record.name}, {record.title} ({record.source}); {rows}",
         *(f"assumed there: {words}" for words in record.assumed),
@@ -120,17 +126,19 @@ def _from_point(name: str) -> Calibration:
     return _with_printed_tau(found, record)
 
 
-def _with_printed_tau(found: Calibration, record: PointRecord) -> Calibration:
+def _with_printed_tau(found: PlanCalibration, record: PointRecord) -> PlanCalibration:
     """The acceptance that the point's paper prints, where it does."""
     for one in record.figures:
         if one.quantity in ("tau", "accepted"):
-            alpha = acceptance_for(one.value, found.gamma)  # PicoSpec's accepted length has the target's token in it
+            alpha = acceptance_for(
+                one.value, found.gamma
+            )  # PicoSpec's accepted length has the target's token in it
             words = f"acceptance: τ {one.value:g} at γ {found.gamma}, as the paper prints it ({one.where})"
             return replace(found, alpha=alpha, tree_alpha=tree_for(alpha), words=[*found.words[:-1], words])
     return found
 
 
-def _from_files(path: Path) -> Calibration:
+def _from_files(path: Path) -> PlanCalibration:
     if path.name == FILE or (path.is_dir() and (path / FILE).is_file()):
         saved = load_clients(path)
         taus = {row.method: row.tokens_a_round for row in saved.rows}
@@ -142,7 +150,9 @@ def _from_files(path: Path) -> Calibration:
             study = load_study(place)
             if study.cells:
                 taus = {cell.method: cell.row.tokens_a_round for cell in study.cells}
-                found = _from_settings(study.config, taus, study.time_scale, f"the study of many clients ({place})")
+                found = _from_settings(
+                    study.config, taus, study.time_scale, f"the study of many clients ({place})"
+                )
                 if study.curve is None:
                     return found
                 forwards = f"forwards: {study.curve.model} on {study.curve.device}, the curve in {place}"
@@ -155,7 +165,9 @@ def _from_files(path: Path) -> Calibration:
     return _usual(CurveTimes(curve), _column(1), words)
 
 
-def _from_settings(config: Mapping[str, Setting], taus: Mapping[str, float], scale: float, where: str) -> Calibration:
+def _from_settings(
+    config: Mapping[str, Setting], taus: Mapping[str, float], scale: float, where: str
+) -> PlanCalibration:
     """From a paced run: its pacing, as without the time scale, and the acceptance that it measured."""
     verify_ms, draft_ms = number(config, "verify_ms"), number(config, "draft_ms")
     if not verify_ms or not draft_ms:

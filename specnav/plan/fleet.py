@@ -22,15 +22,15 @@ from specnav.bench.data.papers import figure
 from specnav.errors import UsageError
 from specnav.plan.calibration import calibrated, tree_for
 from specnav.plan.fleet_view import against_table, fleet_table, summary
-from specnav.plan.simulated.against import load_clients, played_beside
+from specnav.plan.simulated.comparison import load_clients, played_beside
 from specnav.plan.simulated.links import in_words, profile_of
 from specnav.plan.simulated.page import write_fleet
-from specnav.plan.simulated.pair import METHODS, OVERHEAD_MS, Pair
+from specnav.plan.simulated.pair import METHODS, OVERHEAD_MS, SimulatedPair
 from specnav.plan.simulated.records import FleetResults, save_fleet
 from specnav.plan.simulated.replica import ReplicaPolicy
 from specnav.plan.simulated.search import Promise
 from specnav.plan.simulated.simulation import Fleet, simpy_module
-from specnav.plan.simulated.study import Question, answer_methods, sweep_links
+from specnav.plan.simulated.study import PlanQuestion, answer_methods, sweep_links
 from specnav.plan.simulated.times import RowTimes
 from specnav.plan.simulated.workload import Workload, arrivals_named
 from specnav.results.demo import SCHEMA, Setting
@@ -70,7 +70,7 @@ class FleetConfig:
     gpus: int = setting(0, "GPUs that are there; 0: as many as the best method needs.", 0, 100_000)
     gpu: str | None = setting(
         None,
-        "What forwards take: a100 (paper 000, Table 9) or an operating point of config/points.",
+        "What forwards take: a100 (FSD, Table 9) or an operating point of config/points.",
         metavar="NAME",
     )
     measured: Path | None = setting(
@@ -180,7 +180,7 @@ class FleetConfig:
         return Promise(2000.0 if self.p95_ms is None else self.p95_ms, "decision")
 
 
-def question_of(config: FleetConfig) -> tuple[Question, list[str]]:
+def question_of(config: FleetConfig) -> tuple[PlanQuestion, list[str]]:
     """What to simulate, and what it is calibrated from. Raises UsageError, EvaluationError."""
     found = calibrated(config.gpu, config.measured)
     words = list(found.words)
@@ -203,7 +203,7 @@ def question_of(config: FleetConfig) -> tuple[Question, list[str]]:
     cloud_ms = config.cloud_draft_ms
     if cloud_ms is None:
         cloud_ms = found.cloud_draft_ms if config.draft_ms is None else draft_ms
-    pair = Pair(
+    pair = SimulatedPair(
         draft_ms=draft_ms,
         cloud_draft=RowTimes(cloud_ms),
         gamma=config.gamma or found.gamma,
@@ -220,7 +220,7 @@ def question_of(config: FleetConfig) -> tuple[Question, list[str]]:
     policy = ReplicaPolicy(config.forward_rows, config.prompt_rows, kv_tokens)
     fleet = Fleet(work, pair, found.target, max(1, config.gpus), links_of(config), policy, config.kept)
     price = figure(GPU_PRICE) if config.gpu_price is None else config.gpu_price
-    asked = Question(
+    asked = PlanQuestion(
         fleet, config.promise, config.methods, config.gpus, price, config.edge_price, config.rtts, config.seed
     )  # fmt: skip
     return asked, words
@@ -236,7 +236,7 @@ def links_of(config: FleetConfig) -> tuple[tuple[LinkProfile, float], ...]:
         except ValueError:
             weight = 0.0
         if not (weight > 0 and math.isfinite(weight)):
-            raise UsageError(f"link {part.strip()!r}: its share is no number above 0; write wifi6=70,lte=30")
+            raise UsageError(f"link {part.strip()!r}: its share must be a number above 0; write wifi6=70,lte=30")
         profile = profile_of(name, config.rtt_ms, config.jitter_ms, config.bandwidth_mbps, config.loss)
         found.append((profile, weight))
     return tuple(found)
@@ -284,7 +284,7 @@ def run_plan_fleet(config: FleetConfig) -> int:
     return 130 if results.interrupted else 0
 
 
-def _started(config: FleetConfig, asked: Question, words: Sequence[str]) -> FleetResults:
+def _started(config: FleetConfig, asked: PlanQuestion, words: Sequence[str]) -> FleetResults:
     fleet = asked.fleet
     links = [f"{in_words(link)}{f' ({share:g})' * (len(fleet.links) > 1)}" for link, share in fleet.links]
     settings: dict[str, Setting] = {

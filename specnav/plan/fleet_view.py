@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.table import Table
 
 from specnav.bench.studies.figures import signed
-from specnav.plan.simulated.against import GAP_MAY, RATE_MAY, Beside
+from specnav.plan.simulated.comparison import GAP_MAY, RATE_MAY, MeasuredComparison
 from specnav.plan.simulated.records import FleetResults
 from specnav.plan.simulated.study import order
 from specnav.terminal import plain_table
@@ -46,7 +46,7 @@ def summary(results: FleetResults) -> list[str]:
     return [f"Calibrated from {words}." for words in results.calibrated]
 
 
-def against_table(found: Sequence[Beside]) -> Table:
+def against_table(found: Sequence[MeasuredComparison]) -> Table:
     """Measured and simulated, side by side."""
     titles = ("method", "n", "tok/s", "simulated", "off", "p95 gap", "simulated ", "off ", "batch", "sim.", "")
     table = plain_table(titles, {"method", ""}, "measured, and simulated with the same settings")

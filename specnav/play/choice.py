@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from specnav.bags.source import Bag
-from specnav.bags.storage import Topic
+from specnav.bags.storage import BagTopic
 from specnav.errors import UsageError
 
 ODOMETRY = frozenset({"nav_msgs/msg/Odometry", "tf2_msgs/msg/TFMessage"})
@@ -24,14 +24,14 @@ CLOCK = "/clock"
 
 
 @dataclass(frozen=True)
-class Played:
+class PlayedTopic:
     """A topic that is played, and the name it is published under."""
 
-    topic: Topic
+    topic: BagTopic
     name: str
 
 
-def is_heard(topic: Topic) -> bool:
+def is_heard(topic: BagTopic) -> bool:
     """Whether a topic is played unless others are named."""
     if topic.kind == STRING:
         return topic.name.rpartition("/")[2] == "instruction"
@@ -49,7 +49,7 @@ def parse_remaps(given: Sequence[str]) -> dict[str, str]:
     return remaps
 
 
-def choose(bag: Bag, names: Sequence[str], remaps: dict[str, str], with_clock: bool) -> list[Played]:
+def choose(bag: Bag, names: Sequence[str], remaps: dict[str, str], with_clock: bool) -> list[PlayedTopic]:
     """The topics to play. Raises UsageError naming what there is."""
     there = ", ".join(str(topic) for topic in bag.topics)
     if unknown := [name for name in [*names, *remaps] if bag.topic(name) is None]:
@@ -62,17 +62,17 @@ def choose(bag: Bag, names: Sequence[str], remaps: dict[str, str], with_clock: b
         raise UsageError(
             f"{bag.path} holds no camera, sensor, odometry or instruction; name topics of {there}"
         )
-    return [Played(topic, remaps.get(_slashed(topic.name), topic.name)) for topic in chosen]
+    return [PlayedTopic(topic, remaps.get(_slashed(topic.name), topic.name)) for topic in chosen]
 
 
-def left_out(bag: Bag, played: Sequence[Played]) -> str:
+def left_out(bag: Bag, played: Sequence[PlayedTopic]) -> str:
     """What is not played, in one line; "" where everything is."""
     names = {one.topic.name for one in played}
     others = [topic for topic in bag.topics if topic.name not in names]
     return f"not played, name them if they are wanted: {', '.join(map(str, others))}" if others else ""
 
 
-def check_definition(topic: Topic, installed: Callable[[str], str | None]) -> None:
+def check_definition(topic: BagTopic, installed: Callable[[str], str | None]) -> None:
     """Raise UsageError where bytes of the bag would be read as something else: the type was another one then."""
     if topic.encoding != "ros2msg":
         return

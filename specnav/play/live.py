@@ -22,8 +22,8 @@ from spec_vlm_nav.blackbox.definitions import installed_definition
 from specnav.bags.qos import latched_topics
 from specnav.bags.source import Bag, open_bag
 from specnav.errors import UsageError
-from specnav.play.choice import COMMANDS, Played, check_definition, choose, left_out, parse_remaps
-from specnav.play.pace import Pace
+from specnav.play.choice import COMMANDS, PlayedTopic, check_definition, choose, left_out, parse_remaps
+from specnav.play.pace import PlaybackPace
 
 CLOCK_HZ = 100.0
 POLL_S = 0.02
@@ -51,7 +51,7 @@ class Player:
     """Publishes on a node what is due. `ended` says whether to stop."""
 
     def __init__(
-        self, node: Node, bag: Bag, played: list[Played], with_clock: bool, ended: Callable[[], bool]
+        self, node: Node, bag: Bag, played: list[PlayedTopic], with_clock: bool, ended: Callable[[], bool]
     ) -> None:
         self._bag, self._played, self._ended = bag, played, ended
         latched = latched_topics(bag)
@@ -77,10 +77,10 @@ class Player:
 
     def play_once(self, rate: float) -> None:
         """One pass over the bag."""
-        pace: Pace | None = None
+        pace: PlaybackPace | None = None
         for message in self._bag.messages(list(self._publishers)):
             if pace is None:
-                pace = Pace(message.time_ns, time.monotonic(), rate, self._bag.timeline)
+                pace = PlaybackPace(message.time_ns, time.monotonic(), rate, self._bag.timeline)
             due = pace.due(message.time_ns)
             while (now := time.monotonic()) < due and not self._ended():
                 self._tick(pace, now)
@@ -92,7 +92,7 @@ class Player:
             self.counts[message.topic] += 1
             self.latest_s = max(self.latest_s, time.monotonic() - due)
 
-    def _tick(self, pace: Pace, now: float) -> None:
+    def _tick(self, pace: PlaybackPace, now: float) -> None:
         if self._clock is not None and now >= self._next_tick:
             self._next_tick = now + 1 / CLOCK_HZ
             sec, nanosec = divmod(pace.bag_time_ns(now), 10**9)
@@ -101,7 +101,7 @@ class Player:
             self._clock.publish(Clock(clock=Time(sec=sec, nanosec=nanosec)))
 
 
-def _publisher(node: Node, played: Played, kept: int) -> Any:
+def _publisher(node: Node, played: PlayedTopic, kept: int) -> Any:
     """kept: so many messages of a latched topic are for those who subscribe later; 0: it is not latched."""
     package, _, kind = played.topic.kind.partition("/msg/")
     try:

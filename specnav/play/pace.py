@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from specnav.bags.timeline import Timeline
+from specnav.bags.timeline import BagTimeline
 
 
 @dataclass(frozen=True)
-class Pace:
+class PlaybackPace:
     """A pass over a bag: at `began` (s, steady clock) its first moment `first_ns` was due.
 
     timeline: which of the bag's pauses are shortened.
@@ -17,7 +17,7 @@ class Pace:
     first_ns: int
     began: float
     rate: float = 1.0
-    timeline: Timeline = field(default_factory=Timeline)
+    timeline: BagTimeline = field(default_factory=BagTimeline)
 
     def due(self, time_ns: int) -> float:
         """When a recorded moment is due, s. One before the first is due at once."""

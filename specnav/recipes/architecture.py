@@ -30,7 +30,7 @@ EMBEDDING_ROWS = 672
 
 
 @dataclass(frozen=True)
-class VisionShape:
+class TrainedVisionShape:
     """The tower of both models; only the merger's last product has each model's own width."""
 
     depth: int = 3
@@ -40,7 +40,7 @@ class VisionShape:
 
 
 @dataclass(frozen=True)
-class TextShape:
+class TrainedTextShape:
     """A Qwen2 decoder with heads of 32 dimensions and tied embeddings."""
 
     layers: int
@@ -55,11 +55,11 @@ class TextShape:
         return self.width // self.heads
 
 
-TARGET_TEXT = TextShape(layers=8, width=192, inner=320, heads=6, kv_heads=2)
-DRAFT_TEXT = TextShape(layers=2, width=128, inner=256, heads=4, kv_heads=2)
+TARGET_TEXT = TrainedTextShape(layers=8, width=192, inner=320, heads=6, kv_heads=2)
+DRAFT_TEXT = TrainedTextShape(layers=2, width=128, inner=256, heads=4, kv_heads=2)
 
 
-def qwen2_vl_config(vision: VisionShape, text: TextShape, tokenizer):
+def qwen2_vl_config(vision: TrainedVisionShape, text: TrainedTextShape, tokenizer):
     """The transformers configuration of a pair of shapes."""
     from transformers import Qwen2VLConfig
 
@@ -105,7 +105,11 @@ def qwen2_vl_config(vision: VisionShape, text: TextShape, tokenizer):
 
 
 def save_model_folder(
-    folder: Path, vision: VisionShape, text: TextShape, weights: dict[str, Tensor] | None, dtype=torch.float16
+    folder: Path,
+    vision: TrainedVisionShape,
+    text: TrainedTextShape,
+    weights: dict[str, Tensor] | None,
+    dtype=torch.float16,
 ) -> None:
     """Write a complete model folder; `weights` (see `export_weights`) None means randomly initialised.
 

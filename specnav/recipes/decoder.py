@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from specnav.recipes import architecture as arch
-from specnav.recipes.architecture import TextShape
+from specnav.recipes.architecture import TrainedTextShape
 from specnav.recipes.tower import rotate
 
 
@@ -40,7 +40,7 @@ class RmsNorm(nn.Module):
 
 
 class _SelfAttention(nn.Module):
-    def __init__(self, shape: TextShape) -> None:
+    def __init__(self, shape: TrainedTextShape) -> None:
         super().__init__()
         self.heads, self.kv_heads, self.head_dim = shape.heads, shape.kv_heads, shape.head_dim
         self.q_proj = nn.Linear(shape.width, shape.heads * shape.head_dim)
@@ -67,7 +67,7 @@ class _SelfAttention(nn.Module):
 
 
 class _GatedMlp(nn.Module):
-    def __init__(self, shape: TextShape) -> None:
+    def __init__(self, shape: TrainedTextShape) -> None:
         super().__init__()
         self.gate_proj = nn.Linear(shape.width, shape.inner, bias=False)
         self.up_proj = nn.Linear(shape.width, shape.inner, bias=False)
@@ -80,7 +80,7 @@ class _GatedMlp(nn.Module):
 class DecoderLayer(nn.Module):
     """Attention and a gated MLP, each behind a norm and added to what came in."""
 
-    def __init__(self, shape: TextShape) -> None:
+    def __init__(self, shape: TrainedTextShape) -> None:
         super().__init__()
         self.self_attn = _SelfAttention(shape)
         self.mlp = _GatedMlp(shape)
@@ -94,14 +94,14 @@ class DecoderLayer(nn.Module):
         return x + self.mlp(self.post_attention_layernorm(x)), scores
 
 
-class Decoder(nn.Module):
+class TrainableDecoder(nn.Module):
     """A Qwen2 decoder that reads cached image features.
 
     `image_projection` maps the common features to another width; export folds it into the merger. grounding_layer and
     attention_layer: after which layer image tokens are probed, and whose first head is taught where to look.
     """
 
-    def __init__(self, shape: TextShape, features: int, grounding_layer: int, attention_layer: int) -> None:
+    def __init__(self, shape: TrainedTextShape, features: int, grounding_layer: int, attention_layer: int) -> None:
         super().__init__()
         self.shape = shape
         self.grounding_layer, self.attention_layer = grounding_layer, attention_layer
@@ -140,6 +140,6 @@ class Decoder(nn.Module):
         return logits, grounding, scores
 
 
-def inference_weights(decoder: Decoder) -> dict[str, Tensor]:
+def inference_weights(decoder: TrainableDecoder) -> dict[str, Tensor]:
     """State dict without the parts that serve training only."""
     return {name: value for name, value in decoder.state_dict().items() if not name.startswith("ground.")}

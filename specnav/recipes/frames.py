@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from specdec.whole_files import replacing
 from specnav.recipes import architecture as arch
 from specnav.recipes.errors import TrainingError
-from specnav.recipes.oracle import View
+from specnav.recipes.oracle import VisibleObject
 from specnav.recipes.tower import patch_order
 
 if TYPE_CHECKING:
@@ -40,16 +40,27 @@ FOCAL = arch.IMAGE_WIDTH / 2  # pixels, at 90 degrees horizontal field of view
 
 OBJECT = np.dtype(
     [
-        ("kind", "i1"), ("colour", "i1"), ("pixels", "i4"), ("bearing", "f4"), ("distance", "f4"),
-        ("blocked", "?"), ("way", "f4"),
+        ("kind", "i1"),
+        ("colour", "i1"),
+        ("pixels", "i4"),
+        ("bearing", "f4"),
+        ("distance", "f4"),
+        ("blocked", "?"),
+        ("way", "f4"),
     ]
-)  # fmt: skip
-"""One object of a frame: indices into navsim's KINDS and COLOURS (-1: none), degrees, metres (see `oracle.View`)."""
+)
+"""One object of a frame: indices into navsim's KINDS and COLOURS (-1: none), degrees, metres (see
+`oracle.VisibleObject`).
+"""
 FRAME = np.dtype(
     [
         ("objects", OBJECT, (MAX_OBJECTS,)),
         ("owner", "i1", (arch.GRID_H * arch.GRID_W,)),  # object of each patch in merge order, -1: none
-        ("columns", "f4", (arch.GRID_W,)),  # plan distance to the nearest obstacle over each column of patches
+        (
+            "columns",
+            "f4",
+            (arch.GRID_W,),
+        ),  # plan distance to the nearest obstacle over each column of patches
         ("ahead_free", "f4"),
         ("room", "i4"),
         ("pose", "f4", (3,)),
@@ -83,7 +94,9 @@ def load_frames(folder: Path, count: int) -> FrameSet:
     for shard in range(count // SHARD_FRAMES):
         frame_file, label_file = shard_files(folder, shard)
         if not label_file.exists():
-            raise TrainingError(f"{folder} lacks shard {shard}: run the data stage again with the same folder")
+            raise TrainingError(
+                f"{folder} lacks shard {shard}: run the data stage again with the same folder"
+            )
         frames.append(np.load(frame_file, mmap_mode="r"))
         labels.append(np.load(label_file))
     return FrameSet(tuple(frames), np.concatenate(labels))
@@ -202,14 +215,16 @@ def patch_owners(segments: NDArray[np.int32], objects: int) -> NDArray[np.int8]:
     return owner[patch_order().numpy()].astype(np.int8)
 
 
-def free_length(shapes: list[Shape] | tuple[Shape, ...], x: float, y: float, angle: float, limit: float) -> float:
+def free_length(
+    shapes: list[Shape] | tuple[Shape, ...], x: float, y: float, angle: float, limit: float
+) -> float:
     """How far a disc of radius BODY can go in a direction before it touches a shape [m], at most `limit`."""
     ux, uy = math.cos(angle), math.sin(angle)
     near = [s for s in shapes if s.distance(x, y) < BODY + limit]
     gone = 0.0
     for _ in range(40):
         gap = min((s.distance(x + gone * ux, y + gone * uy) for s in near), default=math.inf) - BODY
-        # Starting a little too close is no obstacle as long as going on leads away.
+        # Starting a little too close is not an obstacle as long as going on leads away.
         if gap < 0.004 and not (gone < 0.1 and _leaving(near, x + gone * ux, y + gone * uy, ux, uy)):
             return gone
         gone += max(gap, 0.02)
@@ -233,10 +248,10 @@ def column_distances(room: Room, pose: Pose2D) -> NDArray[np.float32]:
     return out
 
 
-def view_of(label: np.void, index: int) -> View:
+def view_of(label: np.void, index: int) -> VisibleObject:
     """The oracle's view of one object of a frame."""
     thing = label["objects"][index]
-    return View(
+    return VisibleObject(
         float(thing["bearing"]),
         float(thing["distance"]),
         float(label["ahead_free"]),

@@ -1,6 +1,6 @@
 """Default data: the target's own answers to questions that this project can make itself, about Python or about rooms.
 
-What exits are for is foretelling the target's own words, so its own words are the best text to learn from.
+What exits are for is predicting the target's own words, so its own words are the best text to learn from.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from specdec.models import Extension, LoadedModel, Prompt, chat_prompt, extend_m
 from specdec.models.session import ModelSession
 from specdec.options import GenerationOptions
 from specdec.sampling import Chooser
-from specnav.recipes.samples import Sample
+from specnav.recipes.samples import ExitSample
 
 TOGETHER = 16
 SAMPLED_SHARE, TEMPERATURE = 0.25, 0.8
@@ -78,9 +78,9 @@ def questions_about_rooms(
 
 def own_answers(
     model: LoadedModel, asked: Sequence[Asked], seed: int, progress: Progress = lambda done, total: None
-) -> list[Sample]:
+) -> list[ExitSample]:
     """The target's answers as samples, SAMPLED_SHARE of them sampled and the others greedy, many decoded at once."""
-    samples: list[Sample] = []
+    samples: list[ExitSample] = []
     every = round(1 / SAMPLED_SHARE)
     for at in range(0, len(asked), TOGETHER):
         part = asked[at : at + TOGETHER]
@@ -93,7 +93,7 @@ def own_answers(
         answers = _answers(model, [prompt for prompt, _ in part], choosers)
         for (prompt, files), answer in zip(part, answers, strict=True):
             ids = (*prompt.ids, *answer)
-            samples.append(Sample(ids, len(prompt.ids), files, f"own answer {len(samples) + 1}"))
+            samples.append(ExitSample(ids, len(prompt.ids), files, f"own answer {len(samples) + 1}"))
         progress(len(samples), len(asked))
     return samples
 

@@ -52,7 +52,7 @@ class LoopSettings:
         return self.folder / f"{self.name}.ckpt"
 
 
-class Task(Protocol):
+class TrainingTask(Protocol):
     """A stage's model and loss. It may have `goes_on(step)`: so many updates were made before; `at_end()`: called after
     the last update, raises if something is wrong; and `at_checkpoint()`: called in the first process before a
     checkpoint is kept, gives figures to be noted.
@@ -90,7 +90,13 @@ def is_finished(settings: LoopSettings) -> bool:
     return settings.checkpoint.exists() and bool(read_checkpoint(settings.checkpoint)["finished"])
 
 
-def fit(build: Callable[..., Task], arguments: tuple, settings: LoopSettings, workers: int, progress: Progress) -> int:
+def fit(
+    build: Callable[..., TrainingTask],
+    arguments: tuple,
+    settings: LoopSettings,
+    workers: int,
+    progress: Progress,
+) -> int:
     """Train `build(*arguments, device)` in `workers` processes; returns the number of updates in all.
 
     Interrupted by SIGINT or a kill it goes on from its last checkpoint when called again.
@@ -111,7 +117,9 @@ def fit(build: Callable[..., Task], arguments: tuple, settings: LoopSettings, wo
         meeting = str(Path(scratch) / "meeting")
         crew = [
             context.Process(
-                target=_work, args=(build, arguments, settings, rank, workers, device, meeting, reports), daemon=True
+                target=_work,
+                args=(build, arguments, settings, rank, workers, device, meeting, reports),
+                daemon=True,
             )
             for rank in range(workers)
         ]
@@ -143,7 +151,9 @@ def _follow(crew: list, reports, settings: LoopSettings, progress: Progress) -> 
         progress(step, settings.steps, said)
 
 
-def _work(build, arguments, settings: LoopSettings, rank: int, world: int, device: str, meeting: str, reports) -> None:
+def _work(
+    build, arguments, settings: LoopSettings, rank: int, world: int, device: str, meeting: str, reports
+) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent stops its workers
     step = 0
     try:
@@ -159,7 +169,7 @@ def _work(build, arguments, settings: LoopSettings, rank: int, world: int, devic
         raise
 
 
-def _run(task: Task, settings: LoopSettings, rank: int, world: int, device: str, reports) -> int:
+def _run(task: TrainingTask, settings: LoopSettings, rank: int, world: int, device: str, reports) -> int:
     model = task.model.to(device).train()
     optimiser = MuonAdamW(model)
     first, spent = 0, 0.0
@@ -183,7 +193,9 @@ def _run(task: Task, settings: LoopSettings, rank: int, world: int, device: str,
         clock = torch.tensor([time.monotonic() - started if rank == 0 else 0.0])
         if world > 1:
             torch.distributed.all_reduce(clock)
-        done = max((step + 1) / settings.steps, clock.item() / 60 / settings.minutes if settings.minutes else 0.0)
+        done = max(
+            (step + 1) / settings.steps, clock.item() / 60 / settings.minutes if settings.minutes else 0.0
+        )
         generator = torch.Generator().manual_seed(((settings.seed * 1_000_003 + step) * 64 + rank) % 2**63)
         batch = tuple(part.to(device) for part in task.batch(generator, settings.batch))
         with torch.autocast(device, dtype=torch.bfloat16):
@@ -192,7 +204,7 @@ def _run(task: Task, settings: LoopSettings, rank: int, world: int, device: str,
         for weight in weights:
             weight.grad = None
         if not bool(torch.isfinite(loss.detach())):
-            raise TrainingError(f"the loss of update {step + 1} is no number; {_last_good(settings)}")
+            raise TrainingError(f"the loss of update {step + 1} is NaN or infinite; {_last_good(settings)}")
         loss.backward()
         _average_gradients(weights, world)
         optimiser.step(settings.lr * schedule(done, step))
@@ -244,7 +256,9 @@ def _average_gradients(weights: list[nn.Parameter], world: int) -> None:
         at += gradient.numel()
 
 
-def _save(model: nn.Module, optimiser: MuonAdamW, settings: LoopSettings, step: int, seconds: float, finished: bool):
+def _save(
+    model: nn.Module, optimiser: MuonAdamW, settings: LoopSettings, step: int, seconds: float, finished: bool
+):
     state = {
         "model": model.state_dict(),
         "optimiser": optimiser.state_dict(),
@@ -253,7 +267,7 @@ def _save(model: nn.Module, optimiser: MuonAdamW, settings: LoopSettings, step: 
         "finished": finished,
     }
     if not all(bool(torch.isfinite(weight.detach()).all()) for weight in model.parameters()):
-        raise TrainingError(f"weights are no numbers after update {step}; {_last_good(settings)}")
+        raise TrainingError(f"weights are NaN or infinite after update {step}; {_last_good(settings)}")
     try:
         with replacing(settings.checkpoint) as partial:
             torch.save(state, partial)

@@ -18,7 +18,13 @@ import typer
 
 from specnav.recipes.errors import TrainingError
 from specnav.recipes.rollouts import OracleSpeaker, RolloutResult, Speaker, roll_out
-from specnav.recipes.speaker import ModelSpeaker, TrainedModel, foretold, load_trained, tokens_a_pass
+from specnav.recipes.speaker import (
+    ModelSpeaker,
+    TrainedModel,
+    load_trained,
+    teacher_forced_tokens,
+    tokens_a_pass,
+)
 
 GAMMA = 4
 FRAMES_KEPT = 4
@@ -28,7 +34,7 @@ Z = 1.96  # of a 95 % interval
 
 
 @dataclass
-class Figures:
+class RolloutFigures:
     """One line of the table."""
 
     name: str
@@ -44,7 +50,7 @@ def wilson(share: float, n: int) -> tuple[float, float]:
     return middle - half, middle + half
 
 
-def figures_of(name: str, result: RolloutResult) -> Figures:
+def figures_of(name: str, result: RolloutResult) -> RolloutFigures:
     """A line of the table: means, how episodes ended, success on held-out and known pairs, failures by kind."""
     values = result.summary()
     values["success_low"], values["success_high"] = wilson(values["success"], len(result.scores))
@@ -60,24 +66,24 @@ def figures_of(name: str, result: RolloutResult) -> Figures:
         for run, score in zip(result.runs, result.scores, strict=True)
         if not score.success
     )
-    return Figures(name, values, dict(result.reasons()), dict(failed.most_common(12)))
+    return RolloutFigures(name, values, dict(result.reasons()), dict(failed.most_common(12)))
 
 
-def speculation(result: RolloutResult, target: TrainedModel, draft: TrainedModel, gamma: int = GAMMA) -> Figures:
+def speculation(result: RolloutResult, target: TrainedModel, draft: TrainedModel, gamma: int = GAMMA) -> RolloutFigures:
     """Tokens a target pass (accepted + 1) and agreement on the frames kept of rollouts of the target."""
     tokens = passes = agreed = 0
     for run in result.runs:
         for frame, answer in zip(run.frames, run.answers, strict=False):
             ids = [*target.encoder.encode(answer), target.encoder.eos]
-            said = foretold(draft, run.episode.instruction, frame, ids)
+            said = teacher_forced_tokens(draft, run.episode.instruction, frame, ids)
             more, took = tokens_a_pass(ids, said, gamma)
             tokens, passes = tokens + more, passes + took
             agreed += sum(a == b for a, b in zip(ids, said, strict=True))
     values = {"tau": tokens / passes, "agreement": agreed / tokens, "tokens": tokens}
-    return Figures(f"speculation, gamma {gamma}", values, {})
+    return RolloutFigures(f"speculation, gamma {gamma}", values, {})
 
 
-def measure_pair(pair: Path, episodes: int, first_seed: int, measures: tuple[str, ...]) -> list[Figures]:
+def measure_pair(pair: Path, episodes: int, first_seed: int, measures: tuple[str, ...]) -> list[RolloutFigures]:
     """Run the named measures (of MEASURES); raises TrainingError for a folder without models."""
     from navsim.episodes import make_episode
     from navsim.world import World
@@ -85,7 +91,7 @@ def measure_pair(pair: Path, episodes: int, first_seed: int, measures: tuple[str
     target, draft = load_trained(pair / "nav-target"), load_trained(pair / "nav-draft")
     seeds = range(first_seed, first_seed + episodes)
     present = [make_episode(seed, "heldout") for seed in seeds]
-    lines: list[Figures] = []
+    lines: list[RolloutFigures] = []
 
     def run(name: str, speaker: Speaker, tasks: list, policy: str, keep: int = 0) -> RolloutResult:
         result = roll_out(world, speaker, tasks, policy, keep)

@@ -19,7 +19,7 @@ from PIL import Image, ImageDraw
 from spec_vlm_nav.exploring.frontier_search import FrontierState
 from spec_vlm_nav.exploring.search_map import HALF, SOLID, SearchMap
 from specnav.recipes.errors import TrainingError
-from specnav.recipes.rollouts import Run, Speaker, roll_out
+from specnav.recipes.rollouts import EpisodeRollout, Speaker, roll_out
 from specnav.recipes.speaker import ModelSpeaker, load_trained
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Watching:
     maps: list[SearchMap | None] = field(default_factory=list)
     saw: list[bool] = field(default_factory=list)
 
-    def answer(self, runs: Sequence[Run], frames: Sequence[np.ndarray], world: World) -> list[str]:
+    def answer(self, runs: Sequence[EpisodeRollout], frames: Sequence[np.ndarray], world: World) -> list[str]:
         """See rollouts.Speaker."""
         (run,) = runs
         state = run.policy.state

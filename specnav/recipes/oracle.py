@@ -31,7 +31,7 @@ TEMPLATES = (
 
 
 @dataclass(frozen=True)
-class View:
+class VisibleObject:
     """One object in one frame.
 
     bearing: degrees, left positive, of the middle of what is visible. distance: metres to its surface. ahead_free: how
@@ -70,7 +70,7 @@ def _turn(degrees: float) -> Action:
     return Action(kind, 15 if abs(degrees) < SMALL_TURN else 30)
 
 
-def decide(view: View) -> tuple[Action, bool]:
+def decide(view: VisibleObject) -> tuple[Action, bool]:
     """The oracle's action for a visible object, and whether it calls the way blocked."""
     bearing = stated_bearing(view.bearing)
     if view.distance <= STOP_DISTANCE and abs(bearing) <= STOP_BEARING:
@@ -99,7 +99,7 @@ def decide(view: View) -> tuple[Action, bool]:
     return turn, True
 
 
-def answer_seen(name: str, view: View) -> str:
+def answer_seen(name: str, view: VisibleObject) -> str:
     """The answer about a visible object."""
     action, blocked = decide(view)
     bearing = stated_bearing(view.bearing)

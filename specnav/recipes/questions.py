@@ -17,7 +17,7 @@ from torch import Tensor
 from spec_vlm_nav.language.actions import ActionKind
 from specnav.recipes import architecture as arch
 from specnav.recipes.frames import MAX_OBJECTS, SEEN_PIXELS, UNSEEN_PIXELS, view_of
-from specnav.recipes.oracle import View, answer_seen, answer_unseen, decide, instruct
+from specnav.recipes.oracle import VisibleObject, answer_seen, answer_unseen, decide, instruct
 
 PREFIX = 14  # columns before the image: turn, instruction, start of vision
 ANSWER = 34  # tokens of the longest answer, end of turn included
@@ -32,7 +32,7 @@ KEY_WORDS = (
 
 
 @dataclass(frozen=True)
-class Question:
+class FrameQuestion:
     """One question: the frame (index into the cache), what is asked, and the object that answers it (-1: not seen)."""
 
     frame: int
@@ -40,7 +40,7 @@ class Question:
     thing: int
 
 
-class Encoder:
+class QuestionEncoder:
     """Questions -> rows of ids, the way `specdec` and the robot's prompt spec give them to the models."""
 
     def __init__(self, tokenizer) -> None:
@@ -125,17 +125,17 @@ class QuestionBook:
         record = self.labels["objects"][frame, thing]
         return f"{self.colours[record['colour']]} {self.kinds[record['kind']]}"
 
-    def draw(self, rng: random.Random) -> Question:
+    def draw(self, rng: random.Random) -> FrameQuestion:
         """One question (frame not mirrored)."""
         frame, thing = self.seen[min(int(np.searchsorted(self._cumulative, rng.random())), len(self.seen) - 1)]
         if rng.random() < POSITIVES:
-            return Question(int(frame), self.name(frame, thing), int(thing))
+            return FrameQuestion(int(frame), self.name(frame, thing), int(thing))
         for _ in range(20):
             name = self._unseen_name(rng, int(frame), int(thing))
             if name is not None:
-                return Question(int(frame), name, -1)
+                return FrameQuestion(int(frame), name, -1)
             frame = rng.randrange(len(self.labels))
-        return Question(int(self.seen[0][0]), self.name(*self.seen[0]), int(self.seen[0][1]))
+        return FrameQuestion(int(self.seen[0][0]), self.name(*self.seen[0]), int(self.seen[0][1]))
 
     def _unseen_name(self, rng: random.Random, frame: int, thing: int) -> str | None:
         """A name that this frame does not show: near-misses of the object, something out of sight, or any name."""
@@ -158,23 +158,23 @@ class QuestionBook:
             return None
         return f"{pair[1]} {pair[0]}"
 
-    def answer(self, question: Question, mirrored: bool) -> str:
+    def answer(self, question: FrameQuestion, mirrored: bool) -> str:
         """The oracle's answer."""
         if question.thing < 0:
             return answer_unseen(question.name, float(self.labels["ahead_free"][question.frame]))
         view = view_of(self.labels[question.frame], question.thing)
         if mirrored:
-            view = View(-view.bearing, view.distance, view.ahead_free, view.blocked, -view.way)
+            view = VisibleObject(-view.bearing, view.distance, view.ahead_free, view.blocked, -view.way)
         return answer_seen(question.name, view)
 
-    def target_patches(self, question: Question) -> np.ndarray:
+    def target_patches(self, question: FrameQuestion) -> np.ndarray:
         """bool [160]: patches (merge order, not mirrored) that show the object asked for."""
         if question.thing < 0:
             return np.zeros(arch.GRID_H * arch.GRID_W, bool)
         return self.labels["owner"][question.frame] == question.thing
 
 
-def _weight(view: View) -> float:
+def _weight(view: VisibleObject) -> float:
     action, blocked = decide(view)
     if action.kind is ActionKind.STOP:
         return STOP_WEIGHT
@@ -184,8 +184,8 @@ def _weight(view: View) -> float:
 
 
 def draw_rows(
-    book: QuestionBook, encoder: Encoder, rng: random.Random, size: int, flip: np.ndarray
-) -> tuple[list[Question], np.ndarray, Tensor, Tensor, Tensor, Tensor]:
+    book: QuestionBook, encoder: QuestionEncoder, rng: random.Random, size: int, flip: np.ndarray
+) -> tuple[list[FrameQuestion], np.ndarray, Tensor, Tensor, Tensor, Tensor]:
     """(questions, mirrored [n], ids [n, length], pads [n], wanted [n, ANSWER], cells float [n, 40])."""
     questions, mirrored, ids, pads, wanted, cells = [], [], [], [], [], []
     for _ in range(size):

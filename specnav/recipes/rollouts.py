@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from spec_vlm_nav.common.geometry import Pose
-from spec_vlm_nav.exploring.floor_reading import Body, Eye, Look
+from spec_vlm_nav.exploring.floor_reading import CameraGeometry, FloorPicture, RobotBody
 from spec_vlm_nav.exploring.moves import ActionSource, Observation
 from spec_vlm_nav.exploring.policy import ExplorationPolicy
 from spec_vlm_nav.language.actions import Action, find_action, sees_target
 from specnav.recipes.frames import SEEN_PIXELS, as_camera_sends, label_object
-from specnav.recipes.oracle import View, answer_seen, answer_unseen
+from specnav.recipes.oracle import VisibleObject, answer_seen, answer_unseen
 
 if TYPE_CHECKING:
     from navsim.base import PlanarBase
@@ -40,7 +40,7 @@ _DT = 0.02
 
 
 @dataclass
-class Run:
+class EpisodeRollout:
     """One episode under way, and all that was said in it."""
 
     episode: Episode
@@ -64,18 +64,18 @@ class Run:
 class Speaker(Protocol):
     """Answers a round."""
 
-    def answer(self, runs: Sequence[Run], frames: Sequence[np.ndarray], world: World) -> list[str]:
+    def answer(self, runs: Sequence[EpisodeRollout], frames: Sequence[np.ndarray], world: World) -> list[str]:
         """One answer per run; frames uint8 [140, 224, 3] are what the camera sends."""
 
 
 class OracleSpeaker:
     """Answers from the simulator's own knowledge: the upper bound, and a test of the rules."""
 
-    def answer(self, runs: Sequence[Run], frames: Sequence[np.ndarray], world: World) -> list[str]:
+    def answer(self, runs: Sequence[EpisodeRollout], frames: Sequence[np.ndarray], world: World) -> list[str]:
         """See Speaker."""
         return [self._one(run, world) for run in runs]
 
-    def _one(self, run: Run, world: World) -> str:
+    def _one(self, run: EpisodeRollout, world: World) -> str:
         from specnav.recipes.frames import LOOK_AHEAD, free_length
 
         room, pose, target = run.episode.room, run.base.pose, run.episode.target
@@ -88,14 +88,14 @@ class OracleSpeaker:
         )
         if pixels < SEEN_PIXELS:
             return answer_unseen(run.episode.target_name, ahead)
-        return answer_seen(run.episode.target_name, View(bearing, distance, ahead, blocked, way))
+        return answer_seen(run.episode.target_name, VisibleObject(bearing, distance, ahead, blocked, way))
 
 
 @dataclass(frozen=True)
 class RolloutResult:
     """What came out of a set of episodes."""
 
-    runs: tuple[Run, ...]
+    runs: tuple[EpisodeRollout, ...]
     scores: tuple[Score, ...]
 
     def summary(self) -> dict[str, float]:
@@ -131,7 +131,12 @@ def roll_out(
 
     limits, body = BaseLimits(accel=100.0, turn_accel=100.0), simulated_body()
     runs = [
-        Run(e, PlanarBase(e.room, e.start, limits), ExplorationPolicy(policy), random.Random(f"roll/{seed}/{e.seed}"))
+        EpisodeRollout(
+            e,
+            PlanarBase(e.room, e.start, limits),
+            ExplorationPolicy(policy),
+            random.Random(f"roll/{seed}/{e.seed}"),
+        )
         for e in episodes
     ]
     while active := [run for run in runs if not run.over]:
@@ -142,7 +147,7 @@ def roll_out(
         for run, frame, answer in zip(active, frames, speaker.answer(active, frames, world), strict=True):
             if len(run.frames) < keep_frames:
                 run.frames.append(frame)
-            _carry_out(run, answer, Look(frame, body))
+            _carry_out(run, answer, FloorPicture(frame, body))
     scores = tuple(
         score_episode(
             run.episode,
@@ -157,15 +162,15 @@ def roll_out(
     return RolloutResult(tuple(runs), scores)
 
 
-def simulated_body() -> Body:
+def simulated_body() -> RobotBody:
     """The simulator's camera and robot, as config/sim.yaml tells the nodes of them."""
     from navsim.planner import ROBOT_RADIUS
     from navsim.visibility import CAMERA_HFOV, EYE_HEIGHT
 
-    return Body(Eye(EYE_HEIGHT, CAMERA_HFOV), ROBOT_RADIUS + SPARE_M)
+    return RobotBody(CameraGeometry(EYE_HEIGHT, CAMERA_HFOV), ROBOT_RADIUS + SPARE_M)
 
 
-def _carry_out(run: Run, answer: str, look: Look) -> None:
+def _carry_out(run: EpisodeRollout, answer: str, look: FloorPicture) -> None:
     run.answers.append(answer)
     action = find_action(answer)
     run.said_absent |= sees_target(answer) is False

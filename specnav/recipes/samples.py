@@ -18,9 +18,9 @@ from specnav.recipes.errors import TrainingError
 SHORTEST = 2
 
 
-class Sample(msgspec.Struct, frozen=True):
+class ExitSample(msgspec.Struct, frozen=True):
     """ids: every image as ONE placeholder, all of them before `start`. start: the first id that an exit should
-    foretell. images: files. origin: where it comes from, for error messages.
+    predict. images: files. origin: where it comes from, for error messages.
     """
 
     ids: tuple[int, ...]
@@ -29,7 +29,7 @@ class Sample(msgspec.Struct, frozen=True):
     origin: str = ""
 
     def encode(self, model: LoadedModel) -> tuple[EncodedPrompt, range]:
-        """The text as the model takes it, and the rows that foretell what is learnt. Raises TrainingError."""
+        """The text as the model takes it, and the rows that predict what is learnt. Raises TrainingError."""
         try:
             pictures = tuple(Path(file).read_bytes() for file in self.images)
             encoded = model.encode(Prompt(self.ids, pictures))
@@ -40,7 +40,7 @@ class Sample(msgspec.Struct, frozen=True):
         return encoded, range(max(self.start + grown - 1, 0), rows - 1)
 
 
-def cut(sample: Sample, length: int) -> Sample | None:
+def cut(sample: ExitSample, length: int) -> ExitSample | None:
     """The sample with at most `length` ids; None where too little to learn is left of it."""
     ids = sample.ids[:length]
     if len(ids) - max(sample.start, 1) < SHORTEST:
@@ -48,7 +48,7 @@ def cut(sample: Sample, length: int) -> Sample | None:
     return msgspec.structs.replace(sample, ids=ids)
 
 
-def save_samples(file: Path, samples: Sequence[Sample]) -> None:
+def save_samples(file: Path, samples: Sequence[ExitSample]) -> None:
     """Write all at once."""
     try:
         write_whole(file, b"".join(msgspec.json.encode(sample) + b"\n" for sample in samples))
@@ -58,9 +58,9 @@ def save_samples(file: Path, samples: Sequence[Sample]) -> None:
         ) from error
 
 
-def load_samples(file: Path) -> list[Sample]:
+def load_samples(file: Path) -> list[ExitSample]:
     """What `save_samples` wrote."""
     try:
-        return [msgspec.json.decode(line, type=Sample) for line in file.read_bytes().splitlines()]
+        return [msgspec.json.decode(line, type=ExitSample) for line in file.read_bytes().splitlines()]
     except (OSError, msgspec.MsgspecError) as error:
         raise TrainingError(f"{file} cannot be read: delete it to make its samples again") from error

@@ -1,4 +1,4 @@
-"""Greedy answers of a model for a whole batch of frames, and how well a draft would have foretold them.
+"""Greedy answers of a model for a whole batch of frames, and how well a draft would have predicted them.
 
 All prompts of a batch have equal length ("find the <colour> <kind>"), so no row needs padding and one cache serves all.
 It reads the same saved folders as the robot; a test holds its answers against `specdec`'s.
@@ -17,24 +17,24 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specnav.recipes import architecture as arch
-from specnav.recipes.architecture import TextShape, VisionShape
-from specnav.recipes.decoder import Decoder, DecoderLayer, mrope_tables
+from specnav.recipes.architecture import TrainedTextShape, TrainedVisionShape
+from specnav.recipes.decoder import DecoderLayer, TrainableDecoder, mrope_tables
 from specnav.recipes.errors import TrainingError
-from specnav.recipes.questions import ANSWER, Encoder
-from specnav.recipes.tower import Tower, patchify, rotate
+from specnav.recipes.questions import ANSWER, QuestionEncoder
+from specnav.recipes.tower import TrainableTower, patchify, rotate
 
 if TYPE_CHECKING:
     from navsim.world import World
-    from specnav.recipes.rollouts import Run
+    from specnav.recipes.rollouts import EpisodeRollout
 
 
 @dataclass(frozen=True)
 class TrainedModel:
     """A model folder in training form."""
 
-    tower: Tower
-    decoder: Decoder
-    encoder: Encoder
+    tower: TrainableTower
+    decoder: TrainableDecoder
+    encoder: QuestionEncoder
     vocabulary: int
 
 
@@ -53,15 +53,17 @@ def load_trained(folder: Path) -> TrainedModel:
         ) from error
     weights, config = loaded.state_dict(), loaded.config
     text, vision = config.text_config, config.vision_config
-    shape = TextShape(
+    shape = TrainedTextShape(
         text.num_hidden_layers,
         text.hidden_size,
         text.intermediate_size,
         text.num_attention_heads,
         text.num_key_value_heads,
     )
-    tower = Tower(VisionShape(vision.depth, vision.embed_dim, vision.num_heads, text.hidden_size))
-    decoder = Decoder(shape, text.hidden_size, 0, 0)
+    tower = TrainableTower(
+        TrainedVisionShape(vision.depth, vision.embed_dim, vision.num_heads, text.hidden_size)
+    )
+    decoder = TrainableDecoder(shape, text.hidden_size, 0, 0)
     visual = {n.removeprefix("model.visual."): v for n, v in weights.items() if n.startswith("model.visual.")}
     patches = visual.pop("patch_embed.proj.weight").sum(2)
     visual["patch_embed.weight"] = patches.reshape(patches.shape[0], -1)
@@ -70,7 +72,7 @@ def load_trained(folder: Path) -> TrainedModel:
     decoder.load_state_dict(
         {n.removeprefix(prefix): v for n, v in weights.items() if n.startswith(prefix)}, strict=False
     )
-    return TrainedModel(tower.eval(), decoder.eval(), Encoder(tokenizer), len(tokenizer))
+    return TrainedModel(tower.eval(), decoder.eval(), QuestionEncoder(tokenizer), len(tokenizer))
 
 
 class ModelSpeaker:
@@ -80,7 +82,7 @@ class ModelSpeaker:
         self.model = model
         self.batch = batch
 
-    def answer(self, runs: Sequence[Run], frames: Sequence[np.ndarray], world: World) -> list[str]:
+    def answer(self, runs: Sequence[EpisodeRollout], frames: Sequence[np.ndarray], world: World) -> list[str]:
         """See rollouts.Speaker."""
         answers: list[str] = []
         for at in range(0, len(runs), self.batch):
@@ -98,7 +100,7 @@ class ModelSpeaker:
         ]
 
 
-def prompt_ids(encoder: Encoder, instruction: str) -> list[int]:
+def prompt_ids(encoder: QuestionEncoder, instruction: str) -> list[int]:
     """Expanded ids of a prompt, as `specdec` makes them from the robot's prompt."""
     return [*encoder.prefix, *encoder.encode(" " + instruction), encoder.vision_start, *encoder.suffix]
 
@@ -154,7 +156,9 @@ def greedy_answers(model: TrainedModel, instructions: Sequence[str], frames: np.
     return [[int(t) for t in row if t >= 0] for row in said]
 
 
-def _forward(decoder: Decoder, x: Tensor, cos: Tensor, sin: Tensor, cache: Tensor, past: int) -> Tensor:
+def _forward(
+    decoder: TrainableDecoder, x: Tensor, cos: Tensor, sin: Tensor, cache: Tensor, past: int
+) -> Tensor:
     n, length, _ = x.shape
     heads, kv_heads, size = decoder.shape.heads, decoder.shape.kv_heads, decoder.shape.head_dim
     for index, layer in enumerate(cast(Iterable[DecoderLayer], decoder.layers)):
@@ -175,7 +179,9 @@ def _forward(decoder: Decoder, x: Tensor, cos: Tensor, sin: Tensor, cache: Tenso
 
 
 @torch.inference_mode()
-def foretold(model: TrainedModel, instruction: str, frame: np.ndarray, answer: Sequence[int]) -> list[int]:
+def teacher_forced_tokens(
+    model: TrainedModel, instruction: str, frame: np.ndarray, answer: Sequence[int]
+) -> list[int]:
     """The model's own greedy token at each position of a given answer (ids), all in one pass."""
     prompt = prompt_ids(model.encoder, instruction)
     ids = torch.tensor([[*prompt, *answer[:-1]]])

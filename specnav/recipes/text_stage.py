@@ -17,20 +17,20 @@ from torch import Tensor
 
 from specdec.whole_files import replacing
 from specnav.recipes import architecture as arch
-from specnav.recipes.architecture import TextShape, VisionShape
-from specnav.recipes.decoder import Decoder
+from specnav.recipes.architecture import TrainedTextShape, TrainedVisionShape
+from specnav.recipes.decoder import TrainableDecoder
 from specnav.recipes.frames import SHARD_FRAMES, Pairs, load_frames
 from specnav.recipes.loop import read_checkpoint
 from specnav.recipes.questions import (
     ANSWER,
     PREFIX,
-    Encoder,
     QuestionBook,
+    QuestionEncoder,
     attention_mask,
     draw_rows,
     image_positions,
 )
-from specnav.recipes.tower import Tower, patchify
+from specnav.recipes.tower import TrainableTower, patchify
 from specnav.recipes.vision_stage import flip_order
 
 NOISE = 0.1
@@ -60,9 +60,9 @@ def cache_features(
     rescaled: bring the features to FEATURE_RMS. Not for a tower that a target was trained on already.
     """
     weights = tower_weights(tower_checkpoint)
-    shape = VisionShape(out=weights["merger.mlp.2.weight"].shape[0])
+    shape = TrainedVisionShape(out=weights["merger.mlp.2.weight"].shape[0])
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    tower = Tower(shape).to(device).eval()
+    tower = TrainableTower(shape).to(device).eval()
     tower.load_state_dict(weights)
     frames = load_frames(frames_folder, count)
 
@@ -78,7 +78,9 @@ def cache_features(
     for name in ("merger.mlp.2.weight", "merger.mlp.2.bias"):
         weights[name] = weights[name] * scale
     with replacing(out) as partial:
-        table = np.lib.format.open_memmap(partial, "w+", np.float16, (2 * count, arch.IMAGE_TOKENS, shape.out))
+        table = np.lib.format.open_memmap(
+            partial, "w+", np.float16, (2 * count, arch.IMAGE_TOKENS, shape.out)
+        )
         for start in range(0, count, 250):
             index = np.arange(start, min(start + 250, count))
             for mirror in (False, True):
@@ -88,7 +90,7 @@ def cache_features(
         torch.save(weights, out.with_suffix(".tower.pt"))
 
 
-class TextTask:
+class FrameTextTask:
     """Questions about cached frames for one decoder; with a teacher, its distributions are what is learnt.
 
     pairs: the (kind, colour) asked for, all of training if None.
@@ -100,9 +102,9 @@ class TextTask:
         count: int,
         held_back: int,
         features: str,
-        shape: TextShape,
+        shape: TrainedTextShape,
         layers: tuple[int, int],
-        teacher: tuple[str, TextShape, tuple[int, int]] | None,
+        teacher: tuple[str, TrainedTextShape, tuple[int, int]] | None,
         start_from: str | None,
         pairs: Pairs | None,
         device: str,
@@ -115,28 +117,37 @@ class TextTask:
             [np.load(Path(frames_folder) / f"labels-{s:04d}.npy") for s in range(count // SHARD_FRAMES)]
         )
         self.features = np.load(features, mmap_mode="r")
-        self.encoder = Encoder(build_tokenizer())
+        self.encoder = QuestionEncoder(build_tokenizer())
         kinds, colours = [kind.name for kind in KINDS], list(COLOURS)
         allowed = set(TRAIN_PAIRS if pairs is None else pairs)
         self.book = QuestionBook(labels[: count - held_back], kinds, colours, allowed)
         self.flip = flip_order().numpy()
         width = self.features.shape[-1]
-        self.sigma = torch.from_numpy(self.features[: count : max(count // 500, 1)].astype(np.float32).std((0, 1)))
+        self.sigma = torch.from_numpy(
+            self.features[: count : max(count // 500, 1)].astype(np.float32).std((0, 1))
+        )
         self.sigma = self.sigma.to(device)
         self.weights = self.encoder.weights.to(device)
-        self.model = Decoder(shape, width, *layers)
+        self.model = TrainableDecoder(shape, width, *layers)
         if start_from is not None:
             self.model.load_state_dict(read_checkpoint(Path(start_from))["model"])
-        self.teacher: Decoder | None = None
+        self.teacher: TrainableDecoder | None = None
         if teacher is not None:
             file, teacher_shape, teacher_layers = teacher
-            self.teacher = Decoder(teacher_shape, width, *teacher_layers).to(device).eval().requires_grad_(False)
+            self.teacher = (
+                TrainableDecoder(teacher_shape, width, *teacher_layers)
+                .to(device)
+                .eval()
+                .requires_grad_(False)
+            )
             self.teacher.load_state_dict(read_checkpoint(Path(file))["model"])
 
     def batch(self, generator: torch.Generator, size: int) -> tuple[Tensor, ...]:
         """ids, pads, wanted, cells, features of random questions."""
         rng = random.Random(int(torch.randint(2**62, (1,), generator=generator)))
-        questions, mirrored, ids, pads, wanted, cells = draw_rows(self.book, self.encoder, rng, size, self.flip)
+        questions, mirrored, ids, pads, wanted, cells = draw_rows(
+            self.book, self.encoder, rng, size, self.flip
+        )
         index = np.array([question.frame for question in questions]) + self.count * mirrored
         features = torch.from_numpy(np.stack([self.features[i] for i in index]).astype(np.float32))
         return ids, pads, wanted, cells, features
@@ -156,7 +167,9 @@ class TextTask:
         if self.teacher is not None:
             with torch.no_grad():
                 taught, _, _ = self.teacher(ids, features, positions, mask, PREFIX, ANSWER)
-            apart = F.kl_div(logits.log_softmax(-1), taught.log_softmax(-1), reduction="none", log_target=True).sum(-1)
+            apart = F.kl_div(
+                logits.log_softmax(-1), taught.log_softmax(-1), reduction="none", log_target=True
+            ).sum(-1)
             main = DISTILLED * (apart * weight).sum() / weight.sum() + (1 - DISTILLED) * text
         ground = F.binary_cross_entropy_with_logits(
             grounding, cells, pos_weight=torch.full((), GROUNDING_POSITIVE, device=cells.device)

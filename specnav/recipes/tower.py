@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from specnav.recipes import architecture as arch
-from specnav.recipes.architecture import VisionShape
+from specnav.recipes.architecture import TrainedVisionShape
 
 
 def patch_order() -> Tensor:
@@ -45,7 +45,7 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return x * cos + torch.cat([-second, first], dim=-1) * sin
 
 
-class _Attention(nn.Module):
+class _TowerAttention(nn.Module):
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
         self.heads = heads
@@ -60,7 +60,7 @@ class _Attention(nn.Module):
         return self.proj(out.transpose(1, 2).reshape(n, rows, width))
 
 
-class _Mlp(nn.Module):
+class _TowerMlp(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
         self.fc1 = nn.Linear(width, 4 * width)
@@ -72,20 +72,20 @@ class _Mlp(nn.Module):
 
 
 class _Block(nn.Module):
-    def __init__(self, shape: VisionShape) -> None:
+    def __init__(self, shape: TrainedVisionShape) -> None:
         super().__init__()
         self.norm1 = nn.LayerNorm(shape.width, eps=1e-6)
         self.norm2 = nn.LayerNorm(shape.width, eps=1e-6)
-        self.attn = _Attention(shape.width, shape.heads)
-        self.mlp = _Mlp(shape.width)
+        self.attn = _TowerAttention(shape.width, shape.heads)
+        self.mlp = _TowerMlp(shape.width)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         x = x + self.attn(self.norm1(x), cos, sin)
         return x + self.mlp(self.norm2(x))
 
 
-class _Merger(nn.Module):
-    def __init__(self, shape: VisionShape) -> None:
+class _TowerMerger(nn.Module):
+    def __init__(self, shape: TrainedVisionShape) -> None:
         super().__init__()
         joined = shape.width * arch.MERGE**2
         self.ln_q = nn.LayerNorm(shape.width, eps=1e-6)
@@ -96,14 +96,14 @@ class _Merger(nn.Module):
         return self.mlp(self.ln_q(x).view(n, rows // arch.MERGE**2, width * arch.MERGE**2))
 
 
-class Tower(nn.Module):
+class TrainableTower(nn.Module):
     """Patches float [n, 160, 588] -> image tokens float [n, 40, out]."""
 
-    def __init__(self, shape: VisionShape) -> None:
+    def __init__(self, shape: TrainedVisionShape) -> None:
         super().__init__()
         self.patch_embed = nn.Linear(3 * arch.PATCH**2, shape.width, bias=False)
         self.blocks = nn.ModuleList(_Block(shape) for _ in range(shape.depth))
-        self.merger = _Merger(shape)
+        self.merger = _TowerMerger(shape)
         cos, sin = vision_rotary(shape.width // shape.heads)
         self.register_buffer("cos", cos, persistent=False)
         self.register_buffer("sin", sin, persistent=False)

@@ -15,9 +15,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from specnav.recipes import architecture as arch
-from specnav.recipes.architecture import VisionShape
+from specnav.recipes.architecture import TrainedVisionShape
 from specnav.recipes.frames import FrameSet, load_frames
-from specnav.recipes.tower import Tower, patch_order, patchify
+from specnav.recipes.tower import TrainableTower, patch_order, patchify
 
 KINDS = 8
 COLOURS = 9
@@ -87,16 +87,16 @@ class DenseHeads(nn.Module):
 class TowerWithHeads(nn.Module):
     """What the vision stage trains."""
 
-    def __init__(self, shape: VisionShape) -> None:
+    def __init__(self, shape: TrainedVisionShape) -> None:
         super().__init__()
-        self.tower = Tower(shape)
+        self.tower = TrainableTower(shape)
         self.head = DenseHeads(shape.out)
 
 
 class VisionTask:
     """Random frames, half of them mirrored, with a little change of light."""
 
-    def __init__(self, folder: str, count: int, held_back: int, shape: VisionShape, device: str) -> None:
+    def __init__(self, folder: str, count: int, held_back: int, shape: TrainedVisionShape, device: str) -> None:
         self.frames: FrameSet = load_frames(Path(folder), count)
         self.train_count = count - held_back
         self.labels = dense_labels(self.frames.labels)

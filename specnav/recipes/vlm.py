@@ -17,16 +17,16 @@ import torch
 from specnav.recipes.architecture import (
     DRAFT_TEXT,
     TARGET_TEXT,
-    VisionShape,
+    TrainedVisionShape,
     export_weights,
     save_model_folder,
 )
 from specnav.recipes.data_stage import make_frames
-from specnav.recipes.decoder import Decoder, inference_weights
+from specnav.recipes.decoder import TrainableDecoder, inference_weights
 from specnav.recipes.errors import TrainingError
 from specnav.recipes.frames import SHARD_FRAMES
 from specnav.recipes.loop import LoopSettings, fit, read_checkpoint
-from specnav.recipes.text_stage import TextTask, cache_features
+from specnav.recipes.text_stage import FrameTextTask, cache_features
 from specnav.recipes.vision_stage import VisionTask
 
 FRAME_WIDTH = 192
@@ -123,16 +123,16 @@ def _train(config: TrainVlmConfig, progress: Progress) -> None:
     frames = work / "frames"
     make_frames(frames, config.seed, config.frames, config.workers, lambda d, n: progress("frames", d, n, ""))
     tower = loop_settings(config, "tower", config.tower_steps, 1.5e-3, config.tower_minutes)
-    vision = (str(frames), config.frames, HELD_BACK, VisionShape())
+    vision = (str(frames), config.frames, HELD_BACK, TrainedVisionShape())
     fit(VisionTask, vision, tower, config.workers, _said(progress, "tower"))
     features = work / "features.npy"
     if not features.exists():
         cache_features(frames, config.frames, tower.checkpoint, features, lambda d, n: progress("features", d, n, ""))
     target = loop_settings(config, "target", config.target_steps, 2e-3, config.target_minutes)
-    fit(TextTask, target_arguments(config), target, config.workers, _said(progress, "target"))
+    fit(FrameTextTask, target_arguments(config), target, config.workers, _said(progress, "target"))
     save_target(config)
     draft = loop_settings(config, "draft", config.draft_steps, 2.5e-3, config.draft_minutes)
-    fit(TextTask, draft_arguments(config), draft, config.workers, _said(progress, "draft"))
+    fit(FrameTextTask, draft_arguments(config), draft, config.workers, _said(progress, "draft"))
     save_draft(config)
     note = {name: str(value) if isinstance(value, Path) else value for name, value in asdict(config).items()}
     note["minutes"] = round((time.monotonic() - started) / 60, 1)
@@ -165,21 +165,21 @@ def draft_arguments(config: TrainVlmConfig, target: str = "target") -> tuple:
 
 def save_target(config: TrainVlmConfig, name: str = "target") -> None:
     """Write nav-target from a checkpoint of the work folder."""
-    decoder = Decoder(TARGET_TEXT, FRAME_WIDTH, *TARGET_LAYERS)
+    decoder = TrainableDecoder(TARGET_TEXT, FRAME_WIDTH, *TARGET_LAYERS)
     _save(config, name, decoder, "nav-target")
 
 
 def save_draft(config: TrainVlmConfig, name: str = "draft") -> None:
     """Write nav-draft from a checkpoint of the work folder."""
-    decoder = Decoder(DRAFT_TEXT, FRAME_WIDTH, *DRAFT_LAYERS)
+    decoder = TrainableDecoder(DRAFT_TEXT, FRAME_WIDTH, *DRAFT_LAYERS)
     _save(config, name, decoder, "nav-draft")
 
 
-def _save(config: TrainVlmConfig, name: str, decoder: Decoder, folder: str) -> None:
+def _save(config: TrainVlmConfig, name: str, decoder: TrainableDecoder, folder: str) -> None:
     decoder.load_state_dict(read_checkpoint(config.work / f"{name}.ckpt")["model"])
     tower = torch.load(config.work / "features.tower.pt", weights_only=True)
     weights = export_weights(tower, inference_weights(decoder))
-    save_model_folder(config.out / folder, VisionShape(out=decoder.shape.width), decoder.shape, weights)
+    save_model_folder(config.out / folder, TrainedVisionShape(out=decoder.shape.width), decoder.shape, weights)
 
 
 def _said(progress: Progress, stage: str):

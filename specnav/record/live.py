@@ -31,7 +31,7 @@ LOOK_S, SPIN_S, SAY_S = 0.5, 0.1, 10.0
 DEPTH = 100
 
 
-class Recorder:
+class TopicRecorder:
     """Subscribes to what is wanted and writes it. `warn` is told once of every topic that cannot be recorded."""
 
     def __init__(
@@ -115,7 +115,7 @@ def record_live(
     node = rclpy.create_node("specnav_record")
     executor = SingleThreadedExecutor()
     executor.add_node(node)
-    recorder = Recorder(node, file, types, names, say)
+    recorder = TopicRecorder(node, file, types, names, say)
     say(f"recording into {out} ({file.partial} until it ends); Ctrl-C ends the recording")
     began = time.monotonic()
     next_look = next_word = began

@@ -24,18 +24,18 @@ from navsim.errors import BadRequest
 from navsim.kinds import COLOURS, KIND_BY_NAME
 from spec_vlm_nav.camera.images import pixels
 from spec_vlm_nav.common.geometry import Motion, Pose
-from spec_vlm_nav.exploring.floor_reading import Look
+from spec_vlm_nav.exploring.floor_reading import FloorPicture
 from spec_vlm_nav.exploring.moves import ActionSource, Move, Observation
 from spec_vlm_nav.exploring.policy import ExplorationPolicy
 from spec_vlm_nav.language.actions import Action, find_action, reasoning_of
 from spec_vlm_nav.language.prompting import PromptSpec, build_prompt
-from spec_vlm_nav.motion.executor import MotionExecutor, Progress
+from spec_vlm_nav.motion.executor import MotionExecutor, MotionProgress
 from specdec.models import LoadedModel
 from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
 from specnav.bags.types import Types
 from specnav.bags.writing import McapFile
-from specnav.recipes.rollouts import OracleSpeaker, Run, simulated_body
+from specnav.recipes.rollouts import EpisodeRollout, OracleSpeaker, simulated_body
 from specnav.record.types import own_types
 from specnav.results.files import write_bytes_atomic
 
@@ -121,7 +121,7 @@ class _Frame:
 
     jpeg: bytes
     stamp_ns: int
-    look: Look
+    look: FloorPicture
 
 
 def record_simulated(
@@ -201,7 +201,7 @@ class _Recording:
         picture = self.world.render(self.base.pose)
         _, data = cv2.imencode(".jpg", picture[:, :, ::-1], [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY])
         jpeg = data.tobytes()
-        frame = _Frame(jpeg, self.tape.time_ns, Look(pixels(jpeg), self.body))
+        frame = _Frame(jpeg, self.tape.time_ns, FloorPicture(pixels(jpeg), self.body))
         header = {"stamp": self.tape.stamp(), "frame_id": "front_camera"}
         values = {"header": header, "format": "rgb8; jpeg compressed bgr8", "data": list(frame.jpeg)}
         self.tape.write(IMAGE, values)
@@ -225,7 +225,7 @@ class _Recording:
         return move
 
     def _label(self, frame: _Frame) -> None:
-        run = Run(self.episode, self.base, self.policy, None)  # type: ignore[arg-type]
+        run = EpisodeRollout(self.episode, self.base, self.policy, None)  # type: ignore[arg-type]
         (answer,) = OracleSpeaker().answer([run], [], self.world)
         action = find_action(answer)
         assert action is not None
@@ -300,7 +300,7 @@ class _Recording:
             self._tick(velocity.linear, velocity.angular)
             if not executor.is_active:
                 slid = abs(executor.done(self._pose()).distance_m) < abs(action.distance_m) / 2
-                return progress is Progress.BLOCKED or (progress is Progress.EXPIRED and slid)
+                return progress is MotionProgress.BLOCKED or (progress is MotionProgress.EXPIRED and slid)
             if self.tape.is_due("camera", CAMERA_S):
                 self._frame()
 

@@ -14,8 +14,8 @@ from spec_vlm_nav.common.errors import NavigationError
 from spec_vlm_nav.deciding.parts.current_decision import PAST_ACTIONS, PAST_FRAMES
 from spec_vlm_nav.language.actions import Action, find_action, reasoning_of
 from spec_vlm_nav.language.prompting import PromptSpec
-from spec_vlm_nav.model.answers import Job
-from spec_vlm_nav.model.asking import Asker
+from spec_vlm_nav.model.answers import DecisionJob
+from spec_vlm_nav.model.asking import QuestionWriter
 from specdec.edge.decoder import EdgeDecoder
 from specdec.errors import ModelError
 from specdec.models import Prompt
@@ -23,7 +23,7 @@ from specdec.options import GenerationOptions
 from specdec.text.streaming import StreamingText
 from specnav.bags.contents import NO_ACTION, Pixels
 from specnav.bags.records import DecisionRecord
-from specnav.replay.plan import Task
+from specnav.replay.plan import ReplayTask
 from specnav.results.errors import one_line
 
 
@@ -35,14 +35,14 @@ class History:
     pictures: deque[bytes] = field(default_factory=lambda: deque(maxlen=PAST_FRAMES))
     actions: deque[Action] = field(default_factory=lambda: deque(maxlen=PAST_ACTIONS))
 
-    def begin(self, task: Task) -> None:
+    def begin(self, task: ReplayTask) -> None:
         """Forget everything when another instruction came."""
         if task.run != self.run:
             self.run = task.run
             self.pictures.clear()
             self.actions.clear()
 
-    def add(self, task: Task, jpeg: bytes) -> None:
+    def add(self, task: ReplayTask, jpeg: bytes) -> None:
         """Remember a frame that was decided, and what the robot did then."""
         if task.remembered:
             self.pictures.append(jpeg)
@@ -59,7 +59,7 @@ class Prompter:
     picture: PictureOptions
     options: GenerationOptions
 
-    def prompt(self, task: Task, picture: bytes | Pixels, history: History) -> tuple[Prompt, bytes]:
+    def prompt(self, task: ReplayTask, picture: bytes | Pixels, history: History) -> tuple[Prompt, bytes]:
         """The prompt of a frame and its encoded picture. Raises NavigationError."""
         if isinstance(picture, Pixels):
             pixels = (picture.encoding, picture.width, picture.height, picture.step, picture.data)
@@ -68,8 +68,8 @@ class Prompter:
             source = picture
         frame = Frame(source, divmod(task.frame.stamp_ns, 10**9), 0.0)
         past, actions = tuple(history.pictures), tuple(history.actions)
-        job = Job(task.frame.number, task.instruction, frame, past, actions)
-        return Asker(self.spec, self.tokenizer).prompt(job, self.picture)
+        job = DecisionJob(task.frame.number, task.instruction, frame, past, actions)
+        return QuestionWriter(self.spec, self.tokenizer).prompt(job, self.picture)
 
 
 class MethodDecider:
@@ -86,7 +86,7 @@ class MethodDecider:
         self._decoder, self._clock = decoder, clock
 
     def decide(
-        self, task: Task, picture: bytes | Pixels, history: History
+        self, task: ReplayTask, picture: bytes | Pixels, history: History
     ) -> tuple[DecisionRecord, bytes | None]:
         """The decision and the picture the model got (None: it is unusable). Raises specdec's errors but ModelError."""
         began = self._clock()
@@ -132,7 +132,7 @@ class MethodDecider:
         )
         return record, jpeg
 
-    def _failed(self, task: Task, error: Exception) -> DecisionRecord:
+    def _failed(self, task: ReplayTask, error: Exception) -> DecisionRecord:
         return DecisionRecord(
             frame=task.frame.number,
             stamp_ns=task.frame.stamp_ns,

@@ -26,7 +26,7 @@ CONNECT_TIMEOUT_S, REPLY_TIMEOUT_S = 5.0, 10.0
 
 
 @dataclass(frozen=True)
-class Edge:
+class ReplayEdge:
     """Everything that decides. threads: CPU threads of a forward here."""
 
     deciders: tuple[MethodDecider, ...]
@@ -49,7 +49,7 @@ def check_methods(config: ReplayConfig) -> None:
         )
 
 
-def open_edge(config: ReplayConfig, stack: ExitStack) -> Edge:
+def open_edge(config: ReplayConfig, stack: ExitStack) -> ReplayEdge:
     """Start or reach the verifier, load the draft. Raises UsageError and the core's errors."""
     import torch
 
@@ -102,4 +102,4 @@ def open_edge(config: ReplayConfig, stack: ExitStack) -> Edge:
         )
         for name, one in zip(config.methods, methods, strict=True)
     )
-    return Edge(deciders, torch.get_num_threads())
+    return ReplayEdge(deciders, torch.get_num_threads())

@@ -15,27 +15,29 @@ import msgspec
 from specnav.bags.contents import Pixels
 from specnav.bags.records import DecisionRecord
 from specnav.replay.deciding import History
-from specnav.replay.plan import Task
+from specnav.replay.plan import ReplayTask
 
 Picture = bytes | Pixels
-Pictures = Callable[[], Iterator[tuple[Task, Picture | None]]]
+Pictures = Callable[[], Iterator[tuple[ReplayTask, Picture | None]]]
 Keep = Callable[[DecisionRecord, bytes | None], None]
 NO_PICTURE = "the camera message cannot be read"
 
 
-class Decides(Protocol):
+class FrameDecider(Protocol):
     """A method that decides frames; `deciding.MethodDecider`."""
 
     method: str
 
-    def decide(self, task: Task, picture: Picture, history: History) -> tuple[DecisionRecord, bytes | None]:
+    def decide(
+        self, task: ReplayTask, picture: Picture, history: History
+    ) -> tuple[DecisionRecord, bytes | None]:
         """The decision, and the picture the model got."""
         ...
 
 
 @dataclass
-class Passage:
-    """What came of it. busy_s: from the first decision to the last; skipped: frames nobody had time for, by method."""
+class PassResult:
+    """The result. busy_s: from the first decision to the last; skipped: frames nobody had time for, by method."""
 
     busy_s: float = 0.0
     decisions: int = 0
@@ -48,8 +50,8 @@ class Passage:
         return self.decisions / self.busy_s if self.busy_s > 0 and self.decisions else None
 
 
-def unreadable(task: Task, method: str) -> DecisionRecord:
-    """A frame that is no message at all."""
+def unreadable(task: ReplayTask, method: str) -> DecisionRecord:
+    """A frame that is not a message at all."""
     return DecisionRecord(
         frame=task.frame.number,
         stamp_ns=task.frame.stamp_ns,
@@ -63,9 +65,9 @@ def unreadable(task: Task, method: str) -> DecisionRecord:
 
 def by_frames(
     pictures: Pictures,
-    deciders: Sequence[Decides],
+    deciders: Sequence[FrameDecider],
     keep: Keep,
-    passage: Passage,
+    passage: PassResult,
     clock: Callable[[], float] = time.perf_counter,
 ) -> None:
     """Every frame by every method in turn, as fast as it goes; the method that begins takes turns, too."""
@@ -90,9 +92,9 @@ def by_frames(
 def at_bag_speed(
     pictures: Pictures,
     times_ns: Mapping[int, int],
-    deciders: Sequence[Decides],
+    deciders: Sequence[FrameDecider],
     keep: Keep,
-    passage: Passage,
+    passage: PassResult,
     clock: Callable[[], float] = time.perf_counter,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
@@ -102,11 +104,11 @@ def at_bag_speed(
 
 
 def _one_pass(
-    pictures: Iterator[tuple[Task, Picture | None]],
+    pictures: Iterator[tuple[ReplayTask, Picture | None]],
     times_ns: Mapping[int, int],
-    decider: Decides,
+    decider: FrameDecider,
     keep: Keep,
-    passage: Passage,
+    passage: PassResult,
     clock: Callable[[], float],
     sleep: Callable[[float], None],
 ) -> None:
@@ -141,13 +143,13 @@ def _one_pass(
     passage.busy_s += clock() - began
 
 
-def _count(record: DecisionRecord, jpeg: bytes | None, passage: Passage) -> None:
+def _count(record: DecisionRecord, jpeg: bytes | None, passage: PassResult) -> None:
     passage.decisions += not record.error
     if jpeg is None:
         passage.unusable.add(record.frame)
 
 
-def warm_up(pictures: Pictures, deciders: Sequence[Decides]) -> None:
+def warm_up(pictures: Pictures, deciders: Sequence[FrameDecider]) -> None:
     """One decision by every method that does not count: first forwards are slow. Every method sees the same frame."""
     for task, picture in pictures():
         if picture is not None:

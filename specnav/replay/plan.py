@@ -9,7 +9,7 @@ from spec_vlm_nav.common.errors import InstructionError
 from spec_vlm_nav.language.actions import ACTION_SENTENCES, Action
 from spec_vlm_nav.language.prompting import clean_instruction
 from spec_vlm_nav.language.stop_words import is_stop
-from specnav.bags.contents import NO_ACTION, Contents, FrameEntry
+from specnav.bags.contents import NO_ACTION, BagContents, FrameEntry
 from specnav.bags.labels import Label, match_labels
 from specnav.results.errors import EvaluationError
 
@@ -19,7 +19,7 @@ _BY_NAME: dict[str, Action] = {action.short: action for action in ACTION_SENTENC
 
 
 @dataclass(frozen=True)
-class Task:
+class ReplayTask:
     """A frame to decide. run: which instruction in a row this is; with a new one the history begins anew.
 
     reference: name of an action, "": none. carried_out: what the robot did next, for prompts that tell earlier actions.
@@ -35,17 +35,21 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ReplayPlan:
     """All tasks in the bag's order, where the references are from, and what must be said about them."""
 
-    tasks: tuple[Task, ...]
+    tasks: tuple[ReplayTask, ...]
     references: str
     notes: tuple[str, ...]
 
 
 def make_plan(
-    contents: Contents, instruction: str | None, labels: Sequence[Label] | None, every: int, limit: int | None
-) -> Plan:
+    contents: BagContents,
+    instruction: str | None,
+    labels: Sequence[Label] | None,
+    every: int,
+    limit: int | None,
+) -> ReplayPlan:
     """Choose the frames. Raises EvaluationError when there is no instruction, or none of the labels fits a frame."""
     notes = list(contents.notes)
     if instruction is None and not contents.instructions:
@@ -65,8 +69,8 @@ def make_plan(
         if lost:
             more = "" if len(lost) == 1 else f" and {len(lost) - 1} more"
             notes.append(f"no frame within 50 ms of the label on line {lost[0].line}{more}")
-    asked = _Asked(contents, instruction)
-    tasks: list[Task] = []
+    asked = _ActiveInstruction(contents, instruction)
+    tasks: list[ReplayTask] = []
     unasked = waiting = 0
     for frame in contents.frames:
         run, words = asked.at(frame)
@@ -81,7 +85,7 @@ def make_plan(
         sent = recorded.sent or recorded.action if recorded else reference
         # Where decisions were recorded, their frames are what the robot remembered.
         remembered = recorded is not None or not contents.references
-        tasks.append(Task(frame, run, words, reference, _BY_NAME.get(sent), remembered))
+        tasks.append(ReplayTask(frame, run, words, reference, _BY_NAME.get(sent), remembered))
         if limit is not None and len(tasks) >= limit:
             break
     if not tasks:
@@ -90,13 +94,13 @@ def make_plan(
         )
     if unasked:
         notes.append(f"{unasked} frames came while no instruction was in force and were left out")
-    return Plan(tuple(tasks), source, tuple(notes + asked.notes))
+    return ReplayPlan(tuple(tasks), source, tuple(notes + asked.notes))
 
 
-class _Asked:
+class _ActiveInstruction:
     """What was asked of the robot when a frame came."""
 
-    def __init__(self, contents: Contents, instruction: str | None) -> None:
+    def __init__(self, contents: BagContents, instruction: str | None) -> None:
         self._contents, self._given = contents, instruction
         self._run, self._last = 0, (0, "")
         self.notes: list[str] = []

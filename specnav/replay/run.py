@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from specnav.bags.contents import Contents, Pixels, choose_image_topic, pictures, read_contents
+from specnav.bags.contents import BagContents, Pixels, choose_image_topic, pictures, read_contents
 from specnav.bags.labels import read_labels
 from specnav.bags.records import (
     FRAMES,
@@ -36,8 +36,8 @@ from specnav.bench.data.names import comparable_with_ar
 from specnav.errors import UsageError
 from specnav.record.types import own_types
 from specnav.replay.config import ReplayConfig
-from specnav.replay.passes import Passage, at_bag_speed, by_frames, warm_up
-from specnav.replay.plan import ACTIONS, VOCABULARY, Plan, Task, make_plan
+from specnav.replay.passes import PassResult, at_bag_speed, by_frames, warm_up
+from specnav.replay.plan import ACTIONS, VOCABULARY, ReplayPlan, ReplayTask, make_plan
 from specnav.replay.view import ReplayView
 from specnav.report.replay import write_replay_report
 from specnav.results.demo import SCHEMA, Setting, describe_machine
@@ -48,21 +48,21 @@ from specnav.signals import ends_on_signals
 
 MOST_PICTURES = 150
 ALWAYS_PICTURES = 40
-"""Pictures kept for the report: the first so many frames, and those where something is to be seen."""
+"""Pictures kept for the report: the first this many frames, and those where something is to be seen."""
 
 
 @dataclass
-class Run:
+class ReplayRun:
     """A replay in progress."""
 
     folder: Path
     config: ReplayConfig
     bag: Bag
-    contents: Contents
-    plan: Plan
+    contents: BagContents
+    plan: ReplayPlan
     machine: dict[str, Setting]
     began: float
-    passage: Passage = field(default_factory=Passage)
+    passage: PassResult = field(default_factory=PassResult)
     decisions: list[DecisionRecord] = field(default_factory=list)
     interrupted: bool = False
     error: str = ""
@@ -121,7 +121,7 @@ def settings_of(config: ReplayConfig) -> dict[str, Setting]:
     return {**shown, "methods": ", ".join(config.methods), "picture": size}
 
 
-def describe_bag(bag: Bag, contents: Contents, plan: Plan, unusable: int) -> BagRecord:
+def describe_bag(bag: Bag, contents: BagContents, plan: ReplayPlan, unusable: int) -> BagRecord:
     """The bag as the results keep it."""
     times = [bag.timeline.played(frame.time_ns) for frame in contents.frames]
     skipped = [*bag.skipped, *contents.skipped]
@@ -142,7 +142,7 @@ def describe_bag(bag: Bag, contents: Contents, plan: Plan, unusable: int) -> Bag
     )
 
 
-def read_bag(config: ReplayConfig) -> tuple[Bag, Types, Contents, Plan]:
+def read_bag(config: ReplayConfig) -> tuple[Bag, Types, BagContents, ReplayPlan]:
     """Everything about the bag but its pictures. Raises EvaluationError."""
     labels = read_labels(config.labels, VOCABULARY) if config.labels is not None else None
     bag = open_bag(config.bag)
@@ -177,7 +177,7 @@ def run_replay(config: ReplayConfig, view: ReplayView | None = None) -> int:
     earlier = load_earlier(config.compare)
     bag, types, contents, plan = read_bag(config)
     folder = new_run_folder(config.out, "replay", datetime.now())
-    run = Run(folder, config, bag, contents, plan, describe_machine(), time.monotonic())
+    run = ReplayRun(folder, config, bag, contents, plan, describe_machine(), time.monotonic())
     view.say(bag.summary)
     for words in (*bag.warnings, *plan.notes):
         view.say(f"note: {words}")
@@ -203,7 +203,7 @@ def run_replay(config: ReplayConfig, view: ReplayView | None = None) -> int:
     return 130 if run.interrupted else 0
 
 
-def _decide_all(run: Run, types: Types, view: ReplayView, stack: ExitStack) -> None:
+def _decide_all(run: ReplayRun, types: Types, view: ReplayView, stack: ExitStack) -> None:
     from specnav.replay.edge import open_edge
 
     config, tasks = run.config, {task.frame.number: task for task in run.plan.tasks}
@@ -211,7 +211,7 @@ def _decide_all(run: Run, types: Types, view: ReplayView, stack: ExitStack) -> N
     edge = open_edge(config, stack)
     run.machine["threads"] = edge.threads
 
-    def all_pictures() -> Iterator[tuple[Task, bytes | Pixels | None]]:
+    def all_pictures() -> Iterator[tuple[ReplayTask, bytes | Pixels | None]]:
         for number, picture in pictures(run.bag, types, run.contents.image, tasks):
             yield tasks[number], picture
 

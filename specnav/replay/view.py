@@ -11,7 +11,7 @@ from rich.table import Table
 
 from specnav.bags.records import DecisionRecord, ReplayResults
 from specnav.report.page import shown
-from specnav.terminal import View, plain_table, progress_bar
+from specnav.terminal import RunView, plain_table, progress_bar
 
 Advance = Callable[[DecisionRecord], None]
 LINE_EVERY = 50
@@ -30,7 +30,7 @@ COLUMNS = (
 )
 
 
-class ReplayView(View):
+class ReplayView(RunView):
     """What the user sees of one run."""
 
     @contextmanager

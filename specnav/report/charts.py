@@ -52,7 +52,7 @@ AHEAD, SHADOW = "ahead", "shadow"
 
 
 @dataclass(frozen=True)
-class Line:
+class ChartLine:
     """One line of a chart. family: what it is about, which gives the colour. paper: printed, not measured.
 
     joined: false for figures of different systems. computed: by a formula, not measured. high: the upper end of a
@@ -85,7 +85,7 @@ class LineChart:
     title: str
     x_label: str
     y_label: str
-    lines: tuple[Line, ...]
+    lines: tuple[ChartLine, ...]
     x_ticks: tuple[float, ...] = ()
     marks: tuple[Mark, ...] = ()
     level: float | None = None
@@ -131,7 +131,7 @@ class RowChart:
 
 
 def picture(draw: Callable[[Figure], object], label: str, width: float, height: float) -> str:
-    """What `draw` makes of an empty figure, as SVG of so many pixels. label: for readers of screens."""
+    """What `draw` makes of an empty figure, as SVG of this many pixels. label: for readers of screens."""
     return _inlined(_drawn(draw, STYLE, width, height, "none"), label, width, height)
 
 
@@ -427,7 +427,7 @@ def _axes(figure: Figure, grid: str) -> Axes:
     return axes
 
 
-def _draw_line(axes: Axes, one: Line, colour: str) -> None:
+def _draw_line(axes: Axes, one: ChartLine, colour: str) -> None:
     xs, ys = zip(*one.points, strict=True)
     if one.joined:
         dashed = one.paper or one.computed or one.family == "formula"
@@ -473,7 +473,7 @@ def _draw_mark(axes: Axes, mark: Mark, number: int) -> None:
 
 
 def _name_ends(
-    axes: Axes, lines: Sequence[Line], colours: Mapping[str, str], size: tuple[float, float]
+    axes: Axes, lines: Sequence[ChartLine], colours: Mapping[str, str], size: tuple[float, float]
 ) -> None:
     """Names right of the plot, each as near its line's end as the others let it."""
     low, high = axes.get_ylim()
@@ -488,7 +488,7 @@ def _name_ends(
 
 
 def _broken(name: str, most: int = 24) -> str:
-    """A method's name in lines of at most so many letters; it breaks before an axis."""
+    """A method's name in lines of at most this many letters; it breaks before an axis."""
     first, *axes = name.split("+")
     lines = [first]
     for axis in axes:

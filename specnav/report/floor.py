@@ -25,7 +25,7 @@ Point = tuple[float, float]
 
 
 @dataclass(frozen=True)
-class View:
+class FloorScale:
     """Metres to pixels, y upwards."""
 
     left_m: float
@@ -70,7 +70,7 @@ def place_label(content: str, thing: Box, taken: list[Box], limits: Point) -> Po
     return best
 
 
-def corners(view: View, shape: Rectangle) -> list[Point]:
+def corners(view: FloorScale, shape: Rectangle) -> list[Point]:
     """The outline of a footprint in pixels: four corners, or points around an ellipse."""
     cos, sin = math.cos(shape.yaw), math.sin(shape.yaw)
     found = []
@@ -86,7 +86,7 @@ def bounding_box(shape: list[Point]) -> Box:
     return min(xs), min(ys), max(xs), max(ys)
 
 
-def arrow(view: View, point: PathPoint, size: float) -> list[Point]:
+def arrow(view: FloorScale, point: PathPoint, size: float) -> list[Point]:
     """A small arrowhead at a pose, in pixels."""
     x, y = view.at(point.x, point.y)
     return [
@@ -100,7 +100,7 @@ def draw_map(trace: EpisodeTrace) -> str:
     low_x, low_y, high_x, high_y = trace.bounds
     wide, deep = max(high_x - low_x, 0.1), max(high_y - low_y, 0.1)
     scale = min((MAP_WIDTH_PX - 2 * MARGIN_PX) / wide, (MAP_HEIGHT_PX - 2 * MARGIN_PX) / deep)
-    view = View(low_x, high_y, scale)
+    view = FloorScale(low_x, high_y, scale)
     limits = (wide * scale + 2 * MARGIN_PX, deep * scale + 2 * MARGIN_PX)
 
     def draw(figure: Figure) -> None:
@@ -114,7 +114,7 @@ def draw_map(trace: EpisodeTrace) -> str:
     return picture(draw, f"Map of episode {trace.result.index + 1}", *limits)
 
 
-def _draw(axes: Axes, view: View, trace: EpisodeTrace, limits: Point) -> None:
+def _draw(axes: Axes, view: FloorScale, trace: EpisodeTrace, limits: Point) -> None:
     from matplotlib.colors import is_color_like
     from matplotlib.patches import Circle, Polygon
     from matplotlib.path import Path

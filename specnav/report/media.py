@@ -26,7 +26,7 @@ def embed(data: bytes, kind: str) -> str:
 
 
 def embed_frame(run: Path, trace: EpisodeTrace, name: str) -> str:
-    """A recorded frame as a data URI, or "" when it was not kept or is no picture."""
+    """A recorded frame as a data URI, or "" when it was not kept or is not a picture."""
     if not name:
         return ""
     path = episode_folder(run, trace.result.index) / name

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import jinja2
 from markupsafe import Markup
 
-from specnav.report.charts import HALF, HEX, Line, LineChart, histogram, line_chart, picture, timeline
+from specnav.report.charts import HALF, HEX, ChartLine, LineChart, histogram, line_chart, picture, timeline
 from specnav.report.floor import draw_map
 from specnav.report.media import embed, embed_frame, make_gif
 from specnav.results.demo import DemoResults, LatencyRow, Setting, load_results, percentile
@@ -73,7 +73,7 @@ class Chart:
 
 
 @dataclass(frozen=True)
-class Shot:
+class FilmstripShot:
     """One decision of the filmstrip; `kind` is "", "policy" (not the model's move) or "fault" (not understood)."""
 
     decision: Decision
@@ -90,7 +90,7 @@ class EpisodeView:
     trace: EpisodeTrace
     map: Markup
     moving: str
-    shots: list[Shot]
+    shots: list[FilmstripShot]
     is_open: bool
 
 
@@ -271,7 +271,7 @@ def latency_plot(rows: Sequence[LatencyRow]) -> str:
     for method in dict.fromkeys(row.method for row in rows):
         mine = sorted((row for row in rows if row.method == method), key=lambda row: row.rtt_ms)
         points = tuple((row.rtt_ms, row.time_to_action_ms_p50) for row in mine)
-        lines.append(Line(method, points, method, high=tuple(row.time_to_action_ms_p95 for row in mine)))
+        lines.append(ChartLine(method, points, method, high=tuple(row.time_to_action_ms_p95 for row in mine)))
     rtts = tuple(sorted({row.rtt_ms for row in rows}))
     title = "Camera-to-action time against round-trip time"
     return line_chart(
@@ -314,7 +314,7 @@ def typical(traces: Sequence[EpisodeTrace]) -> Chart | None:
     return Chart("One decision, edge to cloud and back", Markup(timeline(chosen.timeline)), words)
 
 
-def view_shot(run: Path, trace: EpisodeTrace, decision: Decision, with_picture: bool) -> Shot:
+def view_shot(run: Path, trace: EpisodeTrace, decision: Decision, with_picture: bool) -> FilmstripShot:
     """One decision for the filmstrip."""
     kind = "policy" if decision.source == "policy" else "" if decision.parsed else "fault"
     action = decision.action or f"stopped: {decision.note or 'no action'}"
@@ -328,7 +328,7 @@ def view_shot(run: Path, trace: EpisodeTrace, decision: Decision, with_picture: 
     elif decision.token_ids:
         cost.append(f"{len(decision.token_ids)} tokens")
     picture = embed_frame(run, trace, decision.frame) if with_picture else ""
-    return Shot(decision, kind, picture, action, " · ".join(cost))
+    return FilmstripShot(decision, kind, picture, action, " · ".join(cost))
 
 
 def view_episodes(run: Path, traces: Sequence[EpisodeTrace]) -> list[EpisodeView]:

@@ -47,7 +47,7 @@ class Versioned(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EpisodeResult(msgspec.Struct, frozen=True, kw_only=True):
-    """One episode: an instruction, what came of it, and every decision's times (milliseconds)."""
+    """One episode: an instruction, the result, and every decision's times (milliseconds)."""
 
     instruction: str
     success: bool

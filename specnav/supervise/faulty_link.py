@@ -19,14 +19,14 @@ import zmq
 from zmq.utils.monitor import recv_monitor_message
 
 from specnav.supervise.meddling import Meddler, untouched
-from specnav.supervise.points import Point, Watcher
+from specnav.supervise.points import DecisionPoint, Watcher
 
 MOST_CLIENTS = 200
 REBIND_S = 0.01
 
 
 @dataclass
-class _Client:
+class _LinkClient:
     """One connection of an edge, and its own to the verifier."""
 
     back: zmq.Socket[bytes]
@@ -37,7 +37,7 @@ class _Client:
 
 
 @dataclass(frozen=True)
-class _Held:
+class _DelayedMessage:
     """A message on its way."""
 
     identity: bytes
@@ -55,14 +55,14 @@ class FaultyLink:
         self._open_front()
         self._front.bind("tcp://127.0.0.1:*")
         self.address: str = self._front.getsockopt_string(zmq.LAST_ENDPOINT)
-        self._clients: dict[bytes, _Client] = {}
+        self._clients: dict[bytes, _LinkClient] = {}
         self._lock = threading.Lock()
         self._shut = False
-        self._waiting: list[_Held] = []  # while shut
-        self._due: list[tuple[float, int, _Held]] = []
+        self._waiting: list[_DelayedMessage] = []  # while shut
+        self._due: list[tuple[float, int, _DelayedMessage]] = []
         self._order = itertools.count()
         self._meddler: Meddler = untouched
-        self._point: Point | None = None
+        self._point: DecisionPoint | None = None
         self._reached = threading.Event()
         self._ending = False
         self._wake_read, self._wake_write = os.pipe()
@@ -99,7 +99,7 @@ class FaultyLink:
         with self._lock:
             self._meddler = meddler
 
-    def shut_at(self, point: Point) -> threading.Event:
+    def shut_at(self, point: DecisionPoint) -> threading.Event:
         """Cut the link when a decision gets to this point, with the message held; the event says that it did."""
         with self._lock:
             self._point, self._reached = point, threading.Event()
@@ -162,7 +162,7 @@ class FaultyLink:
             moved = True
             identity = parts[0].bytes
             self._client(identity).descriptor = int(parts[-1].get(zmq.SRCFD))
-            self._pass(_Held(identity, True, [part.bytes for part in parts[1:]]))
+            self._pass(_DelayedMessage(identity, True, [part.bytes for part in parts[1:]]))
         for identity, client in list(self._clients.items()):
             while identity in self._clients:  # sending to an edge that is gone takes it out
                 try:
@@ -170,10 +170,10 @@ class FaultyLink:
                 except zmq.Again:
                     break
                 moved = True
-                self._pass(_Held(identity, False, frames))
+                self._pass(_DelayedMessage(identity, False, frames))
         return moved
 
-    def _pass(self, held: _Held) -> None:
+    def _pass(self, held: _DelayedMessage) -> None:
         """Let a message through, unless the link is cut or gets cut by it."""
         with self._lock:
             if held.up and not self._shut and self._is_the_point(held):
@@ -188,7 +188,7 @@ class FaultyLink:
                 self._shut = True
                 self._reached.set()
 
-    def _is_the_point(self, held: _Held) -> bool:
+    def _is_the_point(self, held: _DelayedMessage) -> bool:
         client = self._client(held.identity) if held.up else self._clients.get(held.identity)
         if client is None:
             return False
@@ -213,18 +213,18 @@ class FaultyLink:
             moved = True
         return moved
 
-    def _forward(self, held: _Held) -> None:
+    def _forward(self, held: _DelayedMessage) -> None:
         if held.up:
             self._send(held)
             return
         for delay, data in self._meddler(held.frames[-1]):
-            item = _Held(held.identity, False, [*held.frames[:-1], data])
+            item = _DelayedMessage(held.identity, False, [*held.frames[:-1], data])
             if delay <= 0:
                 self._send(item)
             else:
                 heapq.heappush(self._due, (time.monotonic() + delay, next(self._order), item))
 
-    def _send(self, held: _Held) -> None:
+    def _send(self, held: _DelayedMessage) -> None:
         if held.up:
             with contextlib.suppress(zmq.Again):
                 self._client(held.identity).back.send_multipart(held.frames, flags=zmq.DONTWAIT)
@@ -235,7 +235,7 @@ class FaultyLink:
             if (client := self._clients.pop(held.identity, None)) is not None:
                 self._close(client)
 
-    def _client(self, identity: bytes) -> _Client:
+    def _client(self, identity: bytes) -> _LinkClient:
         if identity not in self._clients:
             if len(self._clients) >= MOST_CLIENTS:
                 self._close(self._clients.pop(next(iter(self._clients))))
@@ -245,7 +245,7 @@ class FaultyLink:
             back.setsockopt(zmq.RECONNECT_IVL_MAX, 200)
             monitor = back.get_monitor_socket(zmq.EVENT_DISCONNECTED)
             back.connect(self._verifier)
-            self._clients[identity] = _Client(back, monitor, -1)
+            self._clients[identity] = _LinkClient(back, monitor, -1)
         return self._clients[identity]
 
     def _let_go(self) -> None:
@@ -259,13 +259,13 @@ class FaultyLink:
         for identity in [i for i, client in self._clients.items() if client.gone and i not in busy]:
             self._close(self._clients.pop(identity))
 
-    def _has_lost(self, client: _Client) -> bool:
+    def _has_lost(self, client: _LinkClient) -> bool:
         lost = False
         while client.monitor.poll(0):
             lost |= recv_monitor_message(client.monitor)["event"] == zmq.EVENT_DISCONNECTED
         return lost
 
-    def _close(self, client: _Client) -> None:
+    def _close(self, client: _LinkClient) -> None:
         client.back.disable_monitor()
         client.monitor.close(linger=0)
         client.back.close(linger=0)

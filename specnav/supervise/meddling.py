@@ -24,7 +24,7 @@ def untouched(data: bytes) -> Passing:
 
 
 def garbage(seed: int) -> Meddler:
-    """Every message becomes noise: random bytes, half a message, a flipped byte, nothing, or somebody else's words."""
+    """Every message becomes noise: random bytes, half a message, a flipped byte, nothing, or another's words."""
     generator = random.Random(seed)
 
     def meddle(data: bytes) -> Passing:

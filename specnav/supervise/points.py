@@ -10,7 +10,7 @@ from specdec.link.wire import DraftUp, Open, Opened, VerdictDown, decode_down, d
 ROUND = 2  # of a decision: the round in which a fault strikes
 
 
-class Point(enum.Enum):
+class DecisionPoint(enum.Enum):
     """Where in a decision."""
 
     PREFILL = "prefill"  # the prompt is asked for, its answer not there
@@ -25,7 +25,7 @@ class Watcher:
         self._drafts = 0
         self._verdicts = 0
 
-    def up(self, data: bytes) -> Point | None:
+    def up(self, data: bytes) -> DecisionPoint | None:
         """A message of the client is about to pass."""
         try:
             message = decode_up(data)
@@ -33,13 +33,13 @@ class Watcher:
             return None
         if isinstance(message, Open):
             self._drafts = self._verdicts = 0
-            return Point.PREFILL
+            return DecisionPoint.PREFILL
         if isinstance(message, DraftUp):
             self._drafts += 1
-            return Point.MID_ROUND if self._drafts == ROUND else None
+            return DecisionPoint.MID_ROUND if self._drafts == ROUND else None
         return None
 
-    def down(self, data: bytes) -> Point | None:
+    def down(self, data: bytes) -> DecisionPoint | None:
         """A message of the verifier has passed."""
         try:
             message = decode_down(data)
@@ -49,5 +49,5 @@ class Watcher:
             self._verdicts = 0
         if isinstance(message, VerdictDown):
             self._verdicts += 1
-            return Point.BETWEEN_ROUNDS if self._verdicts == ROUND else None
+            return DecisionPoint.BETWEEN_ROUNDS if self._verdicts == ROUND else None
         return None

@@ -26,7 +26,7 @@ SERVICE_S = 10.0
 
 
 @dataclass(frozen=True)
-class Heard:
+class ProbedMessage:
     """A message and when it was received (time.monotonic)."""
 
     at: float
@@ -41,7 +41,7 @@ class Probe:
         rclpy.init(context=self._context, domain_id=domain)
         self.node = rclpy.create_node("probe", context=self._context)
         self._lock = threading.Lock()
-        self._heard: dict[str, list[Heard]] = {}
+        self._heard: dict[str, list[ProbedMessage]] = {}
         self._publishers: dict[str, Any] = {}
         self._clients: dict[str, Any] = {}
         self._chains: dict[int, NonceChain] = {}
@@ -68,7 +68,7 @@ class Probe:
         qos = QoSProfile(depth=200, reliability=reliability)
 
         def keep(message: Any) -> None:
-            heard = Heard(time.monotonic(), message)
+            heard = ProbedMessage(time.monotonic(), message)
             with self._lock:
                 kept.append(heard)
                 if len(kept) > KEPT:
@@ -76,7 +76,7 @@ class Probe:
 
         self.node.create_subscription(kind, topic, keep, qos)
 
-    def heard(self, topic: str, since: float = 0.0) -> list[Heard]:
+    def heard(self, topic: str, since: float = 0.0) -> list[ProbedMessage]:
         """Messages of a topic received at or after a time, oldest first."""
         with self._lock:
             kept = self._heard[topic]
@@ -85,14 +85,14 @@ class Probe:
                 first -= 1
             return kept[first:]
 
-    def last(self, topic: str) -> Heard | None:
+    def last(self, topic: str) -> ProbedMessage | None:
         """The newest message of a topic."""
         with self._lock:
             kept = self._heard[topic]
             return kept[-1] if kept else None
 
     def open(self, kind: type, topic: str, reliable: bool = True) -> Any:
-        """A publisher that somebody listens to; made once for each topic."""
+        """A publisher that a subscriber listens to; made once for each topic."""
         if topic not in self._publishers:
             reliability = ReliabilityPolicy.RELIABLE if reliable else ReliabilityPolicy.BEST_EFFORT
             qos = QoSProfile(depth=20, reliability=reliability)

@@ -29,7 +29,7 @@ from specnav.supervise.children import (
     verifier_spec,
 )
 from specnav.supervise.faulty_link import FaultyLink
-from specnav.supervise.probe import Heard, Probe
+from specnav.supervise.probe import Probe, ProbedMessage
 from specnav.supervise.robot_graph import Graph, Process
 from specnav.supervise.waiting import wait_until
 
@@ -50,7 +50,7 @@ SIMULATOR: Mapping[str, Parameter] = {"state_rate": 20.0, "step_rate": 50.0}
 
 
 @dataclass(frozen=True)
-class Pair:
+class TrialPair:
     """Target and draft; `trained`: good enough to find things."""
 
     target: Path = DEFAULT_TARGET
@@ -65,7 +65,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def speed(heard: Heard) -> float:
+def speed(heard: ProbedMessage) -> float:
     """The larger of the two speeds of a Twist, m/s or rad/s; 0 for the creep that a stop may begin with."""
     fastest = max(abs(heard.message.linear.x), abs(heard.message.angular.z))
     return fastest if fastest > CREEP else 0.0
@@ -79,13 +79,13 @@ class Stack(Graph):
     def __init__(
         self,
         folder: Path,
-        pair: Pair | None = None,
+        pair: TrialPair | None = None,
         motion: Mapping[str, Parameter] = NOTHING,
         deciding: Mapping[str, Parameter] = NOTHING,
     ) -> None:
         """motion, deciding: parameters on top of the file's."""
         super().__init__(folder)
-        self.pair = pair or Pair()
+        self.pair = pair or TrialPair()
         self._motion = {"max_linear": 0.5, "max_angular": 0.8, **motion}
         self._deciding = deciding
         self.address = f"tcp://127.0.0.1:{free_port()}"
@@ -237,7 +237,7 @@ class Stack(Graph):
         """Measured decisions that led to an action."""
         return [h.message for h in self.probe.heard(METRICS, since) if h.message.sequence]
 
-    def commands(self, since: float, kind: int) -> list[Heard]:
+    def commands(self, since: float, kind: int) -> list[ProbedMessage]:
         """Motion commands of a kind."""
         return [h for h in self.probe.heard(COMMAND, since) if h.message.kind == kind]
 

@@ -33,7 +33,7 @@ class ClientFigures:
 
 
 @dataclass(frozen=True)
-class Figures:
+class VerifierFigures:
     """The verifier as a whole, between two looks. None: nothing happened of which it could be told.
 
     Rates are a second's. batch: sessions a forward; busy: share of the time in forwards; hint_s: seconds that hints
@@ -68,7 +68,7 @@ class Figures:
     clients: tuple[ClientFigures, ...]
 
 
-def figures_between(before: Scrape, now: Scrape) -> Figures:
+def figures_between(before: Scrape, now: Scrape) -> VerifierFigures:
     """What happened in between, and how things are now. A verifier that began anew meanwhile is counted from then."""
     seconds = max(now.at_s - before.at_s, 1e-9)
 
@@ -78,7 +78,7 @@ def figures_between(before: Scrape, now: Scrape) -> Figures:
     forwards, drafted = grown("forwards_total"), grown("drafted_tokens_total")
     hinted = grown("hint_seconds_count")
     clients = [client_between(before, now, name) for name in now.labels("client_sessions", "client")]
-    return Figures(
+    return VerifierFigures(
         seconds=seconds,
         tokens_per_s=grown("verified_tokens_total") / seconds,
         forwards_per_s=forwards / seconds,

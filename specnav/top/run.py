@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from rich.console import Console, RenderableType
 from rich.live import Live
 
-from specnav.top.figures import Figures, figures_between
-from specnav.top.scrape import Address, NoAnswer, Scrape, fetch, parse
+from specnav.top.figures import VerifierFigures, figures_between
+from specnav.top.scrape import Address, Scrape, ScrapeFailed, fetch, parse
 from specnav.top.view import view_of
 
 
@@ -24,7 +24,7 @@ class TopConfig:
     once: bool = False
 
 
-class Watch:
+class VerifierWatch:
     """What is known of one verifier, look by look. A verifier that goes away is waited for."""
 
     def __init__(self, address: Address, text: Callable[[], str], clock: Callable[[], float]) -> None:
@@ -33,7 +33,7 @@ class Watch:
         self._text = text
         self._clock = clock
         self._before: Scrape | None = None
-        self._figures: Figures | None = None
+        self._figures: VerifierFigures | None = None
         self._heard_s = clock()
         self._heard_at = time.strftime("%H:%M:%S")
         self._answers = False
@@ -42,7 +42,7 @@ class Watch:
         """Look once; figures are of what happened since the look before. Raises NoAnswer."""
         try:
             now = parse(self._text(), self._clock())
-        except NoAnswer:
+        except ScrapeFailed:
             self._before, self._answers = None, False  # what happened meanwhile is of no one interval
             raise
         self._figures = None if self._before is None else figures_between(self._before, now)
@@ -69,7 +69,7 @@ def run_top(
     """
     address = Address.of(config.address)
     console = console or Console(highlight=False)
-    watch = Watch(address, lambda: fetch(address), time.monotonic)
+    watch = VerifierWatch(address, lambda: fetch(address), time.monotonic)
     watch.look()
     if config.once:
         pause(config.interval_s)
@@ -86,7 +86,7 @@ def run_top(
             live.update(watch.view(), refresh=True)
 
 
-def _look_again(watch: Watch, interval_s: float, pause: Callable[[float], None]) -> None:
+def _look_again(watch: VerifierWatch, interval_s: float, pause: Callable[[float], None]) -> None:
     pause(interval_s)
-    with contextlib.suppress(NoAnswer):  # the view says since when
+    with contextlib.suppress(ScrapeFailed):  # the view says since when
         watch.look()

@@ -16,7 +16,7 @@ TIMEOUT_S = 5.0
 MOST_BYTES = 8 << 20
 
 
-class NoAnswer(HarnessError):
+class ScrapeFailed(HarnessError):
     """Nobody answers, or not with a verifier's metrics; the message is one line."""
 
 
@@ -41,7 +41,7 @@ class Address:
 
 
 @dataclass(frozen=True)
-class Sample:
+class MetricSample:
     """One value, and what it is of."""
 
     labels: Mapping[str, str]
@@ -53,7 +53,7 @@ class Scrape:
     """What was read at once. at_s: when; samples: by name, without `specdec_`."""
 
     at_s: float
-    samples: Mapping[str, Sequence[Sample]]
+    samples: Mapping[str, Sequence[MetricSample]]
 
     def total(self, name: str, **labels: str) -> float:
         """Sum of what has these labels; 0 where there is none."""
@@ -79,32 +79,32 @@ def fetch(address: Address) -> str:
         text = answer.read(MOST_BYTES).decode("utf-8", "replace")
     except (OSError, http.client.HTTPException, UnicodeError) as error:
         said = str(error).strip() or type(error).__name__
-        raise NoAnswer(
+        raise ScrapeFailed(
             f"nothing answers at http://{address}/metrics ({said}): start the verifier with --metrics {address}, "
             "or give the HOST:PORT of its --metrics"
         ) from error
     finally:
         connection.close()
     if answer.status != 200:
-        raise NoAnswer(f"http://{address}/metrics answers {answer.status}: that is no verifier")
+        raise ScrapeFailed(f"http://{address}/metrics answers {answer.status}: that is not a verifier")
     return text
 
 
 def parse(text: str, at_s: float) -> Scrape:
     """What the text says. Raises NoAnswer for one that is not a verifier's."""
-    samples: dict[str, list[Sample]] = {}
+    samples: dict[str, list[MetricSample]] = {}
     try:
         for family in text_string_to_metric_families(text):
             for one in family.samples:
                 if one.name.startswith(PREFIX) and math.isfinite(one.value):
                     found = samples.setdefault(one.name.removeprefix(PREFIX), [])
-                    found.append(Sample(one.labels, one.value))
+                    found.append(MetricSample(one.labels, one.value))
         scrape = Scrape(at_s, samples)
         for name in samples:
             if name.endswith("_bucket"):
                 scrape.buckets(name.removesuffix("_bucket"))
     except (ValueError, KeyError) as error:
-        raise NoAnswer("what answers there is no verifier's /metrics: it cannot be parsed") from error
+        raise ScrapeFailed("the answer is not a verifier's /metrics: it cannot be parsed") from error
     if "forwards_total" not in samples:
-        raise NoAnswer("what answers there has no metrics of a verifier: is it another program's /metrics?")
+        raise ScrapeFailed("what answers there has no metrics of a verifier: is it another program's /metrics?")
     return scrape

@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from specnav.terminal import plain_table
-from specnav.top.figures import ClientFigures, Figures, Quantile
+from specnav.top.figures import ClientFigures, Quantile, VerifierFigures
 
 MOST_CLIENTS = 20
 """Rows; the busiest clients come first."""
@@ -15,14 +15,14 @@ NOTHING = "–"
 TITLES = ("client", "sessions", "tok/s", "accepted", "msg/s", "up/s", "down/s", "KV", "refused")
 
 
-def view_of(headline: str, figures: Figures | None) -> RenderableType:
+def view_of(headline: str, figures: VerifierFigures | None) -> RenderableType:
     """All of it. headline: where, when, and whether it answers."""
     if figures is None:
         return Text(headline)
     return Group(Text(headline, style="bold"), Text(), _whole(figures), Text(), _clients(figures.clients))
 
 
-def _whole(one: Figures) -> Table:
+def _whole(one: VerifierFigures) -> Table:
     table = Table.grid(padding=(0, 2))
     for _ in range(4):
         table.add_column(no_wrap=True)
@@ -97,7 +97,7 @@ def milliseconds(one: Quantile) -> str:
     return f"{'>' if one.beyond else ''}{one.seconds * 1e3:.3g}"
 
 
-def hints(one: Figures) -> str:
+def hints(one: VerifierFigures) -> str:
     """How long they took of a forward, and how many left."""
     return NOTHING if one.hint_s is None else f"{one.hint_s * 1e3:.2f} ms a forward, {one.hints_per_s:.0f}/s"
 
@@ -107,6 +107,6 @@ def with_all(now: int, in_all: int) -> str:
     return f"{now} ({in_all} in all)"
 
 
-def evicted(one: Figures) -> str:
+def evicted(one: VerifierFigures) -> str:
     """Caches that were given back, and made anew."""
     return f"{with_all(one.evictions, one.evictions_in_all)}, {one.restored} restored"

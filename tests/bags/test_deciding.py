@@ -18,12 +18,12 @@ from specnav.bags.records import load_decisions, load_replay
 from specnav.cli.app import main
 from specnav.paths import DEFAULT_DRAFT
 from specnav.replay.deciding import History, MethodDecider, Prompter
-from specnav.replay.edge import Edge
-from specnav.replay.plan import Task
+from specnav.replay.edge import ReplayEdge
+from specnav.replay.plan import ReplayTask
 from tests.bags.made_up import encoded, walk
 
 SAID = "I see the blue lamp, ahead, clear. The next action is move forward 50 cm. And more."
-TASK = Task(FrameEntry(3, 30, 30), 0, "find the blue lamp", "forward 50")
+TASK = ReplayTask(FrameEntry(3, 30, 30), 0, "find the blue lamp", "forward 50")
 STATS = AnswerStats(rounds=(RoundStats(4, 3, 17, 13, 1.0, 2.0, 1.0, 4),), prompt_bytes=900, ttft_ms=5.0)
 
 
@@ -126,7 +126,7 @@ class Ending:
 )
 def test_a_run_that_ends_early_keeps_what_was_decided(monkeypatch, capsys, tmp_path, tokenizer, error, code):
     decider, _ = make(tokenizer)
-    monkeypatch.setattr("specnav.replay.edge.open_edge", lambda *_: Edge((Ending(decider, error),), 1))
+    monkeypatch.setattr("specnav.replay.edge.open_edge", lambda *_: ReplayEdge((Ending(decider, error),), 1))
     bag, out = walk(6).save(tmp_path / "walk"), tmp_path / "run"
     monkeypatch.setattr(sys, "argv", ["specnav", "replay", str(bag), "--out", str(out)])
     with pytest.raises(SystemExit) as end:

@@ -1,4 +1,4 @@
-"""`specnav console --bag`: what the page is told of a walk, labels that replay reads, clips, and what is no walk."""
+"""`specnav console --bag`: what the page is told of a walk, labels that replay reads, clips, and what is not a walk."""
 
 import io
 import json
@@ -8,9 +8,9 @@ import pytest
 from PIL import Image
 
 from specnav.bags.labels import read_labels
-from specnav.lookback.again import Again, Deciders
 from specnav.lookback.clip import make_clip, write_clip
 from specnav.lookback.labels import Labels
+from specnav.lookback.replay_runner import Deciders, ReplayRunner
 from specnav.lookback.walk import read_walk
 from specnav.replay.plan import VOCABULARY
 from specnav.results.errors import EvaluationError
@@ -42,7 +42,7 @@ def test_a_run_s_folder_with_one_bag_is_that_bag(tmp_path):
 
 def test_what_is_no_walk_is_said(tmp_path):
     (tmp_path / "empty").mkdir()
-    with pytest.raises(EvaluationError, match="no bag"):
+    with pytest.raises(EvaluationError, match="not a bag"):
         read_walk(tmp_path / "empty")
     with pytest.raises(EvaluationError, match="no image topic"):
         read_walk(MadeUp().say("find the lamp").save(tmp_path / "words"))
@@ -79,7 +79,7 @@ def test_labels_are_kept_at_once_in_the_form_that_replay_reads(tmp_path, found):
     kept = read_labels(tmp_path / "right.csv", VOCABULARY)
     assert [(one.stamp_ns, one.action) for one in kept] == [(stamps[0], "forward 50")]
     assert Labels(tmp_path / "right.csv").by_stamp == {stamps[0]: "forward 50"}
-    with pytest.raises(EvaluationError, match="is no action"):
+    with pytest.raises(EvaluationError, match="is not an action"):
         labels.put(stamps[0], "jump")
 
 
@@ -136,7 +136,7 @@ def test_only_our_page_may_label(tmp_path, found):
     from specnav.lookback.server import make_app
 
     labels = Labels(tmp_path / "right.csv")
-    client = TestClient(make_app(found, labels, Again(tmp_path, found, Deciders())), base_url="http://127.0.0.1:8766")
+    client = TestClient(make_app(found, labels, ReplayRunner(tmp_path, found, Deciders())), base_url="http://127.0.0.1:8766")
     asked = {"stamp_ns": str(found.frames[0].stamp_ns), "action": "stop"}
     assert client.post("/label", json=asked).status_code == 403
     assert client.post("/label", json=asked, headers={"Origin": "http://evil.example"}).status_code == 403

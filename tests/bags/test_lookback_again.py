@@ -12,7 +12,7 @@ import time
 import pytest
 
 from specnav.bags.records import DecisionRecord
-from specnav.lookback.again import Again, Deciders, check_method, differs
+from specnav.lookback.replay_runner import Deciders, ReplayRunner, check_method, differs
 from specnav.lookback.walk import read_walk
 from specnav.results.errors import EvaluationError
 from tests.bags.lookback_rows import rows_of, stand_in
@@ -36,7 +36,7 @@ def test_what_differs_is_told_by_action_first_then_by_words(bag):
     found = read_walk(bag)
     rows = rows_of(found)
     rows[1]["action"] = "stop"
-    again = Again(bag, found, Deciders(), stand_in(rows))
+    again = ReplayRunner(bag, found, Deciders(), stand_in(rows))
     again.start("sd")
     told = ended(again)
     assert [a["differs"] for a in told["answers"]] == ["same", "action", "same"]
@@ -66,7 +66,7 @@ def test_how_an_answer_differs(recorded, said, expected):
 
 def test_it_is_cancelled_and_what_was_decided_stays(bag):
     found = read_walk(bag)
-    again = Again(bag, found, Deciders(), stand_in(rows_of(found)[:1], "time.sleep(60)"))
+    again = ReplayRunner(bag, found, Deciders(), stand_in(rows_of(found)[:1], "time.sleep(60)"))
     again.start("fsd")
     until = time.monotonic() + 20
     while not again.told()["done"]:
@@ -92,14 +92,14 @@ def test_it_is_cancelled_and_what_was_decided_stays(bag):
 )
 def test_a_replay_that_fails_is_said_in_a_line(bag, end, words):
     found = read_walk(bag)
-    again = Again(bag, found, Deciders(), stand_in(rows_of(found), end))
+    again = ReplayRunner(bag, found, Deciders(), stand_in(rows_of(found), end))
     again.start("sd")
     told = ended(again)
     assert told["state"] == "failed" and words in told["why"] and "\n" not in told["why"]
 
 
 def test_a_command_that_is_not_there_is_said(bag):
-    again = Again(bag, read_walk(bag), Deciders(), ["/nowhere/specnav"])
+    again = ReplayRunner(bag, read_walk(bag), Deciders(), ["/nowhere/specnav"])
     again.start("sd")
     assert "No such file" in ended(again)["why"]
 

@@ -16,11 +16,11 @@ from rosbags.rosbag2 import CompressionMode
 from specnav.bags import storage
 from specnav.bags.contents import choose_image_topic, pictures, read_contents
 from specnav.bags.source import open_bag
-from specnav.bags.storage import Message, Run, Topic, in_order
-from specnav.bags.timeline import MAX_PAUSE_S, Timeline
+from specnav.bags.storage import BagMessage, BagTopic, MessageRun, in_order
+from specnav.bags.timeline import MAX_PAUSE_S, BagTimeline
 from specnav.lookback.walk import find_bag
 from specnav.play.choice import choose, left_out
-from specnav.play.pace import Pace
+from specnav.play.pace import PlaybackPace
 from specnav.replay.plan import VOCABULARY
 from specnav.results.errors import EvaluationError
 from tests.bags import broken
@@ -132,7 +132,7 @@ def test_rows_of_no_topic_and_tables_that_compute_are_named(tmp_path):
             "CREATE TABLE messages(id INTEGER PRIMARY KEY, topic_id, timestamp, data AS (zeroblob(900000000)))"
         )
     database.close()
-    with pytest.raises(EvaluationError, match="its table messages is none of rosbag2's"):
+    with pytest.raises(EvaluationError, match="its table messages is not one of rosbag2's"):
         open_bag(file)
 
 
@@ -207,7 +207,7 @@ def test_empty_and_unknown_files_are_named(tmp_path):
     bag, frames, _ = read(tmp_path / "walk")
     words = said(bag)
     assert len(frames) == 4 and UNKNOWN in bag.summary
-    for name in ("walk_1.mcap: ", "walk_2.mcap.gz: it is not read", "walk_3.bag: ", "walk_4.mcap: it is no regular"):
+    for name in ("walk_1.mcap: ", "walk_2.mcap.gz: it is not read", "walk_3.bag: ", "walk_4.mcap: it is not a regular"):
         assert name in words
 
 
@@ -458,9 +458,9 @@ def test_a_compressed_file_cannot_unpack_to_much(tmp_path, monkeypatch):
 
 
 def test_runs_that_overlap_are_merged_within_a_window_and_none_is_lost():
-    def run(number: int) -> Run:
-        content = [Message("/x", at, b"") for at in (0, number, 50 + number)]
-        return Run(0, 10, lambda: iter(content))
+    def run(number: int) -> MessageRun:
+        content = [BagMessage("/x", at, b"") for at in (0, number, 50 + number)]
+        return MessageRun(0, 10, lambda: iter(content))
 
     runs = [run(number) for number in range(1, 9)]
     ordered = [one.time_ns for one in in_order(runs)]
@@ -489,7 +489,7 @@ def test_bare_messages_behind_a_chunk_that_used_everything_up_are_named(tmp_path
 
 
 def test_pauses_are_shortened_both_ways():
-    timeline = Timeline.of({0, 1, 1_700_000_000, 1_700_000_001, 1_700_000_030})
+    timeline = BagTimeline.of({0, 1, 1_700_000_000, 1_700_000_001, 1_700_000_030})
     second = 10**9
     assert timeline.played(second) == second
     assert timeline.played(1_700_000_000 * second) == (2 + MAX_PAUSE_S) * second
@@ -497,8 +497,8 @@ def test_pauses_are_shortened_both_ways():
     for time_ns in (0, second, 1_700_000_000 * second, 1_700_000_030 * second + 5):
         assert timeline.recorded(timeline.played(time_ns)) == time_ns
     assert "2 pauses of up to 53.9 years" in timeline.notes[0] and timeline.jumps
-    assert not Timeline.of({5, 6, 16}).pauses and not Timeline.of(()).notes
-    pace = Pace(0, 100.0, 2.0, timeline)
+    assert not BagTimeline.of({5, 6, 16}).pauses and not BagTimeline.of(()).notes
+    pace = PlaybackPace(0, 100.0, 2.0, timeline)
     assert pace.due(1_700_000_000 * second) == pytest.approx(100 + (2 + MAX_PAUSE_S) / 2)
     assert pace.bag_time_ns(pace.due(1_700_000_000 * second)) == pytest.approx(1_700_000_000 * second, abs=1000)
 
@@ -539,7 +539,7 @@ RULE = "=" * 80 + "\n"
 )
 def test_definitions_that_take_endlessly_are_as_good_as_none(text, encoding):
     types = types_of()
-    types.learn(Topic("/x", "std_msgs/msg/String", 1, text, encoding))
+    types.learn(BagTopic("/x", "std_msgs/msg/String", 1, text, encoding))
     try:
         assert types.decode("std_msgs/msg/String", broken.words("go")).data in ("go", [])
     except EvaluationError as error:

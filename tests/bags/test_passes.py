@@ -5,8 +5,8 @@ from __future__ import annotations
 from spec_vlm_nav.language.actions import ACTION_SENTENCES
 from specnav.bags.contents import FrameEntry
 from specnav.bags.records import DecisionRecord
-from specnav.replay.passes import Passage, at_bag_speed, by_frames, warm_up
-from specnav.replay.plan import Task
+from specnav.replay.passes import PassResult, at_bag_speed, by_frames, warm_up
+from specnav.replay.plan import ReplayTask
 
 ACTION = next(iter(ACTION_SENTENCES.values()))
 
@@ -42,7 +42,7 @@ class Method:
 
 def tasks(count, step_s=0.1, **more):
     return [
-        Task(FrameEntry(n, n, round(n * step_s * 1e9)), more.get("run", 0), "go", carried_out=ACTION)
+        ReplayTask(FrameEntry(n, n, round(n * step_s * 1e9)), more.get("run", 0), "go", carried_out=ACTION)
         for n in range(count)
     ]
 
@@ -54,7 +54,7 @@ def source(found, picture=b"x"):
 def test_methods_take_turns_in_beginning_and_see_the_same_history():
     clock, said = Clock(), []
     methods = [Method("a", clock, 0.5), Method("b", clock, 0.5)]
-    passage = Passage()
+    passage = PassResult()
     by_frames(
         source(tasks(3)),
         methods,
@@ -71,14 +71,14 @@ def test_methods_take_turns_in_beginning_and_see_the_same_history():
 def test_another_instruction_begins_a_new_history():
     clock = Clock()
     method = Method("a", clock)
-    first, second = tasks(1), [Task(FrameEntry(7, 7, 7), 1, "other")]
-    by_frames(source(first + second), [method], lambda *_: None, Passage(), clock)
+    first, second = tasks(1), [ReplayTask(FrameEntry(7, 7, 7), 1, "other")]
+    by_frames(source(first + second), [method], lambda *_: None, PassResult(), clock)
     assert method.asked[1] == (7, [], [])
 
 
 def test_unusable_pictures_are_counted_and_not_remembered():
     clock = Clock()
-    method, passage, said = Method("a", clock), Passage(), []
+    method, passage, said = Method("a", clock), PassResult(), []
     found = tasks(3)
     pictures = [(found[0], None), (found[1], b"bad"), (found[2], b"x")]
     by_frames(
@@ -91,7 +91,7 @@ def test_unusable_pictures_are_counted_and_not_remembered():
 def test_at_the_bags_speed_a_slow_method_skips_and_a_fast_one_waits():
     clock = Clock()
     slow, fast = Method("slow", clock, 0.25), Method("fast", clock, 0.01)
-    found, passage, kept = tasks(10), Passage(), []
+    found, passage, kept = tasks(10), PassResult(), []
     times = {task.frame.number: task.frame.time_ns for task in found}
     at_bag_speed(
         source(found),

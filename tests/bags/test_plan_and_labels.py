@@ -5,20 +5,20 @@ from __future__ import annotations
 import pytest
 
 from spec_vlm_nav.language.actions import ACTION_SENTENCES
-from specnav.bags.contents import Contents, FrameEntry, Reference
+from specnav.bags.contents import BagContents, FrameEntry, Reference
 from specnav.bags.labels import match_labels, read_labels
-from specnav.bags.storage import Topic
+from specnav.bags.storage import BagTopic
 from specnav.replay.plan import ACTIONS, VOCABULARY, make_plan
 from specnav.results.errors import EvaluationError
 
 SECOND = 10**9
-TOPIC = Topic("/camera", "sensor_msgs/msg/CompressedImage", 10)
+TOPIC = BagTopic("/camera", "sensor_msgs/msg/CompressedImage", 10)
 
 
 def contents(frames=10, instructions=((0, "find the lamp"),), references=()):
     entries = [FrameEntry(n, (n + 1) * SECOND, (n + 1) * SECOND) for n in range(frames)]
     found = {(n + 1) * SECOND: Reference(action) for n, action in references}
-    return Contents(TOPIC, entries, list(instructions), found, "metrics" if found else "")
+    return BagContents(TOPIC, entries, list(instructions), found, "metrics" if found else "")
 
 
 def numbers(plan):
@@ -107,12 +107,12 @@ def test_whole_numbers_of_today_are_nanoseconds(tmp_path):
         ("stamp,action\n", "holds no labels"),
         (
             "stamp,action\n1.0,stop\n2.0,forward 55\n",
-            "line 3: 'forward 55' is no action; known are forward 25",
+            "line 3: 'forward 55' is not an action; known are forward 25",
         ),
-        ("stamp,action\n1.0,stop\n\nx,stop\n", "line 4: 'x' is no stamp"),
-        ("stamp,action\nnan,stop\n", "line 2: 'nan' is no stamp"),
-        ("stamp,action\n-1,stop\n", "line 2: '-1' is no stamp"),
-        ("stamp,action\n1e400,stop\n", "line 2: '1e400' is no stamp"),
+        ("stamp,action\n1.0,stop\n\nx,stop\n", "line 4: 'x' is not a stamp"),
+        ("stamp,action\nnan,stop\n", "line 2: 'nan' is not a stamp"),
+        ("stamp,action\n-1,stop\n", "line 2: '-1' is not a stamp"),
+        ("stamp,action\n1e400,stop\n", "line 2: '1e400' is not a stamp"),
         ("stamp,action\n1.0\n", "line 2: 1 column; give stamp,action"),
         ("stamp,action\n1.0,stop\n1.0,forward 25\n", "line 3: line 2 labels this stamp otherwise"),
     ],

@@ -3,10 +3,10 @@
 import pytest
 
 from specnav.bags.source import Bag
-from specnav.bags.storage import Topic
+from specnav.bags.storage import BagTopic
 from specnav.errors import UsageError
 from specnav.play.choice import check_definition, choose, parse_remaps
-from specnav.play.pace import Pace
+from specnav.play.pace import PlaybackPace
 
 KINDS = {
     "/camera/image_raw/compressed": "sensor_msgs/msg/CompressedImage",
@@ -25,7 +25,7 @@ KINDS = {
 @pytest.fixture
 def bag(tmp_path):
     return Bag(
-        tmp_path, [Topic(name, kind, 0 if name == "/empty" else 3) for name, kind in KINDS.items()], []
+        tmp_path, [BagTopic(name, kind, 0 if name == "/empty" else 3) for name, kind in KINDS.items()], []
     )
 
 
@@ -60,7 +60,7 @@ def test_topics_that_are_not_there_are_named_with_those_that_are(bag):
     with pytest.raises(UsageError, match="has no topic /gone"):
         choose(bag, [], {"/gone": "/x"}, False)
     with pytest.raises(UsageError, match="holds no camera"):
-        choose(Bag(bag.path, [Topic("/cmd_vel", KINDS["/cmd_vel"], 3)], []), [], {}, False)
+        choose(Bag(bag.path, [BagTopic("/cmd_vel", KINDS["/cmd_vel"], 3)], []), [], {}, False)
 
 
 DEFINITION = (
@@ -81,7 +81,7 @@ DEFINITION = (
     ],
 )
 def test_a_type_that_was_another_one_when_it_was_recorded_is_refused(installed, fits):
-    topic = Topic("/motion_command", "our/msg/Kind", 1, DEFINITION, "ros2msg")
+    topic = BagTopic("/motion_command", "our/msg/Kind", 1, DEFINITION, "ros2msg")
     if fits:
         check_definition(topic, lambda kind: installed)
     else:
@@ -90,7 +90,7 @@ def test_a_type_that_was_another_one_when_it_was_recorded_is_refused(installed, 
 
 
 def test_the_bags_time_runs_at_the_rate_and_never_waits_for_a_message_from_before_the_first():
-    pace = Pace(first_ns=10**9, began=100.0, rate=2.0)
+    pace = PlaybackPace(first_ns=10**9, began=100.0, rate=2.0)
     assert pace.due(10**9) == pace.due(5) == 100.0
     assert pace.due(3 * 10**9) == pytest.approx(101.0)
     assert pace.bag_time_ns(101.0) == 3 * 10**9

@@ -8,14 +8,14 @@ from specnav.bench.records.batch import BatchCurve, CurvePoint, Flow, PromptDela
 from specnav.bench.records.clients import ClientsRow
 from specnav.bench.records.study import CellRecord, StudyResults
 from specnav.bench.studies.batch import ROWS, SESSIONS
-from specnav.bench.studies.cells import COUNTS, METHODS, RTTS, Cell, cells, searches
+from specnav.bench.studies.cells import COUNTS, METHODS, RTTS, ServingCell, cells, searches
 
 VERIFY_MS, DRAFT_MS, POINT_RTT_MS = 94.2, 11.0, 15.0
 BEST = {"cloud-sd": 2, "sd": 2, "fsd": 4}
 TOKENS = {"ar": 1.0, "cloud-sd": 1.9, "sd": 1.9, "fsd": 1.9, "specedge": 2.4, "auto": 2.3}
 
 
-def made_up_row(cell: Cell, scale: float = 1.0, busy: float = 0.4, others: float = 0.1) -> ClientsRow:
+def made_up_row(cell: ServingCell, scale: float = 1.0, busy: float = 0.4, others: float = 0.1) -> ClientsRow:
     """What the network of queues says, as run at a time scale."""
     method = get_method(cell.method)
     tokens = TOKENS[cell.method] + (0.4 if cell.gamma == BEST.get(cell.method) else 0.0)

@@ -8,10 +8,10 @@ from specnav.bench.data.points import load_point
 from specnav.bench.records.bench import BenchRow
 from specnav.bench.records.study import DraftRecord, FormulaRecord, PayloadRecord, SettingRecord, StudyResults
 from specnav.bench.studies import study_named
-from specnav.bench.studies.plan import Asked, Setting
+from specnav.bench.studies.plan import StudyRequest, StudySetting
 from tests.bench.made_up_serving import made_up_batch, made_up_clients
 
-ASKED = Asked(tuple(METHODS), layers=tuple(range(7)))
+ASKED = StudyRequest(tuple(METHODS), layers=tuple(range(7)))
 DRAFT_MS, VERIFY_MS, RTT_MS, ALPHA = 72.0, 620.0, 240.0, 0.5
 
 
@@ -26,7 +26,9 @@ def made_up_study(name: str, done: int | None = None, point: str = "go2-wifi6") 
     settings = list(study_named(name).settings(ASKED))
     if name == "drafts":
         settings = [
-            Setting(f"{draft}-{rtt}", f"{draft}, RTT {rtt} ms", ("ar", "sd", "fsd"), rtt, {"rtt_ms": rtt})
+            StudySetting(
+                f"{draft}-{rtt}", f"{draft}, RTT {rtt} ms", ("ar", "sd", "fsd"), rtt, {"rtt_ms": rtt}
+            )
             for draft in ("torch", "gguf")
             for rtt in (0, 40)
         ]
@@ -79,7 +81,7 @@ def made_up_drafts() -> list[DraftRecord]:
     ]  # fmt: skip
 
 
-def made_up_setting(setting: Setting) -> SettingRecord:
+def made_up_setting(setting: StudySetting) -> SettingRecord:
     """One run of a study."""
     gamma = int(setting.changes.get("gamma", 4))
     rtt = float(setting.changes.get("rtt_ms", RTT_MS))

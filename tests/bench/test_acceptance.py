@@ -12,9 +12,9 @@ from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
 from specdec.row_ms import read_ms
 from specdec.sampling.disturbed import Disturbance
-from specnav.bench.data.acceptance import Wanted, read_acceptance
+from specnav.bench.data.acceptance import WantedAcceptance, read_acceptance
 from specnav.bench.data.questions import Question
-from specnav.bench.runner.acceptance import bisect, calibrate, matches, rounds_of, tell
+from specnav.bench.runner.acceptance import answer_with_logits, bisect, calibrate, matches, rounds_of
 from specnav.bench.runner.edge import draft_pace, verify_pace
 from specnav.paths import DEFAULT_TEXT_TARGET
 from specnav.results.errors import EvaluationError
@@ -39,13 +39,13 @@ class TestAsked:
     @pytest.mark.parametrize(
         ("text", "gamma", "wanted"),
         [
-            ("tau:2.92@5", 4, Wanted("tau", 2.92, 4)),  # as the papers print it: of at most five
-            ("tau:2.92@4+1", 4, Wanted("tau", 2.92, 4)),
-            ("tau:2.92@5+1", 5, Wanted("tau", 2.92, 5)),
-            ("tau:2.92@5", 7, Wanted("tau", 2.92, 4)),
-            ("tau:3", 6, Wanted("tau", 3.0, 6)),
-            ("alpha:0.8", 4, Wanted("alpha", 0.8)),
-            (" alpha:1 ", 4, Wanted("alpha", 1.0)),
+            ("tau:2.92@5", 4, WantedAcceptance("tau", 2.92, 4)),  # as the papers print it: of at most five
+            ("tau:2.92@4+1", 4, WantedAcceptance("tau", 2.92, 4)),
+            ("tau:2.92@5+1", 5, WantedAcceptance("tau", 2.92, 5)),
+            ("tau:2.92@5", 7, WantedAcceptance("tau", 2.92, 4)),
+            ("tau:3", 6, WantedAcceptance("tau", 3.0, 6)),
+            ("alpha:0.8", 4, WantedAcceptance("alpha", 0.8)),
+            (" alpha:1 ", 4, WantedAcceptance("alpha", 1.0)),
         ],
     )
     def test_means_one_thing(self, text, gamma, wanted):
@@ -122,7 +122,7 @@ class TestCalibrated:
 
     def test_the_draft_is_wrong_where_the_target_is_unsure(self, target):
         """No coin flip: entropy is what acceptance goes with."""
-        told = tell(target, chat(target, QUESTIONS[0]), GREEDY)
+        told = answer_with_logits(target, chat(target, QUESTIONS[0]), GREEDY)
         right = torch.tensor(matches(target, told, Disturbance(1.2)), dtype=torch.float)
         entropy = torch.distributions.Categorical(logits=told.rows).entropy()
         assert float(torch.corrcoef(torch.stack([right, entropy]))[0, 1]) < -0.25
@@ -132,7 +132,7 @@ class TestCalibrated:
     def test_what_is_told_is_what_the_target_says(self, target):
         prompt = chat(target, QUESTIONS[1])
         for options in (GREEDY, replace(GREEDY, temperature=0.9, seed=5)):
-            told = tell(target, prompt, options)
+            told = answer_with_logits(target, prompt, options)
             ids = [token for token in told.picks if token not in target.eos_token_ids]
             assert ids == generate_local(target, prompt, options)
             assert all(matches(target, told, Disturbance(0.0)))

@@ -9,7 +9,7 @@ from specdec.errors import OptionsError
 from specdec.methods import METHODS
 from specnav.bench.data.points import POINTS
 from specnav.bench.records.bench import load_bench
-from specnav.bench.records.journal import Journal
+from specnav.bench.records.journal import BenchJournal
 from specnav.bench.report.points import INDEX_FILE, MARKDOWN_FILE, write_points
 from specnav.bench.runner.points import point_names, run_points
 from specnav.bench.runner.run import methods_of
@@ -54,7 +54,7 @@ def test_a_page_over_all_points_says_ours_and_the_papers(tmp_path):
     )
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
-        journal = Journal(tmp_path / name, lambda found: results)
+        journal = BenchJournal(tmp_path / name, lambda found: results)
         journal.add(answers)
         journal.settle()
     page = write_points(tmp_path).read_text()

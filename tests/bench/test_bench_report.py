@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from specnav.bench.records.bench import load_bench
-from specnav.bench.records.journal import Journal, load_answers
+from specnav.bench.records.journal import BenchJournal, load_answers
 from specnav.bench.report.bench import build_bench_page, tokens_until, write_bench_report
 from tests.bench.made_up import made_up_results, sd_answer
 
@@ -76,14 +76,14 @@ def test_tokens_in_the_window_are_those_that_had_arrived():
 
 def test_a_killed_run_keeps_whole_lines_and_resumes(tmp_path):
     results, answers = made_up_results()
-    journal = Journal(tmp_path, lambda found: results)
+    journal = BenchJournal(tmp_path, lambda found: results)
     journal.add(answers[:1])
     journal.add(answers[1:2])
     with (tmp_path / "answers.jsonl").open("ab") as stream:
         stream.write(b'{"method":"sd","source"')
     kept = load_answers(tmp_path)
     assert kept == answers[:2] and load_bench(tmp_path) == results
-    again = Journal(tmp_path, lambda found: results, kept)
+    again = BenchJournal(tmp_path, lambda found: results, kept)
     again.add(answers[2:])
     assert load_answers(tmp_path) == answers
     rounds = (tmp_path / "rounds.jsonl").read_bytes().splitlines()

@@ -10,14 +10,14 @@ from rich.console import Console
 
 from specnav.bench.runner.client import ClientRecord, Round
 from specnav.bench.runner.clients import CLIENTS_FILE, numbers_of, run_capacity, summarise, table
-from specnav.bench.runner.watch import Between, Look, between, metrics_of
+from specnav.bench.runner.watch import Between, LoadSample, between, metrics_of
 from specnav.errors import HarnessError, UsageError
 
 SEEN = Between({"idle_share": 0.25}, 0.4, 0.3)
 
 
 def client(number: int, every_s: float, wrong: bool = False, error: str = "") -> ClientRecord:
-    """Gets two tokens every so many seconds from second 0 to 20, and has answered question 0."""
+    """Gets two tokens every this many seconds from second 0 to 20, and has answered question 0."""
     times = [every_s * step for step in range(int(20 / every_s))]
     return ClientRecord(
         number,
@@ -57,8 +57,8 @@ def test_numbers_that_are_none_are_one_line(words: str) -> None:
 
 
 def test_two_looks_make_the_figures_of_the_time_between() -> None:
-    before = Look(100.0, 10, 20, 50, 1.0, 300.0, 600.0, 5.0)
-    after = Look(110.0, 110, 520, 2550, 9.0, 302.0, 620.0, 15.0)
+    before = LoadSample(100.0, 10, 20, 50, 1.0, 300.0, 600.0, 5.0)
+    after = LoadSample(110.0, 110, 520, 2550, 9.0, 302.0, 620.0, 15.0)
     seen = between(before, after)
     assert seen.server == {
         "forwards": 100, "forwards_per_s": 10.0, "sessions_a_forward": 5.0, "rows_a_forward": 25.0, "forward_ms": 80.0,

@@ -13,7 +13,7 @@ from specnav.bench.runner.drafts import candidates_of, run_drafts_study
 from specnav.bench.runner.run import methods_of, settings_of
 from specnav.bench.settings import BenchConfig
 from specnav.bench.studies import study_named
-from specnav.bench.studies.plan import Setting
+from specnav.bench.studies.plan import StudySetting
 from specnav.cli.app import app
 from specnav.errors import UsageError
 from tests.bench.made_up_studies import made_up_setting, made_up_study
@@ -35,7 +35,7 @@ class MadeUpRuns:
         self.configs.append(config)
         methods, _ = methods_of(config)
         asked = len(load_questions(config.questions, config.limit))
-        made = made_up_setting(Setting("", "", methods, changes={"rtt_ms": config.rtt_ms}))
+        made = made_up_setting(StudySetting("", "", methods, changes={"rtt_ms": config.rtt_ms}))
         rows = [msgspec.structs.replace(row, questions=asked) for row in made.rows]
         config.out.mkdir(parents=True, exist_ok=True)
         save_bench(

@@ -10,7 +10,7 @@ from specnav.bench.runner.clients import ask_for, load_target, measure_clients
 from specnav.bench.runner.run import settings_of
 from specnav.bench.settings import make_config
 from specnav.paths import DEFAULT_TEXT_DRAFT
-from specnav.plan.simulated.against import GAP_MAY, RATE_MAY, SavedClients, played_beside
+from specnav.plan.simulated.comparison import GAP_MAY, RATE_MAY, SavedClients, played_beside
 
 pytest.importorskip("simpy")
 

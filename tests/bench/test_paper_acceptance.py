@@ -14,7 +14,7 @@ from specnav.bench.data.names import same_at, unlike_methods
 from specnav.bench.data.papers import figure
 from specnav.bench.data.points import POINTS, load_point, paper_acceptance
 from specnav.bench.records.bench import AcceptanceRecord, load_bench
-from specnav.bench.records.journal import Journal
+from specnav.bench.records.journal import BenchJournal
 from specnav.bench.report.point_runs import formula_at, load_points, paper_of, printed_of
 from specnav.bench.report.points import write_points
 from specnav.bench.report.written import (
@@ -49,7 +49,7 @@ def run(tmp_path):
     config = {**results.config, "acceptance": "tau:2.5@4+1 (acceptance emulated)", "draft_ms": 3.0, "gamma": 4}
     results = msgspec.structs.replace(results, config=config, acceptance=EMULATED)
     (tmp_path / "all" / "made-up").mkdir(parents=True)
-    journal = Journal(tmp_path / "all" / "made-up", lambda found: results)
+    journal = BenchJournal(tmp_path / "all" / "made-up", lambda found: results)
     journal.add(answers)
     journal.settle()
     (found,) = load_points(tmp_path / "all")

@@ -96,7 +96,7 @@ def test_wrong_points_are_refused(tmp_path):
             load_point(str(path))
     whole = "title: a\nmodels: b\nsource: c\n"
     for text, words in (
-        (whole + "1: 2\n", "1 is no name"),
+        (whole + "1: 2\n", "1 must be a string"),
         ("title: 2024-13-45\n", "not valid YAML"),
         (whole + "assumed: 5\n", "assumed is 5; give a list"),
         (whole + "figures: 3\n", "figures is 3"),

@@ -1,4 +1,4 @@
-"""`auto` in simulated worlds: the real edge in a clock that nobody waits for, against every fixed method."""
+"""`auto` in simulated worlds: the real edge in a clock that no thread waits for, against every fixed method."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import pytest
 import torch
 
 from benchmarks.regret.bounds import bound_in, words
-from benchmarks.regret.language import Language
+from benchmarks.regret.language import SimulatedLanguage
 from benchmarks.regret.machine import Machine
 from benchmarks.regret.page import regret_page
 from benchmarks.regret.playing import language_of, play
 from benchmarks.regret.study import ENOUGH, OF_AR, Regret, regret_in
-from benchmarks.regret.worlds import World, forwards, random_world
+from benchmarks.regret.worlds import SimulatedWorld, forwards, random_world
 from specdec.edge.controller import Choice, Controller, Plan
-from specdec.edge.recorder import Recorder
+from specdec.edge.recorder import AnswerRecorder
 from specdec.edge.rounds import SideDraft
 from specdec.edge.stats import RoundStats
 from specdec.estimates.shadow_budget import ShadowBudget
@@ -49,7 +49,7 @@ def found() -> Regret:
     return Regret(worlds=[regret_in(seed, most_answers=1) for seed in islice(cheap, WORLDS)])
 
 
-def plain(**changes: object) -> World:
+def plain(**changes: object) -> SimulatedWorld:
     """A world in which nothing changes and nothing is left to chance but the text."""
     world = replace(
         random_world(3),
@@ -112,7 +112,7 @@ def test_bounds_tell_what_knowing_a_world_brings() -> None:
 def test_what_was_learned_in_other_words_makes_an_answer_quicker() -> None:
     """Drafts pay here, which takes some tokens to find out; what is said later is the target's all the same."""
     world = plain(verify=forwards(300.0, 0.0), fit=replace(plain().fit, easy=0.95))
-    own, other = language_of(world), Language(world.seed + 1, world.fit, world.tokens)
+    own, other = language_of(world), SimulatedLanguage(world.seed + 1, world.fit, world.tokens)
     assert play(world, "auto", own, heard=other).seconds < play(world, "auto", own).seconds
 
 
@@ -195,7 +195,7 @@ def test_drafts_that_the_cloud_feels_long_after_they_were_made_are_given_up(
 
     monkeypatch.setattr(Machine, "work", work)
     monkeypatch.setattr(Machine, "receive", receive)
-    monkeypatch.setattr(World, "phase", lambda *_: (0, 2.5 if now_s < felt_until_s else 1.0, 0.0))
+    monkeypatch.setattr(SimulatedWorld, "phase", lambda *_: (0, 2.5 if now_s < felt_until_s else 1.0, 0.0))
     world = plain(
         draft=forwards(1.8, 0.0), verify=forwards(3.0, 0.05), link=LinkProfile(0.3, 0.0), noise=0.05
     )
@@ -283,13 +283,13 @@ def test_what_was_on_its_way_when_plans_changed_is_not_held_against_the_new_one(
     held: set[tuple[str, bool]] = set()
     told: set[tuple[bool, bool]] = set()
     heard = ShadowBudget.heard
-    streamed, turns = Recorder.streamed, count()
+    streamed, turns = AnswerRecorder.streamed, count()
 
     def choose(self: Controller, now: Plan | None, remaining: int) -> Choice:
         size = 3 * (next(turns) // 24 % 2)
         return Choice(Plan("cloud-sd" if size else "alone", size, 1.0, round_s=1.0, cloud_s=1.0), "made up")
 
-    def noted(self: Recorder, message: Tokens, size: int, since: float, now: float) -> None:
+    def noted(self: AnswerRecorder, message: Tokens, size: int, since: float, now: float) -> None:
         drafted.append(message.drafted)
         assert message.draft_us == pytest.approx(1_000 * message.drafted, abs=1)
         streamed(self, message, size, since, now)
@@ -303,7 +303,7 @@ def test_what_was_on_its_way_when_plans_changed_is_not_held_against_the_new_one(
         told.add((drafted[-1] > 0, by_cloud))
         heard(self, tokens, s, drafting_s, waited, by_cloud)
 
-    monkeypatch.setattr(Recorder, "streamed", noted)
+    monkeypatch.setattr(AnswerRecorder, "streamed", noted)
     monkeypatch.setattr(ShadowBudget, "heard", listened)
     monkeypatch.setattr(Controller, "choose", choose)
     monkeypatch.setattr(Controller, "came", came)

@@ -18,7 +18,7 @@ from specnav.bench.runner.batch_study import run_batch_study
 from specnav.bench.runner.clients_study import run_clients_study
 from specnav.bench.runner.forwards import measure_curve
 from specnav.bench.studies import study_named
-from specnav.bench.studies.cells import METHODS, RTTS, Cell, best_gammas, cells, searches, seen_in
+from specnav.bench.studies.cells import METHODS, RTTS, ServingCell, best_gammas, cells, searches, seen_in
 from specnav.bench.studies.clients import PAPER, predicted
 from specnav.errors import HarnessError, UsageError
 from specnav.results.errors import EvaluationError
@@ -27,7 +27,7 @@ from tests.bench.made_up_serving import BEST, made_up_batch, made_up_clients, ma
 
 
 def simulated(clients: int, think: float, forward: float, most: float, spread: float = 0.4) -> float:
-    """Rounds a second of a server that serves all who wait, at most so many, event by event."""
+    """Rounds a second of a server that serves all who wait, at most this many, event by event."""
     drawn = random.Random(1)
     ready = [(drawn.random() * (think + forward), number) for number in range(clients)]
     now, done = 0.0, 0
@@ -166,9 +166,9 @@ class MadeUpMeasurements:
 
     def __init__(self, stop_after: int | None = None, fail: str = "") -> None:
         self.stop_after, self.fail = stop_after, fail
-        self.cells: list[Cell] = []
+        self.cells: list[ServingCell] = []
 
-    def __call__(self, cell: Cell, logs: Path):
+    def __call__(self, cell: ServingCell, logs: Path):
         if len(self.cells) == self.stop_after:
             if self.fail:
                 raise HarnessError(self.fail)

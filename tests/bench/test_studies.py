@@ -13,8 +13,8 @@ from specnav.bench.runner.jobs import START_S, Times, answer_s, in_words
 from specnav.bench.studies import STUDIES, study_named, study_names
 from specnav.bench.studies.crossings import best_by_range, crossings
 from specnav.bench.studies.figures import system_of, systems
-from specnav.bench.studies.plan import Asked
-from specnav.report.charts import Line, LineChart, RowChart, RowSeries, colours_of, line_chart, row_chart
+from specnav.bench.studies.plan import StudyRequest
+from specnav.report.charts import ChartLine, LineChart, RowChart, RowSeries, colours_of, line_chart, row_chart
 from specnav.results.errors import EvaluationError
 from tests.bench.made_up_studies import ASKED, made_up_study
 
@@ -47,12 +47,12 @@ def test_studies_are_named_singly_by_commas_or_all():
 
 
 def test_methods_that_are_not_there_yet_are_left_out_and_ar_is_always_asked():
-    assert Asked(("ar", "sd")).choose("ar", "sd", "fsd", "auto") == ("ar", "sd")
-    assert Asked(("ar", "sd", "picospec"), ("sd", "picospec")).choose("ar", "fsd") == ("ar", "sd", "picospec")
+    assert StudyRequest(("ar", "sd")).choose("ar", "sd", "fsd", "auto") == ("ar", "sd")
+    assert StudyRequest(("ar", "sd", "picospec"), ("sd", "picospec")).choose("ar", "fsd") == ("ar", "sd", "picospec")
 
 
 def test_without_early_exits_only_guesses_are_prepared_for():
-    (setting,) = study_named("threads").settings(Asked(ASKED.available))
+    (setting,) = study_named("threads").settings(StudyRequest(ASKED.available))
     assert not any("hints" in method for method in setting.methods) and "fsd+rows:30" in setting.methods
 
 
@@ -176,8 +176,8 @@ class TestCharts:
         assert len(set(found.values())) == 2
 
     def test_nothing_measured_draws_nothing(self):
-        paper = Line("paper", ((1, 2.0),), "paper", paper=True)
-        assert line_chart(LineChart("t", "x", "y", (paper, Line("sd", (), "sd")))) == ""
+        paper = ChartLine("paper", ((1, 2.0),), "paper", paper=True)
+        assert line_chart(LineChart("t", "x", "y", (paper, ChartLine("sd", (), "sd")))) == ""
         assert row_chart(RowChart("t", "x", ("a",), (RowSeries("ours", (None,)),))) == ""
 
     def test_names_are_escaped_and_missing_rows_are_said(self):
@@ -185,7 +185,7 @@ class TestCharts:
         assert "&lt;a&gt;" in picture and "not measured" in picture
 
     def test_a_single_point_and_equal_values_are_drawn(self):
-        picture = line_chart(LineChart("t", "x", "y", (Line("sd", ((1, 1.0),), "sd"),), level=1.0))
+        picture = line_chart(LineChart("t", "x", "y", (ChartLine("sd", ((1, 1.0),), "sd"),), level=1.0))
         assert picture.startswith("<svg") and "nan" not in picture and "inf" not in picture
 
 

@@ -11,10 +11,10 @@ from specnav.bench.records.bench import BenchResults, load_bench, save_bench
 from specnav.bench.records.study import load_study
 from specnav.bench.runner.jobs import make_jobs
 from specnav.bench.runner.run import methods_of, settings_of
-from specnav.bench.runner.study import StudyView, redraw, run_studies
+from specnav.bench.runner.study import StudyTerminalView, redraw, run_studies
 from specnav.bench.settings import BenchConfig
 from specnav.bench.studies import study_named
-from specnav.bench.studies.plan import Setting
+from specnav.bench.studies.plan import StudySetting
 from specnav.errors import UsageError
 from specnav.results.errors import EvaluationError
 from tests.bench.made_up_studies import made_up_setting
@@ -27,7 +27,7 @@ class MadeUpRuns:
         self.stop_after, self.fail = stop_after, fail
         self.configs: list[BenchConfig] = []
 
-    def __call__(self, config: BenchConfig, view: StudyView) -> int:
+    def __call__(self, config: BenchConfig, view: StudyTerminalView) -> int:
         if len(self.configs) == self.stop_after:
             if self.fail:
                 raise UsageError(self.fail)
@@ -38,7 +38,7 @@ class MadeUpRuns:
             for name in config.methods:
                 advance(questions[0], name)
         methods, _ = methods_of(config)
-        setting = Setting("", "", methods, changes={"gamma": config.gamma, "rtt_ms": config.rtt_ms})
+        setting = StudySetting("", "", methods, changes={"gamma": config.gamma, "rtt_ms": config.rtt_ms})
         asked = len(questions)
         rows = [msgspec.structs.replace(row, questions=asked) for row in made_up_setting(setting).rows]
         config.out.mkdir(parents=True, exist_ok=True)

@@ -8,7 +8,7 @@ from io import StringIO
 from typing import Any
 
 from cloud_verifier.engine.engine import Engine
-from cloud_verifier.engine.interface import Surroundings
+from cloud_verifier.engine.interface import EngineEnvironment
 from cloud_verifier.engine.scheduler import Policy, Scheduler
 from cloud_verifier.engine.tasks import OpenTask, SessionKey, VerifyTask
 from cloud_verifier.engine.work import Models
@@ -38,7 +38,7 @@ class Cloud:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.said: list[tuple[int, Down]] = []
-        around = Surroundings(
+        around = EngineEnvironment(
             lambda key, message, over: self.said.append((key[1], message)), EventLog(StringIO())
         )
         models = Models(model, draft_model)

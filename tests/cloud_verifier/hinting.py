@@ -7,7 +7,7 @@ from io import StringIO
 import torch
 
 from cloud_verifier.engine.engine import Engine
-from cloud_verifier.engine.interface import Surroundings
+from cloud_verifier.engine.interface import EngineEnvironment
 from cloud_verifier.engine.tasks import OpenTask, VerifyTask
 from cloud_verifier.engine.work import Models
 from cloud_verifier.logs import EventLog
@@ -33,7 +33,7 @@ class Cloud:
         self.model = model
         self.said: list[Down] = []
         self.log = StringIO()
-        around = Surroundings(lambda _, message, __: self.said.append(message), EventLog(self.log))
+        around = EngineEnvironment(lambda _, message, __: self.said.append(message), EventLog(self.log))
         self.engine = Engine(Models(model, hint_maker=maker), around)
 
     def open(

@@ -38,13 +38,13 @@ def slow(text_pair: Pair, vision_pair: Pair) -> Iterator[None]:
 
 
 def look(model: LoadedModel, session: int, *images: bytes) -> wire.Open:
-    """An Open with so many images."""
+    """An Open with this many images."""
     ids = chat_prompt(model, "look", images=[picture(1)] * len(images)).ids
     return wire.Open(session, False, sampling_to_wire(OPTIONS), list(ids), list(images))
 
 
 def heard(client: RawClient, seconds: float = 0.3) -> list[wire.Down]:
-    """All that comes until nothing has come for so long."""
+    """All that comes until nothing has come for this long."""
     replies = []
     while client.socket.poll(seconds * 1000):
         replies.append(wire.decode_down(client.socket.recv()))

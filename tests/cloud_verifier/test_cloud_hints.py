@@ -27,7 +27,7 @@ from specdec.models import Prompt, chat_prompt
 from specdec.options import GenerationOptions
 from specdec.sampling.recoveries import Recovery
 from specdec.verifying.exits import save_exits
-from specdec.verifying.hints.hints import DraftHints, HintMaker, Outcome
+from specdec.verifying.hints.hints import DraftHints, ExitOutcome, HintMaker
 from tests.cloud_verifier.hinting import Cloud, hints_of, make_exits, plain, rounds
 from tests.helpers.servers import Pair, patiently_connected
 
@@ -120,8 +120,8 @@ def test_exits_that_fail_take_only_the_hints_with_them(
     assert cloud.log.getvalue().count("hints_failed") == 1 and "an exit is broken" in cloud.log.getvalue()
 
 
-def outcome(last: int, confidence: float, layer: int = 0, token: int = 7) -> Outcome:
-    return Outcome(last, token, confidence, layer)
+def outcome(last: int, confidence: float, layer: int = 0, token: int = 7) -> ExitOutcome:
+    return ExitOutcome(last, token, confidence, layer)
 
 
 class TestQueue:

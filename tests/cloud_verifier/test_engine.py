@@ -175,7 +175,7 @@ def test_tokens_tell_what_their_drafts_took(text_pair: Pair, monkeypatch: pytest
 
 
 def failing_for(monkeypatch: pytest.MonkeyPatch, session_rows: int, fail: Any) -> None:
-    """Every forward that has a part of so many rows fails."""
+    """Every forward that has a part of this many rows fails."""
     from cloud_verifier.engine import engine
 
     original = engine.forward_together

@@ -13,7 +13,7 @@ import pytest
 
 from cloud_verifier import serving
 from cloud_verifier.config import ServerConfig
-from cloud_verifier.engine.interface import Capabilities, Surroundings
+from cloud_verifier.engine.interface import Capabilities, EngineEnvironment
 from cloud_verifier.errors import VerifierError
 from cloud_verifier.logs import EventLog
 from cloud_verifier.net.server import Server
@@ -29,7 +29,7 @@ class Failing:
     can = Capabilities()
     idle = True
 
-    def __init__(self, around: Surroundings, serves_s: float | None) -> None:
+    def __init__(self, around: EngineEnvironment, serves_s: float | None) -> None:
         self.load = EngineLoad(time.perf_counter())
         self._around = around
         self._serves_s = serves_s
@@ -45,7 +45,7 @@ class Failing:
 
 
 def server_of(pair: Pair, log: EventLog, serves_s: float | None) -> Server:
-    def make(around: Surroundings) -> Any:
+    def make(around: EngineEnvironment) -> Any:
         return Failing(around, serves_s)
 
     return Server(ServerConfig("m", bind="tcp://127.0.0.1:0"), pair.target, log, make_engine=make)

@@ -12,8 +12,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from specdec.verifying.hints.beside import Beside
-from specdec.verifying.hints.hints import DraftHints, HintMaker, Outcome
+from specdec.verifying.hints.hints import DraftHints, ExitOutcome, HintMaker
+from specdec.verifying.hints.side_stream import SideStream
 from tests.cloud_verifier.hinting import Cloud, hints_of, make_exits, plain, rounds
 from tests.helpers.servers import Pair
 
@@ -32,7 +32,7 @@ class MadeUpEvent:
 
 
 class RecordingStreams:
-    """Writes down what it is told. An event comes to pass when it has been asked about so many times."""
+    """Writes down what it is told. An event comes to pass when it has been asked about this many times."""
 
     def __init__(self, side_after: int = 1, main_after: int = 1) -> None:
         self.told: list[str] = []
@@ -74,8 +74,8 @@ class RecordingStreams:
         return event
 
 
-def started(streams: RecordingStreams, results: list[Tensor]) -> Beside:
-    beside = Beside(streams, sleep=lambda seconds: streams.told.append("sleep"))
+def started(streams: RecordingStreams, results: list[Tensor]) -> SideStream:
+    beside = SideStream(streams, sleep=lambda seconds: streams.told.append("sleep"))
 
     def work(hidden: Tensor) -> Tensor:
         streams.told.append("work")
@@ -128,11 +128,11 @@ def test_hints_beside_are_those_of_exits_on_the_spot(pair: Pair, monkeypatch: py
     """Nothing of a hint depends on when it is read, and nothing of a verdict on hints."""
     here = HintMaker(make_exits(pair.target))
     streams = RecordingStreams()
-    there = HintMaker(make_exits(pair.target), beside=Beside(streams))
-    found: dict[str, list[Outcome]] = {"here": [], "there": []}
+    there = HintMaker(make_exits(pair.target), beside=SideStream(streams))
+    found: dict[str, list[ExitOutcome]] = {"here": [], "there": []}
     original = DraftHints.outcomes
 
-    def outcomes(self: DraftHints, layer: int, chances: Tensor) -> list[Outcome]:
+    def outcomes(self: DraftHints, layer: int, chances: Tensor) -> list[ExitOutcome]:
         made = original(self, layer, chances)
         found["here" if self._session.maker is here else "there"] += made
         return made
@@ -155,6 +155,6 @@ def test_an_exit_that_fails_beside_takes_only_the_hints_with_it(pair: Pair) -> N
             raise RuntimeError("no pinned memory is left")
 
     expected = plain(rounds(Cloud(pair.target, None), 1))
-    cloud = Cloud(pair.target, HintMaker(make_exits(pair.target), beside=Beside(Broken())))
+    cloud = Cloud(pair.target, HintMaker(make_exits(pair.target), beside=SideStream(Broken())))
     assert plain(rounds(cloud, 1, hints=8)) == expected
     assert cloud.log.getvalue().count("hints_failed") == 1

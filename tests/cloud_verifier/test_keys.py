@@ -16,7 +16,7 @@ import zmq
 
 from cloud_verifier.classes import ClientClass
 from cloud_verifier.logs import EventLog
-from cloud_verifier.security.door import LOOK_S
+from cloud_verifier.security.authenticator import LOOK_S
 from cloud_verifier.security.folder import new_pair
 from cloud_verifier.security.keyring import Keyring, utc_now
 from cloud_verifier.security.records import Quota

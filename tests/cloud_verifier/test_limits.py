@@ -162,7 +162,7 @@ class TestClients:
         clients.heard_of(b"b")
         assert clients.resume(b"b", first.token) == b"a"
         assert clients.limits_of(b"b").sessions == 1 and clients.limits_of(b"a").sessions == 8
-        assert not clients.heard_of(b"b").bucket.take(), "coming again is no new burst"
+        assert not clients.heard_of(b"b").bucket.take(), "coming again is not a new burst"
         assert clients.resume(b"b", first.token) is None and clients.resume(b"c", b"?" * 16) is None
         assert len(clients) == 1
 

@@ -9,7 +9,7 @@ import pytest
 
 from cloud_verifier.limits import Limits
 from cloud_verifier.net.clients import Clients
-from cloud_verifier.net.pictures import PictureShelf
+from cloud_verifier.net.pictures import PictureCache
 from cloud_verifier.security.records import ClientKey
 from specdec.edge.decoder import EdgeDecoder
 from specdec.errors import ProtocolError
@@ -39,7 +39,7 @@ def ask(decoder: EdgeDecoder, model: LoadedModel, prompt: Prompt) -> int:
     return decoder.stats.prompt_bytes
 
 
-def shelf_of(server: RunningServer) -> PictureShelf:
+def shelf_of(server: RunningServer) -> PictureCache:
     return server.server._admission.pictures
 
 
@@ -160,7 +160,7 @@ class TestForeignNames:
     def test_of_another_clients_picture_nothing_is_told(
         self, vision_pair: Pair, server: RunningServer
     ) -> None:
-        """A picture that somebody else has sent and one that nobody has are missing in the same words."""
+        """A picture that another client has sent and one that nobody has are missing in the same words."""
         client = RawClient(server.address)
         model = vision_pair.target
         theirs = client.ask(opening(model, [named(FRAMES[0])]))
@@ -234,18 +234,18 @@ class TestForeignNames:
 
 class TestShelf:
     def test_each_client_has_its_own(self) -> None:
-        shelf = PictureShelf(1 << 20, 60.0, lambda: 0.0)
+        shelf = PictureCache(1 << 20, 60.0, lambda: 0.0)
         keep(shelf, b"a", FRAMES[:2])
         assert shelf.look_up(b"a", [named(FRAMES[1]), FRAMES[2]]) == ([FRAMES[1], FRAMES[2]], [])
         assert shelf.look_up(b"b", [FRAMES[2], named(FRAMES[1])]) == ([FRAMES[2]], [1])
 
     def test_a_picture_that_comes_twice_in_a_message_may_be_named_there(self) -> None:
-        shelf = PictureShelf(1 << 20, 60.0, lambda: 0.0)
+        shelf = PictureCache(1 << 20, 60.0, lambda: 0.0)
         found = shelf.look_up(b"a", [named(FRAMES[0]), to_keep(FRAMES[0]), named(FRAMES[0])])
         assert found == ([FRAMES[0]] * 3, [])
 
     def test_what_was_used_longest_ago_goes_first(self) -> None:
-        shelf = PictureShelf(1 << 20, 60.0, lambda: 0.0)
+        shelf = PictureCache(1 << 20, 60.0, lambda: 0.0)
         same_size = [bytes([number]) * 500 for number in range(4)]
         most = 3 * kept_bytes(same_size[0])
         keep(shelf, b"a", same_size[:3], most)
@@ -255,7 +255,7 @@ class TestShelf:
         assert shelf.bytes <= most
 
     def test_all_clients_together_have_a_bound(self) -> None:
-        shelf = PictureShelf(5 * kept_bytes(FRAMES[0]), 60.0, lambda: 0.0)
+        shelf = PictureCache(5 * kept_bytes(FRAMES[0]), 60.0, lambda: 0.0)
         for number in range(200):
             keep(shelf, b"%d" % number, [FRAMES[number % 12]])
             assert shelf.bytes <= 5 * kept_bytes(FRAMES[0])
@@ -263,7 +263,7 @@ class TestShelf:
         assert shelf.look_up(b"199", [named(FRAMES[199 % 12])])[1] == []
 
     def test_tiny_pictures_are_no_way_around_a_bound(self) -> None:
-        shelf = PictureShelf(1 << 30, 60.0, lambda: 0.0)
+        shelf = PictureCache(1 << 30, 60.0, lambda: 0.0)
         for number in range(1000):
             keep(shelf, b"a", [b"%d" % number], 100_000)
         [kept] = shelf._clients.values()
@@ -271,7 +271,7 @@ class TestShelf:
 
     def test_who_has_not_come_for_long_has_none(self) -> None:
         now = 0.0
-        shelf = PictureShelf(1 << 20, 60.0, lambda: now)
+        shelf = PictureCache(1 << 20, 60.0, lambda: now)
         keep(shelf, b"a", FRAMES[:2])
         now = 50.0
         keep(shelf, b"b", FRAMES[:1])
@@ -285,10 +285,10 @@ class TestShelf:
 
     def test_contents_that_are_not_their_digest(self) -> None:
         with pytest.raises(ProtocolError, match="digest"):
-            PictureShelf(1 << 20, 60.0, lambda: 0.0).look_up(b"a", [wire.Picture(b"d" * 32, b"x")])
+            PictureCache(1 << 20, 60.0, lambda: 0.0).look_up(b"a", [wire.Picture(b"d" * 32, b"x")])
 
 
-def keep(shelf: PictureShelf, client: bytes, pictures: Sequence[bytes], most: int = 1 << 20) -> None:
+def keep(shelf: PictureCache, client: bytes, pictures: Sequence[bytes], most: int = 1 << 20) -> None:
     images = [to_keep(one) for one in pictures]
     shelf.keep(client, images, shelf.look_up(client, images)[0], most)
     assert shelf.bytes == sum(one.bytes for one in shelf._clients.values())

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from cloud_verifier.engine.scheduler import AGING_S, CREDIT_S, Policy, Scheduler, Waiting
+from cloud_verifier.engine.scheduler import AGING_S, CREDIT_S, Policy, Scheduler, WaitingSession
 from tests.cloud_verifier.engine_cloud import key_of
 from tests.helpers.servers import Pair
 
@@ -21,12 +21,12 @@ class Work:
         self.owner = self.key[0]
 
 
-def waiting(pair: Pair, number: int, rank: int = 1, rows: int = 5, since: float = 0.0) -> Waiting:
+def waiting(pair: Pair, number: int, rank: int = 1, rows: int = 5, since: float = 0.0) -> WaitingSession:
     extension = pair.target.new_session().extension(range(rows))
-    return Waiting(Work(number, rank), extension, since)  # type: ignore[arg-type]
+    return WaitingSession(Work(number, rank), extension, since)  # type: ignore[arg-type]
 
 
-def numbers(picked: Sequence[Waiting]) -> list[int]:
+def numbers(picked: Sequence[WaitingSession]) -> list[int]:
     return [one.work.number for one in picked]
 
 
@@ -92,7 +92,7 @@ def test_groups_take_turns(text_pair: Pair) -> None:
     scheduler = Scheduler(Policy(groups=2))
     ready = [waiting(text_pair, number) for number in range(6)]
     assert [numbers(scheduler.pick(ready, 0.0, 6)) for _ in range(3)] == [[0, 2, 4], [1, 3, 5], [0, 2, 4]]
-    assert numbers(scheduler.pick(ready[::2], 0.0, 6)) == [0, 2, 4]  # nobody waits for an empty group
+    assert numbers(scheduler.pick(ready[::2], 0.0, 6)) == [0, 2, 4]  # no thread waits for an empty group
 
 
 def test_no_forward_is_larger_than_its_budget(text_pair: Pair) -> None:
@@ -109,5 +109,5 @@ def test_one_very_long_draft_is_done_before_another_begins(text_pair: Pair) -> N
     assert numbers(scheduler.pick([one, other], 0.0, 2)) == [1]
     left = one.after(torch.zeros(64, 5), 9.0)
     assert left is not None and numbers(scheduler.pick([other, left], 9.0, 2)) == [1]
-    prompt = Waiting(Work(3, 0), replace(other.need, last_only=True), 9.0)  # type: ignore[arg-type]
+    prompt = WaitingSession(Work(3, 0), replace(other.need, last_only=True), 9.0)  # type: ignore[arg-type]
     assert numbers(scheduler.pick([other, left, prompt], 9.0, 3)) == [3], "of a higher class, so it comes first"

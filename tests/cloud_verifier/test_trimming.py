@@ -9,7 +9,7 @@ from cloud_verifier.net import server
 
 def test_it_is_given_back_once_a_minute_while_things_happen() -> None:
     now, given = [0.0], []
-    trimmer = server.Trimmer(lambda: now[0], lambda: given.append(now[0]))
+    trimmer = server.HeapTrimmer(lambda: now[0], lambda: given.append(now[0]))
     for second in range(0, 200, 7):
         now[0] = float(second)
         trimmer.look()

@@ -221,7 +221,6 @@ class TestBadRequests:
     def test_an_exception_in_one_session_does_not_end_another(
         self, text_pair: Pair, server: RunningServer, client: RawClient, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """TRAPS 20."""
         assert isinstance(client.ask(open_message(1, [1, 2])), wire.Opened)
         assert isinstance(client.ask(open_message(2, [1, 2])), wire.Opened)
         original = Verifier.verify

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from cloud_verifier.engine_vllm.answers import Answer, Bounds
-from cloud_verifier.engine_vllm.picking import Guide, Rules, Wanted, pick_rows, stay
+from cloud_verifier.engine_vllm.answers import AnswerBounds, VllmAnswer
+from cloud_verifier.engine_vllm.picking import Guide, Rules, WantedRows, accepted_and_next, pick_rows
 from specdec.errors import ProtocolError
 from specdec.link.wire import DraftUp
 from specdec.options import GenerationOptions
@@ -46,7 +46,7 @@ def test_many_sessions_at_once_pick_what_each_would_alone(vocab: int, seed: int)
         adjusted = adjuster.chain(logits, answer.tolist(), draft.tolist())
         right += Chooser(options).choose(adjusted, len(answer))
         rows.append(logits)
-        wanted.append(Wanted(Rules.of(options), len(answer), np.concatenate([prompt, answer]), draft))
+        wanted.append(WantedRows(Rules.of(options), len(answer), np.concatenate([prompt, answer]), draft))
     assert pick_rows(torch.cat(rows), wanted, sorted(EOS)).tolist() == right
 
 
@@ -69,12 +69,12 @@ def test_rows_follow_the_grammars_of_their_sessions() -> None:
         guide = Guide(grammar) if number != 5 else None
         logits = torch.from_numpy(rng.normal(0, 3, (len(chain) + 1, vocab)).astype(np.float32))
         seen = np.array([1, *known])
-        wanted.append(Wanted(Rules.of(options, guide=guide), len(known), seen, np.array(chain, np.int64)))
+        wanted.append(WantedRows(Rules.of(options, guide=guide), len(known), seen, np.array(chain, np.int64)))
         rows.append(logits)
         followed = grammar if guide is not None and answer != "7" else None
         adjuster = Adjuster(options, [1], ends, vocab, torch.device("cpu"), followed)
         right.append(Chooser(options).choose(adjuster.chain(logits, known, chain), len(known)))
-    right[4] = [min(ends)]  # only an end may follow: which one is no question
+    right[4] = [min(ends)]  # only an end may follow: which one is not a question
     picks = pick_rows(torch.cat(rows), wanted, sorted(ends)).tolist()
     assert picks == [pick for one in right for pick in one]
     faults = [one.rules.guide.fault for one in wanted if one.rules.guide is not None]
@@ -84,12 +84,12 @@ def test_rows_follow_the_grammars_of_their_sessions() -> None:
 def test_of_each_draft_stays_what_was_picked_and_the_pick_behind_it() -> None:
     picks = torch.tensor([5, 6, 7, 1, 8, 9, 4])
     drafts = torch.tensor([5, 0, 8, 9])  # of 2, 0 and 2 tokens
-    assert stay(picks, drafts, [2, 0, 2]).tolist() == [[5, 6, -1], [1, -1, -1], [8, 9, 4]]
-    assert stay(torch.tensor([3, 4]), torch.tensor([], dtype=torch.long), [0, 0]).tolist() == [[3], [4]]
+    assert accepted_and_next(picks, drafts, [2, 0, 2]).tolist() == [[5, 6, -1], [1, -1, -1], [8, 9, 4]]
+    assert accepted_and_next(torch.tensor([3, 4]), torch.tensor([], dtype=torch.long), [0, 0]).tolist() == [[3], [4]]
 
 
-def bounds(limit: int = 10, most: int = 4) -> Bounds:
-    return Bounds(limit, 50, EOS, frozenset({40}), most)
+def bounds(limit: int = 10, most: int = 4) -> AnswerBounds:
+    return AnswerBounds(limit, 50, EOS, frozenset({40}), most)
 
 
 def draft(base: int, *ids: int) -> DraftUp:
@@ -97,7 +97,7 @@ def draft(base: int, *ids: int) -> DraftUp:
 
 
 def test_a_draft_is_judged_by_the_answer_however_that_grew() -> None:
-    answer = Answer(bounds())
+    answer = VllmAnswer(bounds())
     answer.grow([10])
     sent = draft(1, 11, 12, 13, 14, 15, 16)
     assert answer.verdict(sent) is None and answer.rest(sent) == [11, 12, 13, 14]
@@ -111,7 +111,7 @@ def test_a_draft_is_judged_by_the_answer_however_that_grew() -> None:
 
 
 def test_nothing_stays_behind_an_end_a_placeholder_or_the_last_token() -> None:
-    answer = Answer(bounds(limit=5))
+    answer = VllmAnswer(bounds(limit=5))
     answer.grow([10])
     sent = draft(1, 11, 40, 12)
     assert answer.rest(sent) == [11]
@@ -122,16 +122,16 @@ def test_nothing_stays_behind_an_end_a_placeholder_or_the_last_token() -> None:
     assert answer.finished and answer.verdict(draft(3, 12, 13, 14)) == (1, 13)
     with pytest.raises(ProtocolError, match="after the end"):
         answer.check(draft(5, 12))
-    ended = Answer(bounds(), [10])
+    ended = VllmAnswer(bounds(), [10])
     ended.grow([3, 11])
     assert ended.ids == [10, 3] and ended.verdict(draft(1, 3, 11)) == (0, 3)
 
 
 def test_what_does_not_fit_is_refused() -> None:
-    answer = Answer(bounds(), [10])
+    answer = VllmAnswer(bounds(), [10])
     for sent in (draft(2, 1), draft(1, 50), DraftUp(1, 1, 1, [1, 2], [-1, -1])):
         with pytest.raises(ProtocolError):
             answer.check(sent)
     for history in ([1] * 10, [3], [50]):
         with pytest.raises(ProtocolError):
-            Answer(bounds(), history)
+            VllmAnswer(bounds(), history)

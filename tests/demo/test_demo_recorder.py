@@ -2,10 +2,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from specnav.demo.recorder import Ending, Limits, Recorder, SimState, path_length
+from specnav.demo.recorder import Ending, EpisodeLimits, EpisodeRecorder, SimState, path_length
 from specnav.results.trace import Decision, PathPoint
 
-LIMITS = Limits(max_decisions=3, timeout_s=60.0)
+LIMITS = EpisodeLimits(max_decisions=3, timeout_s=60.0)
 
 
 def state(
@@ -18,7 +18,7 @@ def decision(action: str = "The next action is move forward 25 cm.") -> Decision
     return Decision(index=0, t_s=0.0, source="model", action=action, token_ids=[1])
 
 
-def stand(recorder: Recorder, start: float, seconds: float, x: float = 0.0) -> float:
+def stand(recorder: EpisodeRecorder, start: float, seconds: float, x: float = 0.0) -> float:
     steps = round(seconds * 10)
     for step in range(steps + 1):
         recorder.on_state(state(start + step / 10, x))
@@ -26,7 +26,7 @@ def stand(recorder: Recorder, start: float, seconds: float, x: float = 0.0) -> f
 
 
 def test_stop_ends_the_episode_once_the_robot_stands_still() -> None:
-    recorder = Recorder(7, started=100.0)
+    recorder = EpisodeRecorder(7, started=100.0)
     recorder.on_state(state(100.0, 0.0))
     recorder.on_command(101.0, sequence=1, stop_by="model")
     recorder.on_state(state(101.1, 0.1))
@@ -38,14 +38,14 @@ def test_stop_ends_the_episode_once_the_robot_stands_still() -> None:
 
 
 def test_stop_by_the_node_ends_the_episode_but_is_not_the_models() -> None:
-    recorder = Recorder(7, started=0.0)
+    recorder = EpisodeRecorder(7, started=0.0)
     recorder.on_command(1.0, sequence=1, stop_by="node")
     now = stand(recorder, 1.0, 1.0)
     assert recorder.ending(now, LIMITS) == Ending(said_stop=False, limit="gave_up")
 
 
 def test_episode_without_an_end_times_out() -> None:
-    recorder = Recorder(7, started=0.0)
+    recorder = EpisodeRecorder(7, started=0.0)
     recorder.on_command(1.0, sequence=1, stop_by="")
     now = stand(recorder, 1.0, 5.0)
     assert recorder.ending(now, LIMITS) is None
@@ -53,7 +53,7 @@ def test_episode_without_an_end_times_out() -> None:
 
 
 def test_last_decision_is_carried_out_before_the_episode_is_given_up() -> None:
-    recorder = Recorder(7, started=0.0)
+    recorder = EpisodeRecorder(7, started=0.0)
     stand(recorder, 0.0, 1.0)
     for number in range(3):
         recorder.on_decision(2.0 + number / 10, number + 1, (number, 0), decision())
@@ -65,15 +65,15 @@ def test_last_decision_is_carried_out_before_the_episode_is_given_up() -> None:
 
 
 def test_measuring_run_ends_at_the_last_decision_while_the_robot_still_moves() -> None:
-    recorder = Recorder(7, started=0.0)
+    recorder = EpisodeRecorder(7, started=0.0)
     for number in range(3):
         recorder.on_decision(2.0 + number / 10, number + 1, (number, 0), decision())
-    limits = Limits(max_decisions=3, timeout_s=60.0, at_once=True)
+    limits = EpisodeLimits(max_decisions=3, timeout_s=60.0, at_once=True)
     assert recorder.ending(2.25, limits) == Ending(said_stop=False, limit="decision_limit")
 
 
 def test_decision_carries_time_and_place_of_its_command_and_its_frame() -> None:
-    recorder = Recorder(7, started=10.0)
+    recorder = EpisodeRecorder(7, started=10.0)
     recorder.on_frame(10.1, (5, 40), b"jpeg")
     recorder.on_state(state(10.5, 1.5))
     recorder.on_command(11.0, sequence=9, stop_by="")
@@ -86,7 +86,7 @@ def test_decision_carries_time_and_place_of_its_command_and_its_frame() -> None:
 
 
 def test_other_episodes_and_unready_states_are_not_recorded() -> None:
-    recorder = Recorder(7, started=0.0)
+    recorder = EpisodeRecorder(7, started=0.0)
     recorder.on_state(state(0.1, x=9.0, seed=6))
     recorder.on_state(state(0.2, x=9.0, ready=False))
     assert recorder.path == [] and recorder.state is None
@@ -95,7 +95,7 @@ def test_other_episodes_and_unready_states_are_not_recorded() -> None:
 
 
 def test_path_keeps_motion_and_drops_standing_still() -> None:
-    recorder = Recorder(7, started=0.0)
+    recorder = EpisodeRecorder(7, started=0.0)
     for step in range(11):
         recorder.on_state(state(step / 10, x=step * 0.05))
     stand(recorder, 1.1, 3.0, x=0.5)
@@ -104,7 +104,7 @@ def test_path_keeps_motion_and_drops_standing_still() -> None:
 
 
 def test_frames_of_decisions_are_written_and_the_rest_only_for_video(tmp_path: Path) -> None:
-    recorder = Recorder(7, started=0.0)
+    recorder = EpisodeRecorder(7, started=0.0)
     recorder.on_state(state(0.0))
     recorder.on_state(state(2.0, x=1.0))
     for number in range(20):

@@ -8,14 +8,14 @@ import pytest
 from navsim.episodes import Episode, make_episode
 from navsim.geometry import Pose2D
 from navsim.planner import plan
-from specnav.demo.recorder import Ending, Recorder, SimState
+from specnav.demo.recorder import Ending, EpisodeRecorder, SimState
 from specnav.demo.scoring import make_trace, score_recording
 from specnav.results.demo import DemoResults, summarise
 from specnav.results.trace import Decision, PathPoint
 
 
-def drive(episode: Episode, poses: list[Pose2D], collisions: int = 0) -> Recorder:
-    recorder = Recorder(episode.seed, started=0.0)
+def drive(episode: Episode, poses: list[Pose2D], collisions: int = 0) -> EpisodeRecorder:
+    recorder = EpisodeRecorder(episode.seed, started=0.0)
     for step, pose in enumerate(poses):
         recorder.on_state(SimState(step * 0.5, episode.seed, pose.x, pose.y, pose.yaw, collisions, True))
     return recorder
@@ -81,7 +81,7 @@ def test_stop_at_the_target_is_a_success_with_its_figures(episode: Episode, good
 
 
 def test_late_decisions_and_what_the_robot_stood_for_them_are_told(episode: Episode, good_way: list[Pose2D]) -> None:
-    recorder = Recorder(episode.seed, started=100.0)
+    recorder = EpisodeRecorder(episode.seed, started=100.0)
     here, there = good_way[0], good_way[-1]
     for t, pose in ((100.0, here), (101.0, there), (104.0, here), (104.5, there), (105.0, here)):
         recorder.on_state(SimState(t, episode.seed, pose.x, pose.y, pose.yaw, 0, True))

@@ -15,7 +15,7 @@ from specnav.demo.errors import DemoError
 from specnav.demo.journal import settings_of
 from specnav.demo.live import LiveView
 from specnav.demo.run import check_inputs, server_settings, weights_of
-from specnav.demo.views import PlainView, Scene
+from specnav.demo.views import DemoScene, PlainView
 from specnav.errors import UsageError
 from specnav.results.trace import Decision
 from specnav.run_folder import new_run_folder
@@ -155,7 +155,7 @@ def test_both_views_show_a_decision_and_mark_the_policys(capsys: pytest.CaptureF
         view = make(Console(file=out, width=160, force_terminal=make is LiveView, color_system="truecolor"))
         view.phase("starting")
         view.episode(0, 3, "find the silver bottle")
-        view.tick(Scene(1.5, picture.getvalue(), (1.0, 2.0, 0.0)))
+        view.tick(DemoScene(1.5, picture.getvalue(), (1.0, 2.0, 0.0)))
         view.decision(mine)
         view.decision(policy)
         view.close()

@@ -43,7 +43,7 @@ def of(path: Path, kind: str) -> list[str]:
 
 
 def copied(path: Path) -> list[str]:
-    """Sources of all COPY instructions, but for those that take from another stage."""
+    """Sources of all COPY instructions, except for those that take from another stage."""
     own = [text.split() for text in of(path, "COPY") if not text.startswith("--from")]
     return [word for words in own for word in words[:-1] if not word.startswith("--")]
 

@@ -28,7 +28,7 @@ def complaint(link: str, page: Path) -> str:
         well_formed = parts.scheme in ("http", "https") and re.fullmatch(
             r"[\w.-]+\.[a-z]{2,}(:\d+)?", parts.netloc
         )
-        return "" if well_formed or parts.scheme == "mailto" else "is no well-formed address"
+        return "" if well_formed or parts.scheme == "mailto" else "is not a well-formed address"
     path, _, anchor = link.partition("#")
     target = (page.parent / path).resolve() if path else page
     if not target.is_relative_to(ROOT.resolve()):
@@ -53,8 +53,8 @@ def test_dead_links_are_noticed(tmp_path: Path) -> None:
         ("map.md#nothing", "names no heading there"),
         ("#nothing", "names no heading there"),
         ("../../elsewhere", "leads out of the repository"),
-        ("https://nowhere", "is no well-formed address"),
-        ("htps://example.org", "is no well-formed address"),
+        ("https://nowhere", "is not a well-formed address"),
+        ("htps://example.org", "is not a well-formed address"),
     ):
         assert complaint(link, page) == wrong
     assert not complaint("map.md#the-words", page) and not complaint("https://example.org/a", page)

@@ -10,7 +10,7 @@ from navsim.ros_parameters import SETTINGS
 from spec_vlm_nav.deciding.parameters import VLM_NAV
 from spec_vlm_nav.motion.parameters.motion import MOTION
 from specnav.drill.catalogue import all_drills, choose
-from specnav.drill.definitions import Reaction
+from specnav.drill.definitions import ExpectedReaction
 from specnav.drill.faults import BrokenRobot
 from specnav.errors import HarnessError
 
@@ -24,14 +24,14 @@ PARAMETERS = {
 def test_names_are_unique_and_every_fault_that_stops_it_has_a_reason():
     drills = all_drills()
     assert len({d.name for d in drills}) == len(drills)
-    assert all(d.reasons for d in drills if d.reaction in (Reaction.STOPS, Reaction.HALTS))
+    assert all(d.reasons for d in drills if d.reaction in (ExpectedReaction.STOPS, ExpectedReaction.HALTS))
 
 
 def test_every_bound_is_made_of_parameters_that_exist_and_100_ms_or_of_300_ms():
     for drill in all_drills():
         for term in drill.bound.terms:
             assert term.parameter in PARAMETERS[term.node], drill.name
-        if drill.prompt and drill.reaction is not Reaction.GOES_ON:
+        if drill.prompt and drill.reaction is not ExpectedReaction.GOES_ON:
             assert drill.bound.seconds == 0.3
         elif not drill.bound.note:
             assert drill.bound.seconds == pytest.approx(0.1)

@@ -22,7 +22,7 @@ from specdec.link.wire import (
 )
 from specnav.supervise import meddling
 from specnav.supervise.faulty_link import FaultyLink
-from specnav.supervise.points import Point, Watcher
+from specnav.supervise.points import DecisionPoint, Watcher
 
 VERDICT = VerdictDown(7, 1, 2, 5, 100, 10)
 OPEN = Open(7, False, Sampling(8, 0.0, 0, 0, 1.0, 0.0), [1, 2])
@@ -91,7 +91,7 @@ def test_a_cut_holds_both_directions_and_delivers_in_order_afterwards(ends):
     assert ends.verifier.recv_multipart()[1] == encode(Hello(3, "late"))
 
 
-@pytest.mark.parametrize("point", list(Point))
+@pytest.mark.parametrize("point", list(DecisionPoint))
 def test_it_cuts_at_the_point_of_a_decision_that_was_asked_for(ends, point):
     peer, _ = ends.up()
     reached = ends.link.shut_at(point)
@@ -111,7 +111,10 @@ def test_it_cuts_at_the_point_of_a_decision_that_was_asked_for(ends, point):
         ends.down(peer, VERDICT)
         ends.edge.recv()
     assert reached.wait(1)
-    assert len(passed) == {Point.PREFILL: 0, Point.MID_ROUND: 2, Point.BETWEEN_ROUNDS: 3}[point]
+    assert (
+        len(passed)
+        == {DecisionPoint.PREFILL: 0, DecisionPoint.MID_ROUND: 2, DecisionPoint.BETWEEN_ROUNDS: 3}[point]
+    )
     ends.down(peer, VERDICT)
     assert not ends.heard(ends.edge, 0.2)
     ends.link.open()
@@ -186,8 +189,8 @@ def test_the_rounds_are_counted_anew_for_each_answer():
     watcher = Watcher()
     draft, verdict = encode(DraftUp(7, 1, 1, [5])), encode(VERDICT)
     for _ in range(2):
-        assert watcher.up(encode(OPEN)) is Point.PREFILL
-        assert [watcher.up(draft) for _ in range(3)] == [None, Point.MID_ROUND, None]
+        assert watcher.up(encode(OPEN)) is DecisionPoint.PREFILL
+        assert [watcher.up(draft) for _ in range(3)] == [None, DecisionPoint.MID_ROUND, None]
         watcher.down(encode(Opened(7, 5, 8, 1, 1)))
-        assert [watcher.down(verdict) for _ in range(3)] == [None, Point.BETWEEN_ROUNDS, None]
+        assert [watcher.down(verdict) for _ in range(3)] == [None, DecisionPoint.BETWEEN_ROUNDS, None]
     assert watcher.up(b"nonsense") is None and watcher.down(b"") is None

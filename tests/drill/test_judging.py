@@ -6,7 +6,17 @@ from typing import Any
 
 import pytest
 
-from specnav.drill.definitions import Bound, Drill, Moment, Reaction, Reason, Recovery, Said, Term, Trace
+from specnav.drill.definitions import (
+    Drill,
+    ExpectedReaction,
+    ExpectedRecovery,
+    HeardReason,
+    Moment,
+    Reason,
+    Term,
+    TimeBound,
+    Trace,
+)
 from specnav.drill.judging import judge, oldest_frame, row_of
 
 WHY = Reason("motion_status", "STALE_ODOM", "old")
@@ -23,7 +33,7 @@ class Nothing:
 
 def drill(**more: Any) -> Drill:
     values = {"reasons": (WHY,), "lasts_s": 2.0, **more}
-    return Drill("odometry", "odometry stops", Moment.MOVING, Nothing(), Bound(), **values)
+    return Drill("odometry", "odometry stops", Moment.MOVING, Nothing(), TimeBound(), **values)
 
 
 def speeds(*parts: tuple[float, float, float]) -> list[tuple[float, float]]:
@@ -33,11 +43,11 @@ def speeds(*parts: tuple[float, float, float]) -> list[tuple[float, float]]:
     ]
 
 
-def trace(*parts: tuple[float, float, float], said: tuple[Said, ...] = (), **more: Any) -> Trace:
+def trace(*parts: tuple[float, float, float], said: tuple[HeardReason, ...] = (), **more: Any) -> Trace:
     return Trace(10.0, 12.0, speeds(*parts), list(said), **more)
 
 
-TOLD = Said(10.5, "motion_status", "STALE_ODOM", "odometry is 0.51 s old")
+TOLD = HeardReason(10.5, "motion_status", "STALE_ODOM", "odometry is 0.51 s old")
 GOOD = ((9.0, 10.4, 0.3), (10.4, 12.1, 0.0), (12.1, 13.0, 0.3))
 
 
@@ -55,8 +65,8 @@ def test_a_robot_that_stops_in_time_says_why_and_goes_on_passes():
         (((9.0, 13.0, 0.3),), (TOLD,), "did not stop"),
         ((*GOOD[:1], (10.4, 11.0, 0.0), (11.0, 13.0, 0.3)), (TOLD,), "moved before the fault was over"),
         (GOOD, (), "no reason was published"),
-        (GOOD, (Said(10.5, "motion_status", "STALE_ODOM", "jumped"),), "no reason was published"),
-        (GOOD, (Said(9.9, "motion_status", "STALE_ODOM", "old"),), "no reason was published"),
+        (GOOD, (HeardReason(10.5, "motion_status", "STALE_ODOM", "jumped"),), "no reason was published"),
+        (GOOD, (HeardReason(9.9, "motion_status", "STALE_ODOM", "old"),), "no reason was published"),
         (((9.0, 10.4, 0.3), (10.4, 40.0, 0.0)), (TOLD,), "did not move again"),
     ],
 )
@@ -85,7 +95,7 @@ def test_a_prompt_reason_counts_against_the_bound():
 
 
 def test_after_an_order_the_next_instruction_must_move_it():
-    order = drill(recovery=Recovery.NEXT_INSTRUCTION, within_s=1.0)
+    order = drill(recovery=ExpectedRecovery.NEXT_INSTRUCTION, within_s=1.0)
     late = trace((9.0, 10.1, 0.3), (10.1, 15.0, 0.0), (15.0, 16.0, 0.3), said=(TOLD,), instructed=14.5)
     assert judge(order, 0, late, 0.3).passed
     assert judge(order, 0, trace(*GOOD[:1], (10.4, 40, 0), said=(TOLD,), instructed=14.5), 0.5).problems == [
@@ -94,13 +104,13 @@ def test_after_an_order_the_next_instruction_must_move_it():
 
 
 def test_a_robot_that_halts_may_go_on_at_once_but_must_have_stood():
-    halts = drill(reaction=Reaction.HALTS, reasons=())
+    halts = drill(reaction=ExpectedReaction.HALTS, reasons=())
     assert judge(halts, 0, trace((9.0, 10.1, 0.3), (10.1, 10.4, 0.0), (10.4, 13.0, 0.3)), 0.3).passed
     assert judge(halts, 0, trace((9.0, 13.0, 0.3)), 0.3).problems == ["did not stop"]
 
 
 def test_a_robot_that_must_go_on_is_asked_to_move_while_the_fault_lasts():
-    on = drill(reaction=Reaction.GOES_ON, reasons=(), within_s=1.5)
+    on = drill(reaction=ExpectedReaction.GOES_ON, reasons=(), within_s=1.5)
     assert judge(on, 0, trace((9.0, 13.0, 0.3)), 0.0).passed
     assert judge(on, 0, trace((9.0, 10.2, 0.3), (10.2, 14.0, 0.0), (14.0, 15, 0.3)), 0.0).problems == [
         "did not go on"
@@ -113,7 +123,7 @@ def test_the_age_of_the_frames_that_it_moves_on_is_measured_while_it_moves_only(
     assert oldest_frame(seen) == pytest.approx(1.0, abs=0.05)
     fresh = trace((9.0, 10.5, 0.3), (10.5, 10.95, 0.0), (10.95, 11.2, 0.3), (11.2, 12.0, 0), frames=frames)
     assert oldest_frame(fresh) == pytest.approx(0.6, abs=0.05)
-    keeps = drill(reaction=Reaction.KEEPS_FRESH, reasons=())
+    keeps = drill(reaction=ExpectedReaction.KEEPS_FRESH, reasons=())
     assert judge(keeps, 0, seen, 0.9).problems == ["moved on a frame older than the bound"]
 
 
@@ -127,5 +137,7 @@ def test_a_row_holds_the_percentiles_of_the_stops_and_counts_what_was_wrong():
 
 
 def test_a_bound_says_what_it_is_made_of():
-    assert Bound((Term("motion_node", "odom_timeout_s"),)).words == "odom_timeout_s (motion_node) + 100 ms"
-    assert Bound(seconds=0.3).words == "300 ms"
+    assert (
+        TimeBound((Term("motion_node", "odom_timeout_s"),)).words == "odom_timeout_s (motion_node) + 100 ms"
+    )
+    assert TimeBound(seconds=0.3).words == "300 ms"

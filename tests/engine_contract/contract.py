@@ -8,7 +8,7 @@ from functools import lru_cache
 from io import StringIO
 from typing import Any
 
-from cloud_verifier.engine.interface import AnyEngine, MakeEngine, Surroundings
+from cloud_verifier.engine.interface import AnyEngine, EngineEnvironment, MakeEngine
 from cloud_verifier.engine.tasks import (
     AloneTask,
     CloseTask,
@@ -58,7 +58,9 @@ class Client:
         self.out: list[Task] = []
         self.log = StringIO()
         self.engine: AnyEngine = make(
-            Surroundings(lambda *said: self.said.append(said), EventLog(self.log), on_out=self.out.append)
+            EngineEnvironment(
+                lambda *said: self.said.append(said), EventLog(self.log), on_out=self.out.append
+            )
         )
         self.rounds = 0
         self.opens = 0
@@ -252,6 +254,6 @@ def drafted(
 
 @lru_cache
 def ending_options(model: LoadedModel, length: int) -> tuple[GenerationOptions, int]:
-    """Options with which an answer ends, by an EOS, after so many tokens; and that EOS."""
+    """Options with which an answer ends, by an EOS, after this many tokens; and that EOS."""
     eos = min(model.eos_token_ids)
     return GenerationOptions(24, logit_bias=((eos, 1000.0),), min_new_tokens=length), eos

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cloud_verifier.engine.interface import AnyEngine, Surroundings
+from cloud_verifier.engine.interface import AnyEngine, EngineEnvironment
 from specdec.link.wire import ErrorDown, Opened
 from specdec.models import LoadedModel, Prompt
 from specdec.options import GenerationOptions
@@ -26,7 +26,7 @@ def small(model: LoadedModel, overcommit: float) -> Client:
     target = VllmTarget(model.path)
     core = VllmCore(target, CoreSettings(9 * 128 * 4 * 2 * 2 * 32 * 3, share=False))
 
-    def make(around: Surroundings) -> AnyEngine:
+    def make(around: EngineEnvironment) -> AnyEngine:
         return VllmEngine(core, target, around, overcommit=overcommit, name="small.")
 
     return Client(make)

@@ -9,7 +9,7 @@ from dataclasses import replace
 import psutil
 import pytest
 
-from cloud_verifier.engine.interface import AnyEngine, Surroundings
+from cloud_verifier.engine.interface import AnyEngine, EngineEnvironment
 from cloud_verifier.errors import VerifierError
 from specdec.link.wire import LACKS_GRAMMARS
 from specdec.models import LoadedModel
@@ -57,7 +57,7 @@ def shared(seeing_target: LoadedModel, failures: list[str]) -> Iterator[Client]:
     target = VllmTarget(seeing_target.path)
     core = VllmCore(target, CoreSettings(1 << 26, workers=WORKERS))
 
-    def make(around: Surroundings) -> AnyEngine:
+    def make(around: EngineEnvironment) -> AnyEngine:
         return VllmEngine(core, target, replace(around, fail=failures.append), name="shared.")
 
     client = Client(make)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import count
 
-from cloud_verifier.engine.interface import AnyEngine, MakeEngine, Surroundings
+from cloud_verifier.engine.interface import AnyEngine, EngineEnvironment, MakeEngine
 from cloud_verifier.engine_vllm.core import CoreSettings, VllmCore
 from cloud_verifier.engine_vllm.engine import VllmEngine
 from cloud_verifier.engine_vllm.target import VllmTarget
@@ -25,7 +25,7 @@ def makers() -> Callable[[LoadedModel], MakeEngine]:
             target = VllmTarget(model.path)
             cores[model.path] = target, VllmCore(target, CoreSettings(KV_BYTES))
 
-        def make(around: Surroundings) -> AnyEngine:
+        def make(around: EngineEnvironment) -> AnyEngine:
             if model.path in last:
                 last[model.path].let_go()
             target, core = cores[model.path]

@@ -12,73 +12,79 @@ from typer.testing import CliRunner
 from cloud_verifier.config import ServerConfig
 from cloud_verifier.errors import VerifierError
 from specnav.cli.app import app
-from specnav.fleet.choice import SLACK, Candidate, choose
+from specnav.fleet.choice import SLACK, ReplicaCandidate, choose
 from specnav.fleet.errors import FleetError
 from specnav.fleet.identity import differences, identity_of
-from specnav.fleet.kept import Kept, read_kept, write_kept
 from specnav.fleet.replica import start_replica
 from specnav.fleet.run import server_of
-from specnav.fleet.scaling import Scaler, Seen, Step, next_step
+from specnav.fleet.scaling import ReplicaLoad, Scaler, ScalingStep, next_step
 from specnav.fleet.settings import (
-    Bounds,
     FleetSettings,
-    Place,
+    ReplicaBounds,
+    ReplicaPlacement,
     Scaling,
     check_fleet,
     gpus_of_replica,
     read_bounds,
 )
+from specnav.fleet.state import FleetState, read_kept, write_kept
 
 
 def test_an_edge_gets_the_replica_with_the_fewest_answers_before_its_own():
-    some = [Candidate("a", ahead=3, active=3), Candidate("b", ahead=1, active=9), Candidate("c", ahead=1, active=2)]
+    some = [
+        ReplicaCandidate("a", ahead=3, active=3),
+        ReplicaCandidate("b", ahead=1, active=9),
+        ReplicaCandidate("c", ahead=1, active=2),
+    ]
     assert choose(some) == ["c", "b", "a"]
 
 
 def test_an_edge_keeps_its_replica_within_the_slack_and_no_further():
     for ahead, kept in ((SLACK, True), (SLACK + 1, False)):
-        best = choose([Candidate("mine", ahead, ahead), Candidate("idle")], at="mine")[0]
+        best = choose([ReplicaCandidate("mine", ahead, ahead), ReplicaCandidate("idle")], at="mine")[0]
         assert (best == "mine") is kept
 
 
 def test_a_new_edge_goes_where_its_prompt_is_known_within_the_slack_and_no_further():
     for ahead, there in ((SLACK, True), (SLACK + 1, False)):
-        best = choose([Candidate("knows", ahead, ahead, familiar=2), Candidate("idle")])[0]
+        best = choose([ReplicaCandidate("knows", ahead, ahead, familiar=2), ReplicaCandidate("idle")])[0]
         assert (best == "knows") is there
 
 
 def test_what_failed_an_edge_is_its_last_resort():
-    some = [Candidate("dead"), Candidate("busy", ahead=50, active=50)]
+    some = [ReplicaCandidate("dead"), ReplicaCandidate("busy", ahead=50, active=50)]
     assert choose(some, at="dead", avoid=["dead"]) == ["busy", "dead"]
     assert choose(some[:1], avoid=["dead"]) == ["dead"]
     assert choose([]) == []
 
 
-def seen(*states: str, generation: int = 1, first: int = 1) -> list[Seen]:
-    return [Seen(first + place, generation, state) for place, state in enumerate(states)]  # type: ignore[arg-type]
+def seen(*states: str, generation: int = 1, first: int = 1) -> list[ReplicaLoad]:
+    return [ReplicaLoad(first + place, generation, state) for place, state in enumerate(states)]  # type: ignore[arg-type]
 
 
 def test_missing_replicas_are_started_and_surplus_ones_drained_the_idle_first():
-    assert next_step(seen("ready"), 3, 1, True) == Step(start=2)
-    busy = [Seen(1, 1, "ready", 4), Seen(2, 1, "ready", 0), Seen(3, 1, "ready", 2)]
-    assert next_step(busy, 2, 1, True) == Step(drain=(2,))
-    assert next_step(seen("ready", "starting"), 1, 1, True) == Step(drain=(2,))
-    assert next_step(seen("ready", "draining"), 1, 1, True) == Step()
+    assert next_step(seen("ready"), 3, 1, True) == ScalingStep(start=2)
+    busy = [ReplicaLoad(1, 1, "ready", 4), ReplicaLoad(2, 1, "ready", 0), ReplicaLoad(3, 1, "ready", 2)]
+    assert next_step(busy, 2, 1, True) == ScalingStep(drain=(2,))
+    assert next_step(seen("ready", "starting"), 1, 1, True) == ScalingStep(drain=(2,))
+    assert next_step(seen("ready", "draining"), 1, 1, True) == ScalingStep()
 
 
 @pytest.mark.parametrize("surge", [True, False])
 def test_an_upgrade_replaces_all_one_after_another_and_never_serves_with_less_than_it_may(surge: bool):
     """Played by a cluster in which everything comes up, and ends, with the next look."""
-    there = {number: Seen(number, 1, "ready") for number in (1, 2, 3)}
+    there = {number: ReplicaLoad(number, 1, "ready") for number in (1, 2, 3)}
     last, least, most = 3, 3, 3
     for _ in range(40):
         step = next_step(list(there.values()), 3, 2, surge)
-        there = {n: Seen(n, one.generation, "ready") for n, one in there.items() if one.state != "draining"}
+        there = {
+            n: ReplicaLoad(n, one.generation, "ready") for n, one in there.items() if one.state != "draining"
+        }
         for number in step.drain:
-            there[number] = Seen(number, there[number].generation, "draining")
+            there[number] = ReplicaLoad(number, there[number].generation, "draining")
         for _ in range(step.start):
             last += 1
-            there[last] = Seen(last, 2, "starting")
+            there[last] = ReplicaLoad(last, 2, "starting")
         serving = sum(one.state == "ready" for one in there.values())
         least, most = min(least, serving), max(most, len(there))
     assert sorted(there) == [4, 5, 6] and all(one.state == "ready" for one in there.values())
@@ -88,17 +94,17 @@ def test_an_upgrade_replaces_all_one_after_another_and_never_serves_with_less_th
 def test_an_upgrade_to_what_does_not_come_up_leaves_the_old_ones_alone():
     for state in ("failed", "left_out"):
         there = [*seen("ready", "ready"), *seen(state, generation=2, first=3)]
-        assert next_step(there, 2, 2, True) == Step()
+        assert next_step(there, 2, 2, True) == ScalingStep()
 
 
 def test_a_directory_that_was_killed_in_an_upgrade_goes_on_with_it():
     """It remembers nothing of its steps: what is there says what is next."""
     there = [*seen("ready"), *seen("ready", "ready", generation=2, first=3)]
-    assert next_step(there, 2, 2, True) == Step(drain=(1,))
+    assert next_step(there, 2, 2, True) == ScalingStep(drain=(1,))
 
 
 def test_the_number_of_replicas_follows_load_that_lasts_and_nothing_shorter():
-    scaler, bounds = Scaler(Scaling(edges=4, busy_s=5, idle_s=60)), Bounds(1, 3)
+    scaler, bounds = Scaler(Scaling(edges=4, busy_s=5, idle_s=60)), ReplicaBounds(1, 3)
     wanted = scaler.wanted(100.0, 1, 20, bounds)
     assert wanted == 1
     assert scaler.wanted(103.0, 1, 3, bounds) == 1  # over
@@ -135,12 +141,16 @@ def test_ray_sets_as_many_gpus_aside_as_share_a_replicas_model(monkeypatch: pyte
     assert "\n" not in str(error.value)
     server = {"model": "x", "engine": "vllm", "tensor_parallel": 4}
     with pytest.raises(FleetError, match="4 GPUs are to share a replica's model and Ray sets aside 1"):
-        check_fleet(FleetSettings(server, Bounds(1, 1), Place(gpus=1)), "127.0.0.1")
-    settings = FleetSettings(server, Bounds(1, 1), Place(gpus=gpus_of_replica(None, 4, [8.0])))
+        check_fleet(FleetSettings(server, ReplicaBounds(1, 1), ReplicaPlacement(gpus=1)), "127.0.0.1")
+    settings = FleetSettings(
+        server, ReplicaBounds(1, 1), ReplicaPlacement(gpus=gpus_of_replica(None, 4, [8.0]))
+    )
     check_fleet(settings, "127.0.0.1")
     assert settings.config("127.0.0.1").tensor_parallel == 4
     asked: dict[str, Any] = {}
-    actor = SimpleNamespace(options=lambda **told: asked.update(told) or SimpleNamespace(remote=lambda *_: "actor"))
+    actor = SimpleNamespace(
+        options=lambda **told: asked.update(told) or SimpleNamespace(remote=lambda *_: "actor")
+    )
     monkeypatch.setattr("ray.remote", lambda _: actor)
     assert start_replica("here", 1, 1, settings) == "actor" and asked["num_gpus"] == 4
 
@@ -178,14 +188,14 @@ def test_replicas_are_told_apart_by_what_they_hold_not_by_where_it_lies(tmp_path
 
 def test_what_a_directory_keeps_survives_and_half_a_file_is_refused(tmp_path: Path):
     assert read_kept(tmp_path) is None
-    settings = FleetSettings({"model": "x"}, Bounds(1, 2))
-    kept = Kept("f", settings, 2, 5600, 3, 7, {6: 3, 7: 3}, {3: identity_of(ServerConfig("nowhere"))})
+    settings = FleetSettings({"model": "x"}, ReplicaBounds(1, 2))
+    kept = FleetState("f", settings, 2, 5600, 3, 7, {6: 3, 7: 3}, {3: identity_of(ServerConfig("nowhere"))})
     write_kept(tmp_path, kept)
     assert read_kept(tmp_path) == kept
     assert [file.name for file in tmp_path.iterdir()] == ["directory.json"]
     whole = (tmp_path / "directory.json").read_bytes()
     (tmp_path / "directory.json").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(FleetError, match="no state of a fleet"):
+    with pytest.raises(FleetError, match="not a fleet state"):
         read_kept(tmp_path)
 
 
@@ -193,5 +203,5 @@ def test_what_a_directory_keeps_survives_and_half_a_file_is_refused(tmp_path: Pa
 def test_what_replicas_serve_for_prometheus_is_reached_by_others_only_where_that_was_asked_for(
     outside: bool, shown: str
 ) -> None:
-    settings = FleetSettings({"model": "m", "insecure": True}, Bounds(1, 1), metrics_outside=outside)
+    settings = FleetSettings({"model": "m", "insecure": True}, ReplicaBounds(1, 1), metrics_outside=outside)
     assert settings.config("10.0.0.7").metrics == shown

@@ -18,7 +18,7 @@ from specdec.errors import KeyRefused, LinkLost, VerifierBusy, VersionMismatch
 from specdec.link import directory as edge_side
 from specdec.link.directory import FleetRoute, marks_of
 from specdec.link.directory_wire import MOST_BYTES, Ask, Nobody, Rest, Take, decode_told, encode
-from specnav.fleet.desk import Desk
+from specnav.fleet.directory_server import DirectoryServer
 from specnav.keys import export_client, new_client, revoke_client
 
 pytestmark = pytest.mark.realtime
@@ -35,7 +35,7 @@ class Directory:
         self.says: str = "tcp://127.0.0.1:1"
         self.others: list[str] = []
         self.log = io.StringIO()
-        self.desk = Desk(bind, keys, EventLog(self.log), self.answer, self.rested.append)
+        self.desk = DirectoryServer(bind, keys, EventLog(self.log), self.answer, self.rested.append)
         self.address = f"fleet://127.0.0.1:{self.desk.port}"
 
     def answer(self, who: bytes, owner: bytes, ask: Ask, rank: int) -> Take | Nobody:

@@ -32,7 +32,7 @@ from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
 from specnav.fleet.cluster import (
     PORTS,
-    Here,
+    LocalCluster,
     end_session,
     reach,
     start_here,
@@ -102,7 +102,7 @@ def running(text_pair, tmp_path_factory) -> Iterator[Running]:
         join = [sys.executable, "-m", "ray.scripts.scripts", "start", "--address", here.ray, "--block", *PORTS]
         join += ["--num-cpus", "2", "--include-log-monitor", "false", "--object-store-memory", "100000000"]
         second = start_node(join, temp)[0]
-        write_here(state, Here(here.ray, here.session, here.temp))
+        write_here(state, LocalCluster(here.ray, here.session, here.temp))
         words = ("--replicas", "2", "--config", str(settings), "--port", "0", "--metrics", "127.0.0.1:0")
         said = specnav("fleet", "up", *words, "--state", str(state), "--edges-per-replica", "2", "--idle", "2")
         address = next(line for line in said.splitlines() if line.startswith("fleet://"))
@@ -161,7 +161,7 @@ class Edges:
                     self.resumed += decoder.stats.resumes > 0
 
     def more(self, answers: int) -> None:
-        """Wait for so many more right answers."""
+        """Wait for this many more right answers."""
         wanted, end = self.right + answers, time.monotonic() + LONG_S
         while self.right < wanted:
             assert time.monotonic() < end and not self.wrong, self.wrong
@@ -240,7 +240,7 @@ def test_bad_input_ends_in_one_line(running, tmp_path):
         port = nobody.getsockname()[1]
     for words, said in (
         (("status", "--ray", f"127.0.0.1:{port}"), "no Ray cluster answers"),
-        (("scale", "none", "--state", str(running.state)), "no number of replicas"),
+        (("scale", "none", "--state", str(running.state)), "must be a number of replicas"),
         (("up", "--replicas", "2", "--model", "x", "--engine", "warp", "--state", str(tmp_path)), "warp"),
     ):
         text = specnav("fleet", *words, code=1)
@@ -267,9 +267,9 @@ def test_down_ends_everything(running):
 
 
 def bounds(least: int, most: int) -> Any:
-    from specnav.fleet.settings import Bounds
+    from specnav.fleet.settings import ReplicaBounds
 
-    return Bounds(least, most)
+    return ReplicaBounds(least, most)
 
 
 def of_session(process: psutil.Process, session: int) -> bool:

@@ -10,13 +10,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from specnav.fleet.cluster import TOKEN_FILE, Here, members, running_here, start_here, stop_here
+from specnav.fleet.cluster import TOKEN_FILE, LocalCluster, members, running_here, start_here, stop_here
 
 RAY = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed: pip install 'specnav[fleet]'")
 
 
 @pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch) -> Iterator[Here]:
+def here(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalCluster]:
     monkeypatch.setattr(os, "environ", os.environ.copy())
     one = start_here(1)
     yield one
@@ -25,7 +25,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> Iterator[Here]:
 
 @RAY
 @pytest.mark.graph
-def test_nobody_else_can_enter_its_folder_and_its_metrics_are_shown_to_nobody(here: Here) -> None:
+def test_nobody_else_can_enter_its_folder_and_its_metrics_are_shown_to_nobody(here: LocalCluster) -> None:
     assert Path(here.temp).stat().st_mode & 0o077 == 0
     assert (Path(here.temp) / TOKEN_FILE).stat().st_mode & 0o177 == 0
     listening = [

@@ -7,7 +7,15 @@ import pytest
 
 from specdec.link.directory_wire import NOBODY_READY, NOBODY_SAME, Ask, Nobody, Take
 from specnav.fleet.identity import Identity
-from specnav.fleet.register import ACTIVE_S, MOST_EDGES, MOST_OF_OWNER, SETTLE_S, SILENT_S, Register, Report
+from specnav.fleet.register import (
+    ACTIVE_S,
+    MOST_EDGES,
+    MOST_OF_OWNER,
+    SETTLE_S,
+    SILENT_S,
+    Register,
+    ReplicaReport,
+)
 
 ONE = Identity("m", "v", "e", "", "s", "")
 OTHER = Identity("m2", "v", "e", "", "s", "")
@@ -21,12 +29,12 @@ def ask(number: int, at: str = "", active: bool = True, **more: object) -> Ask:
     return Ask(1, 1, edge(number), at, active, **more)  # type: ignore[arg-type]
 
 
-def report(number: int, generation: int = 1, identity: Identity = ONE, **changed: object) -> Report:
-    made = Report(f"replica-{number}", number, generation, "node", f"tcp://r{number}:1", identity=identity)
+def report(number: int, generation: int = 1, identity: Identity = ONE, **changed: object) -> ReplicaReport:
+    made = ReplicaReport(f"replica-{number}", number, generation, "node", f"tcp://r{number}:1", identity=identity)
     return msgspec.structs.replace(made, **changed)
 
 
-def register(*reports: Report) -> Register:
+def register(*reports: ReplicaReport) -> Register:
     made = Register(0.0)
     for one in reports:
         made.report(one, 0.0)

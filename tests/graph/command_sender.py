@@ -9,7 +9,7 @@ import rclpy
 from rclpy.qos import QoSProfile
 from spec_vlm_nav_interfaces.msg import MotionCommand, Supervision
 
-from spec_vlm_nav.ros.session import Session
+from spec_vlm_nav.ros.session import CommandSession
 
 rclpy.init()
 node = rclpy.create_node("command_sender")
@@ -18,7 +18,7 @@ publisher = node.create_publisher(MotionCommand, "motion_command", QoSProfile(de
 while node.count_subscribers("motion_command") < 1:
     time.sleep(0.02)
 time.sleep(0.2)
-session = Session()
+session = CommandSession()
 life.publish(session.introduce(Supervision(camera_age_s=-1.0, verifier_age_s=-1.0)))
 time.sleep(0.1)
 message = session.sign(MotionCommand(kind=MotionCommand.MOVE, instruction=1, distance_m=0.9, text="on"))

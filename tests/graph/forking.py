@@ -126,7 +126,7 @@ class ForkingParent:
 
 
 def serve(connection: socket.socket) -> list[str] | None:
-    """Fork what is asked for until nobody asks any more: None. In a child: what to run."""
+    """Fork what is asked for until no caller asks any more: None. In a child: what to run."""
     selector = selectors.DefaultSelector()
     selector.register(connection, selectors.EVENT_READ)
     while True:

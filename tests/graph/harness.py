@@ -9,11 +9,11 @@ from pathlib import Path
 
 from specnav.paths import ROOT
 from specnav.supervise.children import Parameter, ros_arguments
-from specnav.supervise.probe import Heard, Probe
+from specnav.supervise.probe import Probe, ProbedMessage
 from specnav.supervise.robot_graph import Graph, Process
 from specnav.supervise.waiting import wait_until
 
-__all__ = ["ROOT", "Graph", "Heard", "Probe", "Process", "children_of", "ros_args", "wait_until"]
+__all__ = ["ROOT", "Graph", "Probe", "ProbedMessage", "Process", "children_of", "ros_args", "wait_until"]
 
 
 def children_of(pid: int) -> Iterator[int]:

@@ -1,7 +1,7 @@
 """A process that stands in for Nav2's behavior_server: drives the base of the tests by Twists, or fails as it is told.
 
 The topic `nav2_mode` says how: obey, abort (with the error code for a collision), reject, ignore (does not
-accept a request to cancel). What it was asked for and what came of it is printed.
+accept a request to cancel). What it was asked for and the result is printed.
 """
 
 from __future__ import annotations

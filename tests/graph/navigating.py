@@ -16,7 +16,7 @@ from tests.graph.stack import speed
 
 
 class Camera:
-    """Publishes numbered frames at 10 Hz; what is in them is no picture (the scripted decider does not look)."""
+    """Publishes numbered frames at 10 Hz; what is in them is not a picture (the scripted decider does not look)."""
 
     def __init__(self, graph):
         self._publisher = graph.probe.node.create_publisher(CompressedImage, "image", 1)

@@ -11,8 +11,8 @@ import time
 
 from spec_vlm_nav.common.codes import ErrorCode, LinkState
 from spec_vlm_nav.common.errors import NavigationError, ParameterError
-from spec_vlm_nav.model.answers import Answer, DecisionFailed
-from spec_vlm_nav.model.course import Course
+from spec_vlm_nav.model.answers import DecisionFailed, ModelAnswer
+from spec_vlm_nav.model.course import RoundHistory
 from spec_vlm_nav.model.decider import DecoderSettings, LinkReport
 from spec_vlm_nav.ros.nodes.vlm_nav_node import VlmNavNode
 from spec_vlm_nav.ros.run import leave, run
@@ -44,7 +44,7 @@ class ScriptedDecider:
         if cancel.wait({"slow": 60, "ponder": 1.0}.get(word, 0.1)):
             raise DecisionFailed(ErrorCode.CANCELED, "canceled")
         on_text(ANSWERS[word], b"jpeg")
-        return Answer(ANSWERS[word], (1, 2, 3), (4,))
+        return ModelAnswer(ANSWERS[word], (1, 2, 3), (4,))
 
     def verify(self, question, cancel):
         raise DecisionFailed(ErrorCode.LINK_LOST, "scripted")
@@ -65,7 +65,7 @@ class ScriptedDecider:
         return ()
 
     def course(self):
-        return Course()
+        return RoundHistory()
 
     def figures(self):
         return {"threads": threading.active_count()}

@@ -45,7 +45,7 @@ def stand_in(name: str) -> Path:
             _build(builder, ros, scratch, target, name)
             # One rename at the end: a build that was interrupted is none.
             (scratch / "install").rename(target)
-        except OSError:  # somebody else was faster
+        except OSError:  # another client was faster
             if not target.is_dir():
                 raise
         finally:

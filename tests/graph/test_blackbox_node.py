@@ -170,7 +170,7 @@ def test_buttons_of_any_qos_and_failed_instructions_join_one_file(robot):
     counts = robot.counts(path)
     assert counts["/one/e_stop"] == counts["/one/e_stop_reset"] == counts["/one/robot_state"] == 1
     assert counts["/one/vlm_nav_node/outcome"] == 2
-    assert counts["/one/motion_status"] >= 3  # the one that is no message among them
+    assert counts["/one/motion_status"] >= 3  # the one that is not a message among them
     assert "vlm_nav_node/outcome: a message cannot be read: no JSON" in robot.process.text
     assert "/one/motion_status: a message cannot be read: " in robot.process.text
 

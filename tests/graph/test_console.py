@@ -16,7 +16,7 @@ from std_msgs.msg import Empty
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
-from spec_vlm_nav.console.access import Role, add_token, make_token
+from spec_vlm_nav.console.access import AccessRole, add_token, make_token
 from specnav.supervise.children import node_spec
 from tests.graph.browser import Browser, chromium
 from tests.graph.harness import ros_args, wait_until
@@ -155,7 +155,7 @@ def test_tokens_are_coloured_while_they_come_and_the_page_tells_method_and_load(
 
     first = growing[0]
 
-    def is_on_a_card():  # what came of it, which is told when it is whole
+    def is_on_a_card():  # the result, which is told when it is whole
         cards = tab.run(
             "[...document.querySelectorAll('#decisions .tokens')]"
             ".map((card) => [...card.children].map((p) => [p.textContent, p.className]))"
@@ -298,7 +298,7 @@ def test_a_live_parameter_is_changed_and_said_in_the_log(ready, tab):
 
 
 def test_only_our_page_and_only_known_tokens_come_in(ready):
-    clear, token = make_token("vera", Role.VIEWER)
+    clear, token = make_token("vera", AccessRole.VIEWER)
     tokens = ready.folder / "tokens.json"
     add_token(tokens, token)
     node = ready.stack.start(

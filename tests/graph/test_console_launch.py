@@ -19,7 +19,7 @@ import yaml
 from PIL import Image as Picture
 from sensor_msgs.msg import CompressedImage, Image
 
-from spec_vlm_nav.console.access import Role, add_token, make_token
+from spec_vlm_nav.console.access import AccessRole, add_token, make_token
 from specnav.paths import ROOT
 from specnav.supervise.processes import ChildSpec
 from tests.graph.browser import Browser
@@ -115,7 +115,7 @@ def test_sim_launch_with_console_true_is_a_robot_on_a_page(graph, browser, start
 
 def test_a_page_over_tls_with_a_token_has_control_and_nobody_comes_in_without(graph, browser, tmp_path):
     cert, key = certificate(tmp_path, "robot")
-    clear, token = make_token("anna", Role.OPERATOR)
+    clear, token = make_token("anna", AccessRole.OPERATOR)
     tokens = tmp_path / "tokens.json"
     add_token(tokens, token)
     given = {"port": 0, "certificate": str(cert), "key": str(key), "tokens_file": str(tokens)}

@@ -214,7 +214,7 @@ def test_a_motion_is_driven_by_that_odometry_and_ends_when_the_robot_lies_down(g
     [
         ({"soc": 9}, "the battery of the Go2 is at 9 %"),
         ({"roll": 1.6}, "the Go2 has fallen or hangs: roll 92"),
-        ({"tells": False}, "the Go2 has not told its state for"),
+        ({"tells": False}, "the Go2 has not reported its state for"),
     ],
 )
 def test_an_empty_a_fallen_and_a_silent_robot_are_refused_with_the_reason(graph, change, reason):

@@ -8,9 +8,9 @@ import threading
 import pytest
 import uvicorn
 
-from specnav.lookback.again import Again, Deciders
 from specnav.lookback.clip import make_clip
 from specnav.lookback.labels import Labels
+from specnav.lookback.replay_runner import Deciders, ReplayRunner
 from specnav.lookback.server import make_app
 from specnav.lookback.walk import read_walk
 from tests.bags.lookback_rows import rows_of, stand_in
@@ -28,7 +28,7 @@ def page(tmp_path):
     rows = rows_of(found)
     rows[1]["action"], rows[1]["text"] = "stop", "I am there. The next action is stop."
     labels = Labels(tmp_path / "labels.csv")
-    app = make_app(found, labels, Again(bag, found, Deciders(), stand_in(rows)))
+    app = make_app(found, labels, ReplayRunner(bag, found, Deciders(), stand_in(rows)))
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning"))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()

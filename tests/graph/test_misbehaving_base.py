@@ -21,7 +21,7 @@ from std_srvs.srv import Trigger
 
 from specnav.supervise.robot_stack import CMD_VEL, ODOM
 from tests.graph.harness import wait_until
-from tests.graph.stack import Pair, Stack, last_motion, speed
+from tests.graph.stack import Stack, TrialPair, last_motion, speed
 
 pytestmark = pytest.mark.graph
 
@@ -154,7 +154,7 @@ def test_a_driver_that_drops_zeros_stops_all_the_same(robot):
 def main() -> None:
     """Measure the table."""
     folder = Path(tempfile.mkdtemp(prefix="misbehaving"))
-    with Stack(folder, Pair()) as stack:
+    with Stack(folder, TrialPair()) as stack:
         stack.probe.listen(String, OUTCOME)
         for what, try_it in (("frozen", frozen), ("wall", wall)):
             for policy in POLICIES:

@@ -8,7 +8,7 @@ from rclpy.qos import ReliabilityPolicy
 from spec_vlm_nav_interfaces.action import RunMission
 from std_msgs.msg import String
 
-from spec_vlm_nav.ros.polled import Polled
+from spec_vlm_nav.ros.polled import PolledTopic
 from spec_vlm_nav.ros.run import destroy
 from tests.graph.harness import Graph, wait_until
 
@@ -22,7 +22,7 @@ def node(tmp_path):
 
 
 def test_what_came_since_is_told_once_in_order_with_its_time_and_no_more_than_is_kept(node):
-    polled = Polled(node.node, String, "words", ReliabilityPolicy.RELIABLE, depth=3)
+    polled = PolledTopic(node.node, String, "words", ReliabilityPolicy.RELIABLE, depth=3)
     found = []
 
     def take():

@@ -1,4 +1,4 @@
-"""What vlm_nav_node says, and what it does not work out while nobody listens."""
+"""What vlm_nav_node says, and what it does not work out while no subscriber listens."""
 
 from __future__ import annotations
 

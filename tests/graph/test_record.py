@@ -44,7 +44,7 @@ def publish(graph, topic, message, times=1):
 
 
 def speak(graph):
-    """What a robot and its nodes say in one decision, and what nobody wants."""
+    """What a robot and its nodes say in one decision, and what no caller wants."""
     for number in range(FRAMES):
         frame = CompressedImage(format="jpeg", data=array.array("B", bytes(range(200))))
         frame.header.stamp.sec, frame.header.stamp.nanosec = 12, number

@@ -1,4 +1,4 @@
-"""`specnav doctor --robot` on a graph: sound but for what is not there, and then with planted faults, each named."""
+"""`specnav doctor --robot` on a graph: sound except for what is not there, and then with planted faults, each named."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_what_is_missing_and_each_planted_fault_is_named_on_a_line_of_its_own(gr
     assert second.popen.returncode == 1, second.text
     found = {(row["verdict"], row["check"]): row for row in json.loads(second.text)}
     for check, said in (
-        ("image", "nobody publishes /camera/nowhere"),
+        ("image", "no node publishes /camera/nowhere"),
         ("types", "/stop: /probe (std_msgs/msg/String)"),
         ("QoS", "/motion_command from /probe never reaches /motion_node: it is published best effort"),
         ("velocities", "/cmd_vel: /probe drives the robot now, up to 0.30"),

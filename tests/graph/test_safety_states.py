@@ -27,7 +27,7 @@ LATCHED = QoSProfile(
 )
 BEST_EFFORT = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
 UNDER_WAY = (MotionStatus.MOVING, MotionStatus.SETTLING, MotionStatus.REACHED)
-HELD_M, MOVED_M = 0.02, 0.04  # less is no motion, more is one
+HELD_M, MOVED_M = 0.02, 0.04  # less is not a motion, more is one
 
 
 class Mover(Graph):

@@ -53,7 +53,7 @@ class Camera:
 
 
 def two_scenes():
-    """Two recorded frames with different actions that are no stop: (picture, what the target alone said of it)."""
+    """Two recorded frames with different actions that are not stop: (picture, what the target alone said of it)."""
     bag, types = open_bag(ROOMS), own_types()
     types.learn(bag.topic("/vlm_nav_node/metrics"))
     pictures = {}

@@ -24,14 +24,16 @@ def pytest_runtest_makereport(item, call):
 
 @pytest.fixture(scope="session")
 def pair(request):
-    from specnav.supervise.robot_stack import Pair
+    from specnav.supervise.robot_stack import TrialPair
 
     given = request.config.getoption("--pair", default=None)
     for folder in [Path(given)] if given else [ROOT / "default_models", ROOT / "runs" / "rough_pair"]:
         if (folder / "nav-target" / "config.json").is_file() and (
             folder / "nav-draft" / "config.json"
         ).is_file():
-            return Pair(folder / "nav-target", folder / "nav-draft", trained=folder.name == "default_models")
+            return TrialPair(
+                folder / "nav-target", folder / "nav-draft", trained=folder.name == "default_models"
+            )
     pytest.skip("no pair of models here: default_models/ is missing")
 
 

@@ -20,6 +20,6 @@ def encoded(size: tuple[int, int], kind: str = "JPEG", seed: int = 1, **settings
 
 
 def with_empty_scans(picture: bytes, scans: int) -> bytes:
-    """A progressive JPEG with so many more scans, none of which draws anything."""
+    """A progressive JPEG with this many more scans, none of which draws anything."""
     scan = b"\xff\xda\x00\x08\x01\x01\x00\x01\x3f\x00" + b"\x00" * 3
     return picture[:-2] + scan * scans + b"\xff\xd9"

@@ -35,7 +35,7 @@ SPECIALS = [
     "<|video_pad|>",
 ]
 PADDING = 24
-"""Rows of the embedding beyond the real vocabulary, as real checkpoints have them (TRAPS 12)."""
+"""Rows of the embedding beyond the real vocabulary, as real checkpoints have them."""
 
 CHAT_TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n"
@@ -166,7 +166,7 @@ def built_pairs() -> Path:
                 build(scratch / f"{kind}-target")
                 noisy_copy(scratch / f"{kind}-target", scratch / f"{kind}-draft", DRAFT_NOISE)
             scratch.rename(target)  # one rename at the end: a build that was interrupted is none
-        except OSError:  # somebody else was faster
+        except OSError:  # another client was faster
             if not target.is_dir():
                 raise
         finally:

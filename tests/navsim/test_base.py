@@ -9,13 +9,13 @@ from navsim.base import BaseLimits, PlanarBase
 from navsim.episodes import make_episode
 from navsim.errors import BadRequest
 from navsim.geometry import Pose2D
-from navsim.rooms import Area, Look, Room, SceneObject, Wall
+from navsim.rooms import Area, Room, RoomAppearance, SceneObject, Wall
 
 
 def hall(*objects: SceneObject) -> Room:
     corners = ((0.0, 0.0), (20.0, 0.0), (20.0, 4.0), (0.0, 4.0))
     walls = tuple(Wall(*corners[i], *corners[(i + 1) % 4]) for i in range(4))
-    return Room(0, "train", (Area(0.0, 0.0, 20.0, 4.0),), walls, (), objects, (), Look())
+    return Room(0, "train", (Area(0.0, 0.0, 20.0, 4.0),), walls, (), objects, (), RoomAppearance())
 
 
 def test_speed_and_acceleration_stay_within_limits():

@@ -8,7 +8,7 @@ import pytest
 from navsim.episodes import make_episode
 from navsim.geometry import Pose2D
 from navsim.planner import ROBOT_RADIUS, next_waypoint, path_length, plan, shortest_path_length
-from navsim.rooms import Area, Look, Room, SceneObject, Wall
+from navsim.rooms import Area, Room, RoomAppearance, SceneObject, Wall
 from navsim.scoring import STOP_DISTANCE
 
 
@@ -45,7 +45,7 @@ def test_a_straight_free_way_has_its_straight_length():
     corners = ((0.0, 0.0), (8.0, 0.0), (8.0, 4.0), (0.0, 4.0))
     walls = tuple(Wall(*corners[i], *corners[(i + 1) % 4]) for i in range(4))
     ball = SceneObject("ball", "red", 6.0, 2.0, 0.0)
-    room = Room(0, "train", (Area(0.0, 0.0, 8.0, 4.0),), walls, (), (ball,), (), Look())
+    room = Room(0, "train", (Area(0.0, 0.0, 8.0, 4.0),), walls, (), (ball,), (), RoomAppearance())
     length = shortest_path_length(room, Pose2D(1.0, 2.0, 0.0), ball)
     assert length == pytest.approx(5.0 - 0.24 - 0.65, abs=0.15)
 
@@ -55,7 +55,7 @@ def test_an_enclosed_target_cannot_be_reached():
     walls = [Wall(*corners[i], *corners[(i + 1) % 4]) for i in range(4)]
     walls.append(Wall(3.0, 0.0, 3.0, 4.0))
     ball = SceneObject("ball", "red", 6.0, 2.0, 0.0)
-    room = Room(0, "train", (Area(0.0, 0.0, 8.0, 4.0),), tuple(walls), (), (ball,), (), Look())
+    room = Room(0, "train", (Area(0.0, 0.0, 8.0, 4.0),), tuple(walls), (), (ball,), (), RoomAppearance())
     assert shortest_path_length(room, Pose2D(1.0, 2.0, 0.0), ball) == math.inf
     assert next_waypoint(room, Pose2D(1.0, 2.0, 0.0), ball) is None
 

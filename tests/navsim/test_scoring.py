@@ -6,7 +6,7 @@ import pytest
 
 from navsim.episodes import Episode
 from navsim.geometry import Pose2D
-from navsim.rooms import Area, Look, Room, SceneObject, Wall
+from navsim.rooms import Area, Room, RoomAppearance, SceneObject, Wall
 from navsim.scoring import score_episode
 
 TARGET = SceneObject("bottle", "silver", 6.0, 2.0, 0.0)
@@ -16,7 +16,7 @@ LOOK_ALIKE = SceneObject("bottle", "red", 3.0, 3.0, 0.0)
 def episode(*objects: SceneObject, target: SceneObject | None = TARGET) -> Episode:
     corners = ((0.0, 0.0), (8.0, 0.0), (8.0, 4.0), (0.0, 4.0))
     walls = tuple(Wall(*corners[i], *corners[(i + 1) % 4]) for i in range(4))
-    room = Room(0, "train", (Area(0.0, 0.0, 8.0, 4.0),), walls, (), objects, (), Look())
+    room = Room(0, "train", (Area(0.0, 0.0, 8.0, 4.0),), walls, (), objects, (), RoomAppearance())
     return Episode(0, "train", room, Pose2D(1.0, 2.0, 0.0), target, "silver bottle", "find the silver bottle")
 
 

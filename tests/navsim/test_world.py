@@ -10,7 +10,7 @@ from navsim.errors import BadRequest, NoDisplay, RoomError
 from navsim.geometry import Pose2D
 from navsim.headless import choose_backend
 from navsim.kinds import COLOURS
-from navsim.rooms import Area, Look, Room, SceneObject, Wall
+from navsim.rooms import Area, Room, RoomAppearance, SceneObject, Wall
 from navsim.visibility import line_of_sight
 from navsim.world import World
 
@@ -24,7 +24,7 @@ def world():
 def empty_room(*objects: SceneObject) -> Room:
     corners = ((0.0, 0.0), (6.0, 0.0), (6.0, 4.0), (0.0, 4.0))
     walls = tuple(Wall(*corners[i], *corners[(i + 1) % 4]) for i in range(4))
-    return Room(0, "train", (Area(0.0, 0.0, 6.0, 4.0),), walls, (), objects, (), Look())
+    return Room(0, "train", (Area(0.0, 0.0, 6.0, 4.0),), walls, (), objects, (), RoomAppearance())
 
 
 def towards(episode):

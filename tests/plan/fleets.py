@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 from specdec.link.shaping import LinkProfile
-from specnav.plan.simulated.pair import Pair
+from specnav.plan.simulated.pair import SimulatedPair
 from specnav.plan.simulated.replica import ReplicaPolicy
 from specnav.plan.simulated.simulation import Fleet, Window
 from specnav.plan.simulated.times import RowTimes
@@ -25,8 +25,8 @@ class ExponentialTimes:
         return self._drawn.expovariate(1 / self._mean_ms)
 
 
-def pair(**changes: Any) -> Pair:
-    return Pair(**{"draft_ms": 5.0, "cloud_draft": RowTimes(5.0, FLAT), "overhead_ms": 0.0, **changes})
+def pair(**changes: Any) -> SimulatedPair:
+    return SimulatedPair(**{"draft_ms": 5.0, "cloud_draft": RowTimes(5.0, FLAT), "overhead_ms": 0.0, **changes})
 
 
 def fleet(robots: int = 10, rate: float = 0.5, gpus: int = 1, verify_ms: float = 40.0, **changes: Any) -> Fleet:

@@ -9,7 +9,7 @@ import pytest
 
 from specdec.link.shaping import LinkProfile
 from specnav.bench.data.latency import acceptance_for, cloud_ar, edge_sd, expected_tokens
-from specnav.plan.simulated.simulation import Played, Window, simulate
+from specnav.plan.simulated.simulation import FleetRun, Window, simulate
 from specnav.plan.simulated.times import RowTimes
 from tests.plan.fleets import FLAT, ExponentialTimes, fleet, pair, single_server
 
@@ -18,7 +18,7 @@ pytest.importorskip("simpy")
 LONG = Window(20_000.0, 2_000_000.0, 100_000.0)
 
 
-def mean_ms(played: Played) -> float:
+def mean_ms(played: FleetRun) -> float:
     return statistics.fmean(one.ended_ms - one.due_ms for one in played.decisions if one.ended_ms >= 0)
 
 

@@ -13,7 +13,7 @@ from specnav.bench.records.batch import BatchCurve, CurvePoint
 from specnav.plan.simulated.links import PRESETS, in_words, profile_of
 from specnav.plan.simulated.measures import batch_ci, figures_of
 from specnav.plan.simulated.pair import METHODS, accepted, way_of
-from specnav.plan.simulated.replica import Ask, Directory, Replica, ReplicaPolicy
+from specnav.plan.simulated.replica import ReplicaPolicy, SimulatedDirectory, SimulatedReplica, SimulatedRows
 from specnav.plan.simulated.simulation import Window, simulate
 from specnav.plan.simulated.times import CurveTimes, RowTimes
 from specnav.plan.simulated.workload import Workload, arrivals_named, arrivals_of
@@ -41,9 +41,9 @@ class Told:
         self.ends.append(now_ms)
 
 
-def replica(policy: ReplicaPolicy | None = None, draft_ms: float = 10.0) -> tuple[object, Replica]:
+def replica(policy: ReplicaPolicy | None = None, draft_ms: float = 10.0) -> tuple[object, SimulatedReplica]:
     env = simpy.Environment()
-    made = Replica(env, RowTimes(40.0, FLAT), RowTimes(draft_ms, FLAT), policy or ReplicaPolicy(), (0.0, 1e9))
+    made = SimulatedReplica(env, RowTimes(40.0, FLAT), RowTimes(draft_ms, FLAT), policy or ReplicaPolicy(), (0.0, 1e9))
     return env, made
 
 
@@ -52,7 +52,7 @@ def test_what_waits_when_a_forward_begins_shares_it_and_the_rest_takes_the_next(
     first, second, late = Told(), Told(), Told()
     made.open = 3
     for who, at in ((first, 5.0), (second, 6.0), (late, 44.0)):
-        made.comes(Ask(who, 5), at)
+        made.comes(SimulatedRows(who, 5), at)
     env.run(until=200.0)
     assert (first.ends, second.ends, late.ends) == ([45.0], [85.0], [85.0])
     assert (made.counted.forwards, made.counted.sessions) == (2, 3)
@@ -63,7 +63,7 @@ def test_a_forward_takes_no_more_rows_than_its_budget() -> None:
     asking = [Told() for _ in range(5)]
     made.open = 5
     for who in asking:
-        made.comes(Ask(who, 5), 0.0)
+        made.comes(SimulatedRows(who, 5), 0.0)
     env.run(until=500.0)
     assert [who.ends for who in asking] == [[40.0], [40.0], [80.0], [80.0], [120.0]]
 
@@ -71,13 +71,13 @@ def test_a_forward_takes_no_more_rows_than_its_budget() -> None:
 def test_a_prompt_comes_in_chunks_beside_others_and_at_once_alone() -> None:
     env, made = replica()
     long, other = Told(), Told()
-    made.admit(Ask(long, 200, prompt=True), 0.0)
-    made.admit(Ask(other, 64, prompt=True), 0.0)
+    made.admit(SimulatedRows(long, 200, prompt=True), 0.0)
+    made.admit(SimulatedRows(other, 64, prompt=True), 0.0)
     env.run(until=400.0)
     # 64 rows of the long one, then it is the other's turn, which has had nothing; then 64 + 64 + 8.
     assert (long.ends, other.ends) == ([200.0], [80.0])
     env, made = replica()
-    made.admit(Ask(long := Told(), 2000, prompt=True), 0.0)
+    made.admit(SimulatedRows(long := Told(), 2000, prompt=True), 0.0)
     env.run(until=400.0)
     assert long.ends == [40.0]
 
@@ -86,7 +86,7 @@ def test_who_finds_no_room_in_the_cache_waits_outside() -> None:
     env, made = replica(ReplicaPolicy(kv_tokens=25))
     inside, outside = [Told(), Told()], Told()
     for who in (*inside, outside):
-        made.admit(Ask(who, 5, prompt=True), 0.0)
+        made.admit(SimulatedRows(who, 5, prompt=True), 0.0)
     env.run(until=100.0)
     assert all(len(who.ends) == 1 for who in inside) and not outside.ends
     made.leave(inside[0])
@@ -99,10 +99,10 @@ def test_the_one_that_has_had_least_says_which_model_runs() -> None:
     env, made = replica()
     ahead, behind = Told(), Told()
     for who in (behind, ahead):  # who is new begins with what the first one has had
-        made.comes(Ask(who, 5), env.now)
+        made.comes(SimulatedRows(who, 5), env.now)
         env.run(until=env.now + 50.0)
-    made.comes(Ask(ahead, 5), 100.0)
-    made.comes(Ask(behind, 1, drafts=True), 100.0)
+    made.comes(SimulatedRows(ahead, 5), 100.0)
+    made.comes(SimulatedRows(behind, 1, drafts=True), 100.0)
     env.run(until=200.0)
     assert behind.ends[1] < ahead.ends[1]
 
@@ -111,8 +111,8 @@ def test_the_directory_sends_to_the_fewest_and_home_where_that_is_near_enough() 
     replicas = [replica()[1] for _ in range(3)]
     for made, count in zip(replicas, (4, 1, 2), strict=True):
         made.open = count
-    assert Directory(replicas).choose(7) == (replicas[1], False)
-    local = Directory(replicas, local=True)
+    assert SimulatedDirectory(replicas).choose(7) == (replicas[1], False)
+    local = SimulatedDirectory(replicas, local=True)
     home, _ = local.choose(7)
     home.open += 3
     assert local.choose(7) == (home, True) if home.open <= 4 else True
@@ -122,7 +122,7 @@ def test_the_directory_sends_to_the_fewest_and_home_where_that_is_near_enough() 
 
 def test_empty_verifiers_take_turns() -> None:
     replicas = [replica()[1] for _ in range(3)]
-    directory = Directory(replicas)
+    directory = SimulatedDirectory(replicas)
     assert len({id(directory.choose(robot)[0]) for robot in range(3)}) == 3
 
 
@@ -147,7 +147,7 @@ def test_auto_takes_what_it_is_told_is_best_on_each_link() -> None:
     asked = fleet(20, 0.3, 2, links=((near, 3.0), (far, 1.0)))
     ways = [one.way for one in simulate(asked, "auto", 0, WINDOW, auto={near: "sd", far: "ar"}).decisions]
     assert set(ways) == {"sd", "ar"} and ways.count("sd") == pytest.approx(3 * ways.count("ar"), rel=0.1)
-    with pytest.raises(EvaluationError, match="which method is best on each link"):
+    with pytest.raises(EvaluationError, match="the best method of each link"):
         simulate(asked, "auto", 0, WINDOW)
 
 

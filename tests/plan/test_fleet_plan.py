@@ -11,7 +11,7 @@ from specnav.plan.simulated.findings import overtakings
 from specnav.plan.simulated.page import write_fleet
 from specnav.plan.simulated.records import FleetResults, MethodPlan, SweepPoint, load_fleet, save_fleet
 from specnav.plan.simulated.search import Planner, Promise, check_possible
-from specnav.plan.simulated.study import Question, answer_methods, sweep_links
+from specnav.plan.simulated.study import PlanQuestion, answer_methods, sweep_links
 from specnav.results.errors import EvaluationError
 from tests.plan.fleets import fleet, single_server
 
@@ -61,7 +61,7 @@ def test_a_promise_of_a_token_is_another_one() -> None:
 
 
 def results(tmp_path: Path) -> FleetResults:
-    asked = Question(
+    asked = PlanQuestion(
         fleet(12, 0.5, work={**PERIODIC, "answers": (8,)}), Promise(600.0), ("ar", "sd", "auto"), 0, 4.05, 0.35,
         (0.0, 60.0), 7,
     )

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from spec_vlm_nav.motion.ahead.cloud import Cloud, Field
+from spec_vlm_nav.motion.ahead.cloud import Field, PointCloud
 from spec_vlm_nav.motion.ahead.corridor import CloudConfig, CorridorConfig, Mounting
 
 HIGH = 0.3  # of the frame over the floor
@@ -25,7 +25,7 @@ def cloud(points, kind="f4", offsets=(0, 4, 8), step=None, big_endian=False, row
             data[:, offset + byte : offset + byte + (width - 1) * step + 1 : step] = raw[:, :, byte]
     datatype = 7 if kind == "f4" else 8
     fields = tuple(Field(name, offset, datatype) for name, offset in zip("xyz", offsets, strict=True))
-    return Cloud(fields, width, rows, step, width * step + pad, data.tobytes(), big_endian, frame)
+    return PointCloud(fields, width, rows, step, width * step + pad, data.tobytes(), big_endian, frame)
 
 
 def floor(far=4.0, near=-4.0, z=-HIGH):

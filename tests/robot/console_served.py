@@ -8,7 +8,7 @@ from pathlib import Path
 
 from websockets.sync.client import connect
 
-from spec_vlm_nav.console.access import Tokens
+from spec_vlm_nav.console.access import AccessTokens
 from spec_vlm_nav.console.web import Web, WebConfig
 from tests.robot.console_world import World
 
@@ -24,7 +24,7 @@ class Served(World):
         self._heard = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._heard.bind(str(tmp_path / "stops"))
         os.environ["FRONT_SAYS_TO"] = str(tmp_path / "stops")
-        self.tokens = Tokens(tokens, tmp_path / "default.json")
+        self.tokens = AccessTokens(tokens, tmp_path / "default.json")
         self.web = Web(WebConfig(front=STAND_IN, **given), self.pages, self.tokens, self.said.append)
         self.origin, self.port = self.web.url.rstrip("/"), self.web.port
 

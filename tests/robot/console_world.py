@@ -3,7 +3,7 @@
 import asyncio
 import json
 
-from spec_vlm_nav.console.access import Role
+from spec_vlm_nav.console.access import AccessRole
 from spec_vlm_nav.console.audit import Audit
 from spec_vlm_nav.console.pages import Pages
 
@@ -56,7 +56,7 @@ class World:
     def health(self):
         return []
 
-    def open(self, name="anna", role=Role.OPERATOR):
+    def open(self, name="anna", role=AccessRole.OPERATOR):
         async def made():
             return self.pages.open(name, role, "127.0.0.1", None)
 

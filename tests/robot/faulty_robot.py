@@ -2,7 +2,7 @@
 
 import random
 
-from navsim.imperfect_base import Base, BaseTraits, Odometry, OdometryFault, Wall
+from navsim.imperfect_base import Base, BaseTraits, HalfPlaneWall, Odometry, OdometryFault
 from spec_vlm_nav.common.geometry import Motion, Velocity
 from spec_vlm_nav.common.status import UNDER_WAY
 from spec_vlm_nav.motion.command import Command, CommandKind
@@ -26,7 +26,7 @@ class FaultyRobot:
         values = {**DEFAULTS, **(parameters or {})}
         self.core = MotionCore(executor_config(values), safety_config(values))
         self.stops = TwistStops(stop_config(values))
-        self.base = Base(BaseTraits(**traits), [Wall(*wall) for wall in walls])
+        self.base = Base(BaseTraits(**traits), [HalfPlaneWall(*wall) for wall in walls])
         self.odometry = Odometry(random.Random(seed), noise_m)
         self.now, self.steps, self.sequence, self.instruction = 0.0, 0, 0, 1
         self.commanded_m = self.commanded_rad = 0.0

@@ -7,10 +7,10 @@ from spec_vlm_nav.common.codes import LinkState, MotionState
 from spec_vlm_nav.common.geometry import Motion
 from spec_vlm_nav.common.status import Status
 from spec_vlm_nav.deciding.navigator import Navigator
-from spec_vlm_nav.deciding.parts.interfaces import NavigatorConfig, Phase
+from spec_vlm_nav.deciding.parts.interfaces import NavigatorConfig, NavigatorPhase
 from spec_vlm_nav.exploring.policy import ExplorationPolicy
 from spec_vlm_nav.language.actions import STOP_SENTENCE, find_action
-from spec_vlm_nav.model.answers import Answer
+from spec_vlm_nav.model.answers import ModelAnswer
 from spec_vlm_nav.model.worker import ActionFound, Answered, Failed, Reconciled
 
 FORWARD = "I see the red chair, ahead, about 1.5 m, clear. The next action is move forward 75 cm."
@@ -68,7 +68,7 @@ class World:
         return b"jpeg %f" % self.now if self.lively else b"jpeg"
 
     def mover_tells(self):
-        if self.mover and self.navigator.phase is Phase.MOVING:
+        if self.mover and self.navigator.phase is NavigatorPhase.MOVING:
             self.navigator.on_status(Status(MotionState.MOVING, 1, len(self.requests)), self.now)
 
     def instruct(self, text="find the red chair"):
@@ -85,12 +85,12 @@ class World:
         job = job or self.jobs[-1]
         if find_action(text) is not None:
             self.find(text, job)
-        self.navigator.on_event(Answered(job.number, Answer(text, (1, 2), (3,))), self.now)
+        self.navigator.on_event(Answered(job.number, ModelAnswer(text, (1, 2), (3,))), self.now)
         return self
 
     def fail(self, code, text="it broke", job=None):
         number = (job or self.jobs[-1]).number
-        self.navigator.on_event(Failed(number, code, text, Answer()), self.now)
+        self.navigator.on_event(Failed(number, code, text, ModelAnswer()), self.now)
         return self
 
     def ended(self, state=MotionState.REACHED, reason="", done=None):
@@ -113,13 +113,13 @@ def unverified(world, text):
     job = world.jobs[-1].number
     found = ActionFound(job, find_action(text), text, b"jpeg", world.now, unverified=True)
     world.navigator.on_event(found, world.now)
-    world.navigator.on_event(Answered(job, Answer(text), unverified=True), world.now)
+    world.navigator.on_event(Answered(job, ModelAnswer(text), unverified=True), world.now)
     return world
 
 
 def reconcile(world, text, job=None):
     number = (job or world.jobs[-1]).number
-    world.navigator.on_event(Reconciled(number, find_action(text), Answer(text)), world.now)
+    world.navigator.on_event(Reconciled(number, find_action(text), ModelAnswer(text)), world.now)
     return world
 
 

@@ -4,10 +4,10 @@ import math
 
 import numpy as np
 
-from spec_vlm_nav.exploring.floor_reading import Eye
+from spec_vlm_nav.exploring.floor_reading import CameraGeometry
 
 FLOOR, WALL, BOX = (150, 120, 90), (210, 205, 190), (200, 40, 40)
-SIM = Eye(0.35)
+SIM = CameraGeometry(0.35)
 
 
 def painted(eye, things=(), size=(140, 224), floor=FLOOR, wall_m=4.0, noise=6):

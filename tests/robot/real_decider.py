@@ -14,7 +14,7 @@ from cloud_verifier.net.server import Server
 from spec_vlm_nav.camera.frame import Frame
 from spec_vlm_nav.common.codes import LinkState
 from spec_vlm_nav.language.prompting import build_prompt
-from spec_vlm_nav.model.answers import Job
+from spec_vlm_nav.model.answers import DecisionJob
 from spec_vlm_nav.model.asking import spec_of
 from spec_vlm_nav.model.decider import DecoderSettings
 from spec_vlm_nav.model.speculative import SpeculativeDecider
@@ -68,7 +68,7 @@ def is_up(decider):
 
 
 def job(number=1, instruction="find the red ball"):
-    return Job(number, instruction, Frame(picture(number), (0, 0), time.monotonic()))
+    return DecisionJob(number, instruction, Frame(picture(number), (0, 0), time.monotonic()))
 
 
 def greedy(model, prompt, history=()):

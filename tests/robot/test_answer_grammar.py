@@ -9,7 +9,7 @@ from spec_vlm_nav.common.errors import ParameterError
 from spec_vlm_nav.language.actions import ACTION_SENTENCES, find_action
 from spec_vlm_nav.language.grammar import action_grammar
 from spec_vlm_nav.language.prompting import PRESETS
-from spec_vlm_nav.model.asking import Asker, grammars_of
+from spec_vlm_nav.model.asking import QuestionWriter, grammars_of
 from spec_vlm_nav.model.decider import DecoderSettings
 from specdec.errors import OptionsError
 from specdec.models import LoadedModel, chat_prompt, load_model
@@ -103,7 +103,7 @@ def test_the_action_may_come_first(model: LoadedModel) -> None:
 def test_too_few_tokens_are_refused(model: LoadedModel) -> None:
     with pytest.raises(OptionsError, match=r"raise max_new_tokens \(8\)"):
         action_grammar(model.grammars, 8)
-    asker = Asker(PRESETS["qwen2_vl"], None, model.grammars)
+    asker = QuestionWriter(PRESETS["qwen2_vl"], None, model.grammars)
     with pytest.raises(ParameterError, match="answer_grammar = 'actions' refused"):
         asker.options(DecoderSettings(max_new_tokens=8, answer_grammar="actions"))
     assert asker.options(DecoderSettings(max_new_tokens=8)).grammar == ""

@@ -13,10 +13,16 @@ from spec_vlm_nav.camera.images import to_jpeg
 from spec_vlm_nav.common.geometry import Pose
 from spec_vlm_nav.common.parameters import check_all
 from spec_vlm_nav.deciding.parameters import VLM_NAV
-from spec_vlm_nav.exploring.beside import KEPT_LOOKS, RULE_WIDER, STRIDE_M, Beside
-from spec_vlm_nav.exploring.floor_reading import COLUMNS, Body, Eye, FloorReading, Look
+from spec_vlm_nav.exploring.floor_reading import (
+    COLUMNS,
+    CameraGeometry,
+    FloorPicture,
+    FloorReading,
+    RobotBody,
+)
 from spec_vlm_nav.exploring.frontier_search import FrontierState, frontier_search
 from spec_vlm_nav.exploring.moves import ActionSource, Move, Observation
+from spec_vlm_nav.exploring.side_obstacles import KEPT_LOOKS, RULE_WIDER, STRIDE_M, SideObstacles
 from spec_vlm_nav.language.actions import STOP, Action, ActionKind, find_action
 from spec_vlm_nav.language.sightings import Sighting
 from spec_vlm_nav.model.worker import ActionFound
@@ -31,7 +37,7 @@ ON = Move(Action(ActionKind.FORWARD, 50), ActionSource.MODEL)
 BEARINGS = np.linspace(math.radians(44), -math.radians(44), COLUMNS)
 HERE, RADIUS = Pose(0.0, 0.0, 0.0), 0.26
 FREE = FloorReading(BEARINGS, np.full(COLUMNS, np.inf))
-BODY = Body(Eye(0.35), RADIUS)
+BODY = RobotBody(CameraGeometry(0.35), RADIUS)
 
 
 def seeing(*points, memory=None, place=HERE):
@@ -40,7 +46,7 @@ def seeing(*points, memory=None, place=HERE):
     for x, y in points:
         bearing = math.atan2(y - place.y, x - place.x) - place.yaw
         ends[np.abs(BEARINGS - bearing).argmin()] = math.hypot(x - place.x, y - place.y)
-    return (memory or Beside()).looks(place, FloorReading(BEARINGS, ends), (1.0, 2.0, 3.0))
+    return (memory or SideObstacles()).looks(place, FloorReading(BEARINGS, ends), (1.0, 2.0, 3.0))
 
 
 def asked(memory, move=ON, place=HERE, clear=True, contact=False, target_m=None):
@@ -111,7 +117,7 @@ def test_what_is_looked_through_or_far_or_long_ago_is_forgotten():
 
 def observed(place, picture, metres=3.0):
     sighting = Sighting(0.0, metres)
-    return Observation(ON.action, True, False, True, sighting, place, Look(picture, BODY))
+    return Observation(ON.action, True, False, True, sighting, place, FloorPicture(picture, BODY))
 
 
 def test_from_pictures_alone():

@@ -13,7 +13,7 @@ from spec_vlm_nav.blackbox.folder import Usage
 from spec_vlm_nav.blackbox.parameters import BLACKBOX, box_config, check_blackbox
 from spec_vlm_nav.blackbox.ring import COST, LASTING_BYTES, Ring, stamp_of
 from spec_vlm_nav.blackbox.schedule import MOST_TRIGGERS, Schedule
-from spec_vlm_nav.blackbox.triggers import FAULTS, Trigger, Watch, ended_of, one_line
+from spec_vlm_nav.blackbox.triggers import FAULTS, Trigger, TriggerWatch, ended_of, one_line
 from spec_vlm_nav.common.codes import MotionState
 from spec_vlm_nav.common.diagnostics import Level
 from spec_vlm_nav.common.errors import ParameterError
@@ -153,7 +153,7 @@ def test_other_bounds_hold_from_the_next_message_on():
 
 @pytest.mark.parametrize("state", MotionState)
 def test_faults_call_for_a_file_once_however_often_they_are_repeated(state):
-    watch = Watch(2.0)
+    watch = TriggerWatch(2.0)
     assert watch.on_status(status(MotionState.MOVING), 0.0) == []
     found = watch.on_status(status(state, reason="why\nso"), 1.0)
     assert [t.word for t in found] == ([state.name] if state in FAULTS else [])
@@ -168,12 +168,12 @@ def test_being_blocked_expired_or_refused_is_everyday_life():
 
 
 def test_what_had_begun_before_it_listened_is_not_told():
-    watch = Watch(2.0)
+    watch = TriggerWatch(2.0)
     assert watch.on_status(status(MotionState.NO_RESPONSE, estopped=True), 0.0) == []
 
 
 def test_an_e_stop_is_told_by_motion_node_and_by_the_button():
-    watch = Watch(2.0)
+    watch = TriggerWatch(2.0)
     watch.on_status(status(MotionState.MOVING), 0.0)
     assert [t.word for t in watch.on_button(True, 1.0)] == ["ESTOP"]
     assert watch.on_button(True, 1.1) == []
@@ -187,7 +187,7 @@ def test_an_e_stop_is_told_by_motion_node_and_by_the_button():
 
 
 def test_a_silent_motion_node_is_told_once_until_it_speaks_again():
-    watch = Watch(2.0)
+    watch = TriggerWatch(2.0)
     assert watch.tick(100.0) == []  # never heard: perhaps a dry run
     watch.on_status(status(MotionState.MOVING), 100.0)
     assert watch.tick(101.9) == []
@@ -208,7 +208,7 @@ def test_a_silent_motion_node_is_told_once_until_it_speaks_again():
 )  # fmt: skip
 def test_an_instruction_that_failed_calls_for_a_file(code, words):
     ended = ended_of(json.dumps({"instruction": 3, "code": code, "message": "too\x1b[31m bad"}))
-    found = Watch(2.0).on_ended(ended, 4.0)
+    found = TriggerWatch(2.0).on_ended(ended, 4.0)
     assert [t.word for t in found] == words
     assert all(t.detail == "too?[31m bad" for t in found)
 

@@ -12,9 +12,9 @@ from mcap.reader import make_reader
 from spec_vlm_nav.blackbox.definitions import definition_of, members_of
 from spec_vlm_nav.blackbox.folder import NAME, Folder, Usage, default_folder, reason_of
 from spec_vlm_nav.blackbox.mcap_file import Channel, write_mcap
-from spec_vlm_nav.blackbox.pictures import Encoder
+from spec_vlm_nav.blackbox.pictures import PictureEncoder
 from spec_vlm_nav.blackbox.recording import METADATA, Recording
-from spec_vlm_nav.blackbox.ring import Contents, Entry
+from spec_vlm_nav.blackbox.ring import Entry, RingContents
 from spec_vlm_nav.blackbox.triggers import Trigger
 from spec_vlm_nav.blackbox.writer import FileThread
 from spec_vlm_nav.common.errors import BlackboxError, FrameError
@@ -48,7 +48,7 @@ def own_names(folder):
 
 def recording(*entries, lasting=(), word="NO_RESPONSE"):
     """Taken at 100 s of the steady clock."""
-    contents = Contents(tuple(entries), tuple(lasting))
+    contents = RingContents(tuple(entries), tuple(lasting))
     return Recording((Trigger(99.0, word, "why"),), 0, contents, 100.0, NOW_NS, {"state": "MOVING"})
 
 
@@ -307,7 +307,7 @@ def test_raw_pictures_are_encoded_at_a_bounded_rate_and_broken_ones_are_told():
             raise KeyError("x")
         return data.upper()
 
-    encoder = Encoder(encode, lambda at, data: kept.append((at, data)), told.append, rate_hz=5)
+    encoder = PictureEncoder(encode, lambda at, data: kept.append((at, data)), told.append, rate_hz=5)
     for tick in range(40):
         encoder.offer(tick / 20, b"a")
         wait_until(lambda tick=tick: len(kept) == tick // 4 + 1, 5, "the picture")
@@ -321,7 +321,9 @@ def test_raw_pictures_are_encoded_at_a_bounded_rate_and_broken_ones_are_told():
 
 def test_a_stuck_encoder_takes_no_more_than_one_picture():
     go, seen = threading.Event(), []
-    encoder = Encoder(lambda data: bytes(go.wait(10)), lambda at, data: seen.append(at), seen.append, 60)
+    encoder = PictureEncoder(
+        lambda data: bytes(go.wait(10)), lambda at, data: seen.append(at), seen.append, 60
+    )
     began = time.monotonic()
     for tick in range(200):
         encoder.offer(float(tick), bytes(1000))

@@ -8,10 +8,10 @@ import pytest
 from spec_vlm_nav.common.codes import MotionState
 from spec_vlm_nav.common.geometry import Motion, Pose
 from spec_vlm_nav.common.status import Status
-from spec_vlm_nav.console.board import Board, Scene, Told
+from spec_vlm_nav.console.board import Board, BoardScene, ShownCommand
 from spec_vlm_nav.console.trail import Trail
 
-TURN = Told(5, 7, True, Motion(0.0, 0.5), "turn left 30", "MODEL", deadline_s=4.0)
+TURN = ShownCommand(5, 7, True, Motion(0.0, 0.5), "turn left 30", "MODEL", deadline_s=4.0)
 
 
 def moving(board, at, sequence=7, state=MotionState.MOVING):
@@ -20,7 +20,7 @@ def moving(board, at, sequence=7, state=MotionState.MOVING):
 
 def test_a_motion_is_shown_from_its_command_to_its_end():
     board = Board()
-    assert board.scene(0.0) == Scene()
+    assert board.scene(0.0) == BoardScene()
     board.on_command(TURN, 10.0)
     assert board.scene(10.01).motion == TURN.motion
     board.on_status(Status(MotionState.MOVING, 5, 7, TURN.text), 10.05)
@@ -53,7 +53,7 @@ def test_a_stop_ends_the_arrow_and_a_status_of_an_older_command_does_not_begin_o
     board = Board()
     board.on_command(TURN, 10.0)
     moving(board, 10.1)
-    board.on_command(Told(5, 8, False, text="camera stale", source="SUPERVISOR"), 10.2)
+    board.on_command(ShownCommand(5, 8, False, text="camera stale", source="SUPERVISOR"), 10.2)
     moving(board, 10.3)
     scene = board.scene(10.3)
     assert scene.motion is None and (scene.action, scene.decided_by) == ("camera stale", "supervisor")

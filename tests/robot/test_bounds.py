@@ -8,7 +8,7 @@ from spec_vlm_nav.common.codes import ErrorCode, MotionState
 from spec_vlm_nav.common.geometry import Motion, Pose
 from spec_vlm_nav.common.status import Status
 from spec_vlm_nav.deciding.parts.bounds import PROGRESS_M, Obstructions, Odometer, fell_short, is_obstruction
-from spec_vlm_nav.deciding.parts.interfaces import Phase
+from spec_vlm_nav.deciding.parts.interfaces import NavigatorPhase
 from spec_vlm_nav.motion.command import OPERATOR_STOP, CommandKind
 from tests.robot.navigator_world import FORWARD, STOP, TURN, World
 
@@ -160,22 +160,22 @@ def test_the_emergency_stop_ends_the_instruction_and_turns_new_ones_down_until_i
     requests = len(world.requests)
     world.instruct().run(3)
     assert codes(world) == ["ESTOPPED"] * 2 and "reset it first" in world.outcomes[-1].message
-    assert CommandKind.MOVE not in world.kinds[requests:] and world.navigator.phase is Phase.IDLE
+    assert CommandKind.MOVE not in world.kinds[requests:] and world.navigator.phase is NavigatorPhase.IDLE
     world.navigator.on_estop("", world.now)
     world.instruct().answer(FORWARD)
     assert world.requests[-1].kind is CommandKind.MOVE
 
 
-@pytest.mark.parametrize("phase", [Phase.LOOKING, Phase.THINKING, Phase.MOVING])
+@pytest.mark.parametrize("phase", [NavigatorPhase.LOOKING, NavigatorPhase.THINKING, NavigatorPhase.MOVING])
 def test_the_emergency_stop_ends_it_in_every_phase(phase):
     world = World()
-    world.camera = phase is not Phase.LOOKING
+    world.camera = phase is not NavigatorPhase.LOOKING
     world.instruct()
-    if phase is Phase.MOVING:
+    if phase is NavigatorPhase.MOVING:
         world.answer(FORWARD)
     assert world.navigator.phase is phase
     world.navigator.on_estop("e-stop: button", world.now)
-    assert codes(world) == ["ESTOPPED"] and world.navigator.phase is Phase.IDLE
+    assert codes(world) == ["ESTOPPED"] and world.navigator.phase is NavigatorPhase.IDLE
 
 
 # -- stopping by words
@@ -196,7 +196,10 @@ def test_words_that_mean_stop_stop_and_begin_nothing(words):
 def test_stop_at_the_door_is_an_instruction():
     world = lively().answer(FORWARD).run(0.3)
     world.navigator.on_instruction("stop at the door", world.now)
-    assert world.run(1).navigator.phase is not Phase.IDLE and world.jobs[-1].instruction == "stop at the door"
+    assert (
+        world.run(1).navigator.phase is not NavigatorPhase.IDLE
+        and world.jobs[-1].instruction == "stop at the door"
+    )
 
 
 def test_the_operators_stop_ends_it_as_canceled():

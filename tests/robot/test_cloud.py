@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spec_vlm_nav.motion.ahead.cloud import Cloud, Field, clearance_of_cloud
+from spec_vlm_nav.motion.ahead.cloud import Field, PointCloud, clearance_of_cloud
 from spec_vlm_nav.motion.ahead.corridor import CloudConfig, CorridorConfig, Mounting
 from tests.robot.clouds import CORRIDOR, cloud, floor
 
@@ -142,7 +142,7 @@ def test_fields_of_two_kinds_and_a_missing_row_step_are_read():
     packed = np.zeros(len(points), [("x", "<f4"), ("y", "<f8"), ("z", "<f4"), ("ring", "<u2")])
     packed["x"], packed["y"], packed["z"] = points.T
     fields = (Field("ring", 16, 4), Field("x", 0, 7), Field("y", 4, 8), Field("z", 12, 7, 0))
-    mixed = Cloud(fields, len(points), 1, 18, 18 * len(points), packed.tobytes())
+    mixed = PointCloud(fields, len(points), 1, 18, 18 * len(points), packed.tobytes())
     assert clearance_of_cloud(mixed, CORRIDOR).nearest_m == pytest.approx(0.8)
 
 
@@ -229,7 +229,7 @@ field = st.builds(
 )
 def test_whatever_a_message_holds_is_a_view(fields, size, data, big_endian):
     with np.errstate(all="raise", under="ignore"):
-        view = clearance_of_cloud(Cloud(fields, *size, data, big_endian), CORRIDOR)
+        view = clearance_of_cloud(PointCloud(fields, *size, data, big_endian), CORRIDOR)
     assert not math.isnan(view.nearest_m) and math.isfinite(view.behind_m)
 
 
@@ -239,5 +239,5 @@ def test_whatever_the_numbers_are_it_is_a_view(data, kind):
     fields = tuple(Field(name, size * i, datatype) for i, name in enumerate("xyz"))
     count = len(data) // (3 * size)
     with np.errstate(all="raise", under="ignore"):
-        view = clearance_of_cloud(Cloud(fields, count, 1, 3 * size, 0, data), CORRIDOR)
+        view = clearance_of_cloud(PointCloud(fields, count, 1, 3 * size, 0, data), CORRIDOR)
     assert not math.isnan(view.nearest_m) and math.isfinite(view.behind_m)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from spec_vlm_nav.common.codes import SOURCES, ErrorCode, LinkState, MotionState, Verification
-from spec_vlm_nav.deciding.parts.interfaces import Phase
+from spec_vlm_nav.deciding.parts.interfaces import NavigatorPhase
 from spec_vlm_nav.model.origins import Origin
 from spec_vlm_nav.motion.command import CommandKind
 from spec_vlm_nav.motion.presence import MISSION, OPERATOR
@@ -18,7 +18,10 @@ OURS = ["ros2_ws/src/spec_vlm_nav", "specnav", "navsim"]
 CONSTANT = re.compile(r"uint8 ([A-Z_]+)=(\d+)")
 ERRORS = {code.name: code.value for code in ErrorCode}
 LINKS = {f"LINK_{state.name}": state.value for state in LinkState}
-PHASES = {phase.name: number for number, phase in enumerate(p for p in Phase if p is not Phase.IDLE)}
+PHASES = {
+    phase.name: number
+    for number, phase in enumerate(p for p in NavigatorPhase if p is not NavigatorPhase.IDLE)
+}
 VERIFICATIONS = {verification.name: verification.value for verification in Verification}
 KINDS = {kind.name: kind.value for kind in CommandKind}
 ORIGINS = {f"{origin.name}_TOKEN": origin.value for origin in Origin}

@@ -7,8 +7,8 @@ import pytest
 
 from spec_vlm_nav.common.errors import ConsoleError
 from spec_vlm_nav.console.access import (
-    Bucket,
-    Role,
+    AccessRole,
+    MessageBucket,
     add_token,
     check_binding,
     check_origin,
@@ -23,22 +23,22 @@ pytest.importorskip("starlette")
 
 def test_a_token_is_kept_as_its_hash_in_a_file_of_the_owners(tmp_path):
     file = tmp_path / "tokens.json"
-    clear, token = make_token("anna", Role.OPERATOR)
+    clear, token = make_token("anna", AccessRole.OPERATOR)
     add_token(file, token)
     assert clear not in file.read_text() and stat.S_IMODE(os.stat(file).st_mode) == 0o600
     assert find_token(read_tokens(file), clear).name == "anna"
     assert find_token(read_tokens(file), clear[:-1]) is None and find_token(read_tokens(file), "") is None
-    newer, again = make_token("anna", Role.VIEWER)
+    newer, again = make_token("anna", AccessRole.VIEWER)
     add_token(file, again)
     assert (
         find_token(read_tokens(file), clear) is None
-        and find_token(read_tokens(file), newer).role is Role.VIEWER
+        and find_token(read_tokens(file), newer).role is AccessRole.VIEWER
     )
 
 
 def test_tokens_that_others_can_read_or_that_are_none_are_refused(tmp_path):
     file = tmp_path / "tokens.json"
-    add_token(file, make_token("anna", Role.OPERATOR)[1])
+    add_token(file, make_token("anna", AccessRole.OPERATOR)[1])
     file.chmod(0o644)
     with pytest.raises(ConsoleError, match="chmod 600"):
         read_tokens(file)
@@ -49,7 +49,7 @@ def test_tokens_that_others_can_read_or_that_are_none_are_refused(tmp_path):
 
 
 def test_beyond_loopback_tokens_and_tls_are_needed():
-    tokens = (make_token("anna", Role.OPERATOR)[1],)
+    tokens = (make_token("anna", AccessRole.OPERATOR)[1],)
     for host in ("127.0.0.1", "localhost", "::1", "127.0.0.9"):
         check_binding(host, (), "", False)
     for host in ("0.0.0.0", "192.168.1.4", "robot.local", ""):
@@ -90,7 +90,7 @@ def test_only_the_consoles_own_page_may_open_the_socket(origin, host, loopback, 
 
 
 def test_a_bucket_lets_through_so_many():
-    bucket = Bucket(2.0, 3.0)
+    bucket = MessageBucket(2.0, 3.0)
     assert [bucket.take(0.0) for _ in range(4)] == [True, True, True, False]
     assert bucket.take(0.5) and not bucket.take(0.5)
 

@@ -9,9 +9,9 @@ import random
 import pytest
 
 from spec_vlm_nav.common.errors import ConsoleError
-from spec_vlm_nav.console.access import Role
+from spec_vlm_nav.console.access import AccessRole
 from spec_vlm_nav.console.orders import MOVING
-from spec_vlm_nav.console.words import put, understood
+from spec_vlm_nav.console.words import page_message, understood
 from tests.robot.console_world import World
 
 pytest.importorskip("starlette")
@@ -40,7 +40,7 @@ def test_a_stop_is_understood_whatever_else_comes_with_it():
 
 
 def test_what_is_no_number_reaches_the_page_as_null():
-    told = put("state", {"rtt_ms": math.nan, "pose": (1.0, math.inf), "of": [{"left": -math.inf}], "n": 3})
+    told = page_message("state", {"rtt_ms": math.nan, "pose": (1.0, math.inf), "of": [{"left": -math.inf}], "n": 3})
     assert json.loads(told) == {"t": "state", "rtt_ms": None, "pose": [1.0, None], "of": [{"left": None}], "n": 3}
 
 
@@ -52,7 +52,7 @@ FIELDS = ["text", "robot", "id", "how", "name", "order", "steps", "step", "place
 def test_anything_in_any_field_moves_nothing_and_breaks_nothing(tmp_path):
     """Fields of every kind in every command: by a viewer nothing is carried out, whatever they hold."""
     world, dice = World(tmp_path), random.Random(18)
-    viewer = world.open(role=Role.VIEWER)
+    viewer = world.open(role=AccessRole.VIEWER)
     operator = world.open()
     kinds = [*MOVING, "take", "release", "look", "heard", "file", "files", "beat", "drawn", "nothing", "", "hello"]
     for _ in range(400):
@@ -124,7 +124,7 @@ def test_a_robot_that_says_absurd_things_does_not_end_the_watch_over_control(tmp
     world = World(tmp_path, require_operator=True)
 
     async def life():
-        page = world.pages.open("anna", Role.OPERATOR, "127.0.0.1", None)
+        page = world.pages.open("anna", AccessRole.OPERATOR, "127.0.0.1", None)
         watch = asyncio.create_task(world.pages.watch())
         world.pages.take(page, {"t": "take"})
         world.robots[""].state = lambda: 1 / 0

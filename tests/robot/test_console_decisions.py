@@ -21,7 +21,7 @@ def test_tokens_tell_how_they_came():
     rounds = (round_of(2, 3), round_of(3, 4, ready=2), round_of(0, 1))
     assert origins_of(rounds, 8, 8) == [drafted, drafted, own, ahead, ahead, drafted, own, own]
     assert origins_of(rounds, 7, 7) == [drafted, drafted, own, ahead, ahead, drafted, own], (
-        "an end of sequence is no token"
+        "an end of sequence is not a token"
     )
     assert origins_of(rounds[:1], 3, 5) == [drafted, drafted, own, bare, bare]
     assert origins_of((), 2, 2) == [own, own]

@@ -12,7 +12,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 from spec_vlm_nav.common.errors import ConsoleError
-from spec_vlm_nav.console.access import Role, Tokens, add_token, make_token
+from spec_vlm_nav.console.access import AccessRole, AccessTokens, add_token, make_token
 from spec_vlm_nav.console.aside import read_aside
 from spec_vlm_nav.console.audit import Audit
 from tests.robot.console_served import Served
@@ -50,7 +50,7 @@ def tokens_of(tmp_path, *names):
     file, clear = tmp_path / "tokens.json", {}
     for each in names:
         role, _, name = each.partition(":")
-        clear[name], token = make_token(name, Role(role))
+        clear[name], token = make_token(name, AccessRole(role))
         add_token(file, token)
     return file, clear
 
@@ -240,7 +240,7 @@ def test_a_token_that_is_taken_away_is_worth_nothing_at_once(tmp_path):
         until = time.monotonic() + 5
         while not served.said and time.monotonic() < until:
             time.sleep(0.05)
-        assert "nobody may come in" in served.said[0]
+        assert "all connections are refused" in served.said[0]
         for hello in ({"token": clear["vera"]}, {"name": "x"}):
             with pytest.raises(ConnectionClosed), served.page(**hello):
                 pass
@@ -248,28 +248,28 @@ def test_a_token_that_is_taken_away_is_worth_nothing_at_once(tmp_path):
 
 def test_a_file_of_tokens_that_is_not_there_lets_nobody_in(tmp_path):
     with pytest.raises(ConsoleError, match="must exist"):
-        Tokens(str(tmp_path / "none.json"), tmp_path / "default.json")
-    assert Tokens("", tmp_path / "default.json").known is None
-    assert Tokens("none", tmp_path / "default.json").known is None
+        AccessTokens(str(tmp_path / "none.json"), tmp_path / "default.json")
+    assert AccessTokens("", tmp_path / "default.json").known is None
+    assert AccessTokens("none", tmp_path / "default.json").known is None
     file, _ = tokens_of(tmp_path, "operator:anna")
-    tokens = Tokens(str(file), tmp_path / "default.json")
+    tokens = AccessTokens(str(file), tmp_path / "default.json")
     file.write_text("[]")
     assert tokens.look() == "" and tokens.known == ()
     os.mkfifo(tmp_path / "fifo", 0o600)
     with pytest.raises(ConsoleError, match="regular file"):
-        Tokens(str(tmp_path / "fifo"), tmp_path / "default.json")
+        AccessTokens(str(tmp_path / "fifo"), tmp_path / "default.json")
 
 
 def test_a_file_of_tokens_that_is_being_written_is_read_again_before_anybody_is_shut_out(tmp_path):
     file, _ = tokens_of(tmp_path, "operator:anna")
-    tokens, good = Tokens(str(file), file), file.read_text()
+    tokens, good = AccessTokens(str(file), file), file.read_text()
     file.write_text(good[:20])
     assert tokens.look() is None and tokens.known
     file.write_text(good)
     assert tokens.look() is None and tokens.known
     file.write_text("{}")
     assert tokens.look() is None and tokens.known
-    assert "nobody" in tokens.look() and tokens.known == ()
+    assert "refused" in tokens.look() and tokens.known == ()
     file.write_text(good)
     assert tokens.look() == "" and tokens.known
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from spec_vlm_nav.common.errors import ParameterError
-from spec_vlm_nav.console.access import Role
+from spec_vlm_nav.console.access import AccessRole
 from spec_vlm_nav.console.live import LIVE, checked
 from tests.robot.console_world import World
 
@@ -38,7 +38,7 @@ def test_without_control_nothing_moves_and_with_it_does(tmp_path):
 )
 def test_a_viewer_looks_and_nothing_else(tmp_path, message):
     world = World(tmp_path)
-    viewer = world.open("vera", Role.VIEWER)
+    viewer = world.open("vera", AccessRole.VIEWER)
     world.pages.take(viewer, message)
     assert world.done() == [] and "viewers look" in world.told(viewer, "no")[0]["why"]
     assert world.audit()[-1]["outcome"].startswith("refused") and world.audit()[-1]["role"] == "viewer"
@@ -46,7 +46,7 @@ def test_a_viewer_looks_and_nothing_else(tmp_path, message):
 
 def test_anybody_who_looks_may_stop_however_many_commands_came_before(tmp_path):
     world = World(tmp_path)
-    viewer = world.open("vera", Role.VIEWER)
+    viewer = world.open("vera", AccessRole.VIEWER)
     for _ in range(100):
         world.pages.take(viewer, {"t": "say", "text": "x"})
     world.pages.take(viewer, {"t": "stop", "id": "1"})
@@ -126,14 +126,14 @@ def test_a_robot_that_is_not_there_is_told_so_and_the_page_stays_where_it_was(tm
 @pytest.mark.parametrize(
     "message, words",
     [
-        ({"t": "dance"}, "no command"),
+        ({"t": "dance"}, "not a command"),
         ({"t": "say", "text": "  "}, "say where to go"),
         ({"t": "mission", "text": "steps:\n- turn_deg: x"}, ":2: turn_deg"),
         ({"t": "order", "order": "move", "step": "x"}, "numbers"),
         ({"t": "order", "order": "move", "step": -1}, "numbers"),
         ({"t": "param", "node": "motion_node", "name": "max_linear", "value": 99}, "0.05 to 1.5"),
-        ({"t": "param", "node": "motion_node", "name": "dry_run", "value": True}, "no live parameter"),
-        ({"t": "param", "node": "x", "name": "y", "value": 1}, "no live parameter"),
+        ({"t": "param", "node": "motion_node", "name": "dry_run", "value": True}, "not a live parameter"),
+        ({"t": "param", "node": "x", "name": "y", "value": 1}, "not a live parameter"),
     ],
 )
 def test_what_cannot_be_done_is_said_and_noted(tmp_path, message, words):
@@ -172,7 +172,7 @@ def test_that_it_stands_is_told_when_it_does_and_not_before(tmp_path):
 
 def test_typed_words_that_mean_stop_stop_without_control_too(tmp_path):
     world = World(tmp_path)
-    viewer = world.open("vera", Role.VIEWER)
+    viewer = world.open("vera", AccessRole.VIEWER)
     world.pages.take(viewer, {"t": "say", "text": "Stop!"})
     assert world.done() == [("stop",)] and world.audit()[-1]["command"] == "stop typed"
 
@@ -252,7 +252,7 @@ def test_a_robot_is_watched_only_while_a_page_looks_at_it_and_what_is_read_reach
         watch = asyncio.create_task(world.pages.watch())
         await asyncio.sleep(0.12)
         assert (first.watched, second.watched) == (False, False)
-        page = world.pages.open("anna", Role.OPERATOR, "127.0.0.1", None)
+        page = world.pages.open("anna", AccessRole.OPERATOR, "127.0.0.1", None)
         first.new = ("frame",)
         await asyncio.sleep(0.12)
         assert (first.watched, second.watched) == (True, False)

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from spec_vlm_nav.console.shelf import Shelf
+from spec_vlm_nav.console.robot_files import RobotFiles
 
 
 def test_files_are_listed_newest_first_and_a_ticket_is_good_once(tmp_path):
@@ -12,7 +12,7 @@ def test_files_are_listed_newest_first_and_a_ticket_is_good_once(tmp_path):
     for number, name in enumerate(("old.mcap", "new.mcap", "half.mcap.part", "notes.txt")):
         (tmp_path / "one" / name).write_bytes(b"x" * number)
         os.utime(tmp_path / "one" / name, (number, number))
-    shelf = Shelf(tmp_path)
+    shelf = RobotFiles(tmp_path)
     assert [row["name"] for row in shelf.listing("one")["files"]] == ["new.mcap", "old.mcap"]
     assert shelf.listing("")["files"] == [] and shelf.listing("two")["why"] == "nothing was written yet"
     ticket, why = shelf.ticket("one", "new.mcap", 0.0)
@@ -27,5 +27,5 @@ def test_only_what_is_listed_is_handed_out(tmp_path, name):
     (tmp_path / "secret.mcap").write_bytes(b"x")
     (tmp_path / "one").mkdir()
     (tmp_path / "one" / "notes.txt").write_bytes(b"x")
-    ticket, why = Shelf(tmp_path).ticket("one", name, 0.0)
+    ticket, why = RobotFiles(tmp_path).ticket("one", name, 0.0)
     assert ticket == "" and "no file" in why

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from spec_vlm_nav.common.codes import UNVERIFIED
-from spec_vlm_nav.console.thought import LONGEST, MOST_TOKENS, Thought
+from spec_vlm_nav.console.answer_view import LONGEST, MOST_TOKENS, AnswerView
 from spec_vlm_nav.model.origins import Origin, known_so_far
 from specdec.edge.stats import RoundStats
 
@@ -17,7 +17,7 @@ def gained(count, ready=None):
 
 
 def test_tokens_are_told_by_how_they_came():
-    thought = Thought()
+    thought = AnswerView()
     assert thought.on_tokens(json.dumps([["I", 1], [" see", 2], [" it", 0]]))
     told = thought.told()
     assert told["words"] == "I see it" and not told["unverified"]
@@ -29,7 +29,7 @@ def test_tokens_are_told_by_how_they_came():
 
 
 def test_the_sentence_does_not_take_the_tokens_colours_away_but_another_one_replaces_them():
-    thought = Thought()
+    thought = AnswerView()
     thought.on_tokens(json.dumps([["I see", 1], [" it.", 0], [" Next", 0]]))
     thought.on_sentence("I see it.")
     assert len(thought.told()["pieces"]) == 3
@@ -42,13 +42,13 @@ NO_TOKENS = ["", "{", "[1]", '{"a": 1}', '[["a"]]', '[["a", "b"]]', '[["a", 1e99
 
 @pytest.mark.parametrize("said", NO_TOKENS)
 def test_what_is_no_such_message_changes_nothing(said):
-    thought = Thought()
+    thought = AnswerView()
     thought.on_tokens('[["I", 1]]')
     assert not thought.on_tokens(said) and thought.told()["words"] == "I"
 
 
 def test_a_message_that_is_too_large_is_cut():
-    thought = Thought()
+    thought = AnswerView()
     thought.on_tokens(json.dumps([["x" * 9999, 99]] * 9999))
     assert len(thought.told()["pieces"]) == MOST_TOKENS and len(thought.told()["pieces"][0][0]) == LONGEST
 

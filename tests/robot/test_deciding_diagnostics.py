@@ -9,8 +9,8 @@ from spec_vlm_nav.camera.watch import CameraWatch
 from spec_vlm_nav.common.codes import ErrorCode, LinkState
 from spec_vlm_nav.common.diagnostics import Level
 from spec_vlm_nav.deciding.diagnostics import DecidingDiagnostics, percentile
-from spec_vlm_nav.deciding.parts.report import Report
-from spec_vlm_nav.model.course import Course, course_of
+from spec_vlm_nav.deciding.parts.report import DecisionReport
+from spec_vlm_nav.model.course import RoundHistory, course_of
 from spec_vlm_nav.model.decider import LinkReport
 from specdec.edge.stats import RoundStats
 
@@ -53,7 +53,9 @@ def test_why_auto_chose_and_the_verifiers_load_are_told_in_words():
         return {row.name: row for row in found}
 
     rounds = [
-        RoundStats(4, 3, 0, 0, 1.0, 9.0, 40.0, 4, mode=f"chain {n}", why=f"reason {n}", queue_ms=2.0, batch=1 + n % 2)
+        RoundStats(
+            4, 3, 0, 0, 1.0, 9.0, 40.0, 4, mode=f"chain {n}", why=f"reason {n}", queue_ms=2.0, batch=1 + n % 2
+        )
         for n in range(30)
     ]
     found = of(course_of("auto", rounds))
@@ -61,8 +63,11 @@ def test_why_auto_chose_and_the_verifiers_load_are_told_in_words():
     assert found["method"].values["tokens a round"] == 4
     load = found["verifier"].values["load"]
     assert load == "a forward takes 40 ms, shared by 1.5 answers, rounds wait 2 ms for it"
-    assert of(Course("fsd"))["method"].message == "fsd" and "load" not in of(Course("fsd"))["verifier"].values
-    assert "method" not in of(Course())
+    assert (
+        of(RoundHistory("fsd"))["method"].message == "fsd"
+        and "load" not in of(RoundHistory("fsd"))["verifier"].values
+    )
+    assert "method" not in of(RoundHistory())
     waits = course_of("sd", [RoundStats(1, 1, 0, 0, 0.0, 0.0, 5.0, 2, queue_ms=80.0)])
     assert waits.load.startswith("busy: ") and "shared" not in waits.load
 
@@ -70,8 +75,8 @@ def test_why_auto_chose_and_the_verifiers_load_are_told_in_words():
 def test_the_decisions_row_counts_what_went_wrong_and_how_long_decisions_took():
     diagnostics = DecidingDiagnostics()
     for ms in range(1, 101):
-        diagnostics.count(Report(decision_ms=float(ms)))
-    diagnostics.count(Report(code=ErrorCode.PARSE_FAILED, error="no action"))
+        diagnostics.count(DecisionReport(decision_ms=float(ms)))
+    diagnostics.count(DecisionReport(code=ErrorCode.PARSE_FAILED, error="no action"))
     row = rows(diagnostics, CameraWatch())["decisions"]
     assert row.level is Level.WARN and row.message == "no action"
     assert row.values["decision ms p50"] == 50 and row.values["decision ms p95"] == 95

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 
 from spec_vlm_nav.common.geometry import Pose, wrap
-from spec_vlm_nav.exploring.beside import Beside
 from spec_vlm_nav.exploring.enclosed import PATIENCE, SHUT, STRIDES, TRIED, Enclosed
-from spec_vlm_nav.exploring.floor_reading import Body, Look
+from spec_vlm_nav.exploring.floor_reading import FloorPicture, RobotBody
 from spec_vlm_nav.exploring.frontier_search import RULE_OUT, FrontierState, frontier_search
 from spec_vlm_nav.exploring.moves import ActionSource, Observation
+from spec_vlm_nav.exploring.side_obstacles import SideObstacles
 from spec_vlm_nav.language.actions import Action, ActionKind
 from spec_vlm_nav.language.sightings import Sighting
 from tests.robot.painted import SIM, painted
 
-BODY = Body(SIM, 0.26)
+BODY = RobotBody(SIM, 0.26)
 HERE, OPEN = Pose(1.0, 2.0, 0.5), painted(SIM)
 NEAR_M, FAR_M, WIDTH = 0.75, 4.0, math.radians(30)  # of a round wall, of what is behind its gap, and half the gap
 LEFT45 = Action(ActionKind.TURN_LEFT, 45)
@@ -43,7 +43,7 @@ def story(decisions, way=None, sees=False, looks=True, contact_at=None, picture=
             False,
             Sighting(0.2, 2.0) if sees else None,
             Pose(1.0, 2.0, yaw),
-            Look(shown, BODY) if looks else None,
+            FloorPicture(shown, BODY) if looks else None,
         )
         state, move = frontier_search(state, seen)
         moves.append((yaw, move))
@@ -84,7 +84,7 @@ def test_a_second_stride_is_made_only_where_the_way_is_called_clear():
     for clear in (False, True):
         state, place = FrontierState(), HERE
         for k in range(SHUT + 2):
-            seen = Observation(LEFT45, False, False, clear and k > SHUT, None, place, Look(OPEN, BODY))
+            seen = Observation(LEFT45, False, False, clear and k > SHUT, None, place, FloorPicture(OPEN, BODY))
             state, move = frontier_search(state, seen)
             if k == SHUT:
                 assert move.action.kind is FORWARD and move.rule == RULE_OUT
@@ -129,7 +129,7 @@ def test_floor_as_wide_as_the_robot_is_tried_first():
     open_way = wrap(HERE.yaw + 2.0)
     ring = around[np.abs((around - open_way + math.pi) % (2 * math.pi) - math.pi) > math.radians(35)]
     points = np.stack([HERE.x + 0.6 * np.cos(ring), HERE.y + 0.6 * np.sin(ring), 0 * ring], axis=1)
-    way = stuck().without_way(HERE).untried(Beside(points), HERE, 0.26)
+    way = stuck().without_way(HERE).untried(SideObstacles(points), HERE, 0.26)
     assert abs(wrap(way - open_way)) < math.radians(20)
 
 
@@ -148,8 +148,8 @@ def test_strides_on_the_way_out_end():
 
 def test_when_every_heading_was_tried_the_search_goes_on():
     enclosed, tries = stuck(), 0
-    while (way := enclosed.untried(Beside(), HERE, 0.26)) is not None:
+    while (way := enclosed.untried(SideObstacles(), HERE, 0.26)) is not None:
         enclosed, tries = enclosed.without_way(Pose(HERE.x, HERE.y, way)), tries + 1
     assert 30 < tries < 120
     assert not enclosed.given_up().is_stuck
-    assert enclosed.given_up().untried(Beside(), HERE, 0.26) is not None
+    assert enclosed.given_up().untried(SideObstacles(), HERE, 0.26) is not None

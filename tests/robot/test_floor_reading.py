@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from spec_vlm_nav.exploring.floor_reading import FAR_M, Eye, read_floor
+from spec_vlm_nav.exploring.floor_reading import FAR_M, CameraGeometry, read_floor
 from tests.robot.painted import BOX, FLOOR, SIM, WALL, painted
 
 
@@ -14,8 +14,8 @@ from tests.robot.painted import BOX, FLOOR, SIM, WALL, painted
     [
         (SIM, (140, 224)),
         (SIM, (480, 640)),
-        (Eye(0.35, math.radians(100)), (140, 224)),
-        (Eye(1.0, math.pi / 2, math.radians(20)), (240, 320)),
+        (CameraGeometry(0.35, math.radians(100)), (140, 224)),
+        (CameraGeometry(1.0, math.pi / 2, math.radians(20)), (240, 320)),
         (SIM, (60, 90)),
     ],
 )
@@ -67,7 +67,7 @@ def test_a_wall_that_fills_the_foot_is_no_floor():
 
 
 def test_a_wrong_floor_is_given_up_for_one_that_is_only_below_the_horizon():
-    as_wall = read_floor(painted(SIM, floor=WALL), Eye(0.35, SIM.width, math.radians(35)))[1]
+    as_wall = read_floor(painted(SIM, floor=WALL), CameraGeometry(0.35, SIM.width, math.radians(35)))[1]
     reading, colour = read_floor(painted(SIM), SIM, as_wall)
     assert np.isinf(reading.ends).mean() > 0.9
     assert colour == pytest.approx(read_floor(painted(SIM), SIM)[1])

@@ -75,8 +75,8 @@ def test_in_newer_firmware_the_error_code_is_the_state_and_the_mode_means_nothin
         (SportState(mode=1, body_height=0.08), "its body is at 0.08 m, at least 0.16 m are needed"),
         (tilted(roll=-95), "has fallen or hangs: roll -95, pitch 0 degrees, allowed are 34"),
         (tilted(pitch=40), "pitch 40 degrees"),
-        (replace(STANDING, rpy=(math.nan, 0.0, 0.0)), "no number"),
-        (replace(STANDING, body_height=math.inf), "no number"),
+        (replace(STANDING, rpy=(math.nan, 0.0, 0.0)), "NaN"),
+        (replace(STANDING, body_height=math.inf), "NaN"),
     ],
 )
 def test_each_reason_is_one_line_in_plain_words(state, said):
@@ -147,7 +147,7 @@ def test_silence_is_not_ready_and_the_reason_says_of_whom():
     assert "nothing heard yet of the Go2" in watch(state=None).judge(0.0).reason
     heard = watch()
     assert heard.judge(0.5).ready
-    assert "has not told its state for 0.7 s" in heard.judge(0.7).reason
+    assert "has not reported its state for 0.7 s" in heard.judge(0.7).reason
     heard.hear_sport(STANDING, 6.0)
     assert "not known" in heard.judge(6.0).reason  # lowstate has been silent for longer than 5 s
     heard.hear_battery(80, 6.0)

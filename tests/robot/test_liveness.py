@@ -8,7 +8,7 @@ import pytest
 from spec_vlm_nav.common.codes import MotionState
 from spec_vlm_nav.common.geometry import Pose
 from spec_vlm_nav.motion.response.liveness import JUDGED_OVER, REPEATS_S, REST_S, Liveness
-from spec_vlm_nav.motion.watchdogs import OdometryWatch, Reading, WatchdogConfig
+from spec_vlm_nav.motion.watchdogs import OdometryReading, OdometryWatch, WatchdogConfig
 from tests.robot.faulty_robot import FaultyRobot
 
 DT = 1 / 30
@@ -122,7 +122,7 @@ class Watched:
     def hear(self, seconds=DT, stamp_step=DT, frame="odom", base_frame="base_link", pose=POSE):
         for _ in range(round(seconds / DT)):
             self.now, self.stamp = self.now + DT, self.stamp + stamp_step
-            self.watch.hear(Reading(pose, self.stamp, frame, base_frame), self.now, self.config)
+            self.watch.hear(OdometryReading(pose, self.stamp, frame, base_frame), self.now, self.config)
         return self
 
     @property

@@ -17,8 +17,8 @@ from spec_vlm_nav.common.codes import ErrorCode, MotionState
 from spec_vlm_nav.common.geometry import Motion
 from spec_vlm_nav.common.status import Status
 from spec_vlm_nav.deciding.parts.interfaces import MotionRequest
-from spec_vlm_nav.deciding.parts.report import Report
-from spec_vlm_nav.model.answers import Answer, Span
+from spec_vlm_nav.deciding.parts.report import DecisionReport
+from spec_vlm_nav.model.answers import ModelAnswer, TimelineSpan
 from spec_vlm_nav.motion.command import CommandKind
 from spec_vlm_nav.ros.convert.messages import (
     command_message,
@@ -29,7 +29,7 @@ from spec_vlm_nav.ros.convert.messages import (
     status_message,
     status_of,
 )
-from spec_vlm_nav.ros.session import Session
+from spec_vlm_nav.ros.session import CommandSession
 from specdec.edge.stats import RoundStats
 
 STAMP = Time(sec=12, nanosec=500)
@@ -40,7 +40,7 @@ def test_an_order_arrives_as_the_command_it_was():
     request = MotionRequest(
         CommandKind.MOVE, 3, "EXPLORATION", "back 12", Motion(-0.12, 0.0), frame, deadline_s=2.75
     )
-    session = Session()
+    session = CommandSession()
     session.sequence = 40
     message = session.sign(command_message(request, now=100.4, stamp=STAMP))
     assert message.source == MotionCommand.EXPLORATION and message.frame_stamp == Time(sec=7, nanosec=8)
@@ -61,7 +61,7 @@ def test_constants_of_the_messages_are_those_of_the_code():
     assert {s.name: s.value for s in MotionState} == {
         s.name: getattr(MotionStatus, s.name) for s in MotionState
     }
-    report = metrics_message(Report(code=ErrorCode.LINK_LOST), 1, "sd", 4, STAMP)
+    report = metrics_message(DecisionReport(code=ErrorCode.LINK_LOST), 1, "sd", 4, STAMP)
     assert {c.name: c.value for c in ErrorCode} == {c.name: getattr(report, c.name) for c in ErrorCode}
     assert report.error_code == report.LINK_LOST
 
@@ -105,15 +105,15 @@ def test_compressed_bytes_are_the_cameras_own():
 
 
 def test_the_measurements_hold_all_of_an_answer():
-    answer = Answer(
+    answer = ModelAnswer(
         "I see it.",
         (1, 2, 3),
         (9, 9),
         (RoundStats(4, 3, 17, 12, 1.5, 2.5, 0.5, 4),),
-        (Span("cloud", "verify", 1.0, 2.0),),
+        (TimelineSpan("cloud", "verify", 1.0, 2.0),),
         4000,
     )
-    report = Report(
+    report = DecisionReport(
         Frame(b"", (7, 8), 1.0), 2, "go", 5, answer, "I see it.", "", "turn left 8", "EXPLORATION", "halved"
     )
     m = metrics_message(report, 11, "sd", 4, STAMP)

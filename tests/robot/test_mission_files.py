@@ -4,8 +4,8 @@ import pytest
 import yaml
 
 from spec_vlm_nav.common.errors import MissionError
-from spec_vlm_nav.missions.path import back, grow, straightened, way_back
-from spec_vlm_nav.missions.plan import MOST_STEPS, Kind, OnFailure, StartWhen
+from spec_vlm_nav.missions.path import grow, index_back, straightened, way_back
+from spec_vlm_nav.missions.plan import MOST_STEPS, OnFailure, StartWhen, StepKind
 from spec_vlm_nav.missions.reading import from_sentence, read
 from spec_vlm_nav.missions.sentences import split
 from specnav.paths import CONFIG
@@ -145,7 +145,7 @@ def test_a_step_that_waits_is_no_stop():
         ("find the ball\n# stop", 1, "means stop"),
         ("steps: {a: 1}", 1, "not a list"),
         ("steps:\n- " + "x" * 3000, 2, "3000 characters"),
-        ("a" * 300_000, 1, "no mission"),
+        ("a" * 300_000, 1, "not a mission"),
         ("[" * 5000, 1, "nested more than 20 deep"),
         ("- " * 5000, 1, "nested more than 20 deep"),
         ("? " * 5000, 1, "nested more than 20 deep"),
@@ -176,14 +176,14 @@ def test_repetitions_are_bounded():
 
 
 def test_the_example_is_a_mission():
-    assert {s.kind for s in read((CONFIG / "mission.yaml").read_text()).steps} == set(Kind)
+    assert {s.kind for s in read((CONFIG / "mission.yaml").read_text()).steps} == set(StepKind)
 
 
 def test_the_way_back_keeps_the_corners_of_the_path_and_no_more():
     path = [(x / 20, 0.02 * (x % 2)) for x in range(41)] + [(2.0, y / 20) for y in range(1, 41)]
     assert straightened(path) == [path[0], path[40], path[-1]]
     assert way_back(path, 0) == [path[-1], path[40], path[0]]
-    assert back(path, 2.0) in (39, 40, 41) and back(path, 99) == 0 and straightened([]) == []
+    assert index_back(path, 2.0) in (39, 40, 41) and index_back(path, 99) == 0 and straightened([]) == []
 
 
 def test_a_long_path_is_thinned_and_not_cut():

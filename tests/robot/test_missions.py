@@ -7,11 +7,11 @@ import pytest
 from spec_vlm_nav.common.codes import ErrorCode, MotionState
 from spec_vlm_nav.common.errors import MissionError
 from spec_vlm_nav.common.geometry import Motion, Pose
-from spec_vlm_nav.missions.driving import Driver, Turn, Way
+from spec_vlm_nav.missions.driving import Driver, Route, Turn
 from spec_vlm_nav.missions.reading import read
-from spec_vlm_nav.missions.record import Phase, Progress, load, save
+from spec_vlm_nav.missions.record import MissionPhase, StepProgress, load, save
 from spec_vlm_nav.missions.run import Mission
-from spec_vlm_nav.missions.stops import Stops
+from spec_vlm_nav.missions.stops import StopLatch
 
 A_TO_C = "steps:\n- instruction: go to a\n- instruction: go to b\n- instruction: go to c\n"
 
@@ -67,9 +67,9 @@ def test_steps_are_carried_out_one_after_the_other():
     assert robot.given == ["go to a"]
     robot.end()
     robot.end()
-    assert robot.given == ["go to a", "go to b", "go to c"] and robot.record.phase is Phase.RUNNING
+    assert robot.given == ["go to a", "go to b", "go to c"] and robot.record.phase is MissionPhase.RUNNING
     robot.end()
-    assert robot.record.phase is Phase.ENDED and robot.record.code == "NONE"
+    assert robot.record.phase is MissionPhase.ENDED and robot.record.code == "NONE"
     assert robot.progress == ["done"] * 3 and [i.decisions for i in robot.record.items] == [3, 3, 3]
 
 
@@ -85,15 +85,15 @@ def test_a_late_result_of_an_earlier_attempt_changes_nothing():
 @pytest.mark.parametrize(
     "policy, given, progress, phase",
     [
-        ("next", ["go to a", "go to b"], ["failed", "running"], Phase.RUNNING),
-        ("stop", ["go to a"], ["failed", "pending"], Phase.ENDED),
+        ("next", ["go to a", "go to b"], ["failed", "running"], MissionPhase.RUNNING),
+        ("stop", ["go to a"], ["failed", "pending"], MissionPhase.ENDED),
     ],
 )
 def test_on_failure(policy, given, progress, phase):
     robot = Robot(f"steps:\n- {{instruction: go to a, on_failure: {policy}}}\n- go to b\n")
     robot.end(ErrorCode.BLOCKED, "a wall")
     assert (robot.given, robot.progress, robot.record.phase) == (given, progress, phase)
-    if phase is Phase.RUNNING:
+    if phase is MissionPhase.RUNNING:
         robot.end()
     assert robot.record.code == "BLOCKED" and "a wall" in robot.record.why
 
@@ -102,11 +102,11 @@ def test_on_failure_return_drives_back_along_the_path_and_keeps_the_reason():
     robot = Robot("steps:\n- {instruction: go to a, on_failure: return}\n- go to b\n")
     robot.walk((0, 0), (0.5, 0), (1, 0), (1, 0.5), (1, 1))
     robot.end(ErrorCode.PARSE_FAILED, "babble")
-    assert robot.progress == ["failed", "skipped", "running"] and isinstance(robot.given[-1], Way)
+    assert robot.progress == ["failed", "skipped", "running"] and isinstance(robot.given[-1], Route)
     corners = robot.given[-1]._corners
     assert corners == [(1, 1), (1, 0), (0, 0)]
     robot.end()
-    assert robot.record.phase is Phase.ENDED and robot.record.code == "PARSE_FAILED"
+    assert robot.record.phase is MissionPhase.ENDED and robot.record.code == "PARSE_FAILED"
     assert "babble" in robot.record.why and "returned" in robot.record.why
 
 
@@ -115,7 +115,7 @@ def test_a_way_back_that_fails_does_not_hide_the_first_failure():
     robot.walk((0, 0), (0.5, 0))
     robot.end(ErrorCode.PARSE_FAILED, "babble")
     robot.end(ErrorCode.BLOCKED, "a wall")
-    assert robot.record.phase is Phase.ENDED and robot.record.code == "PARSE_FAILED"
+    assert robot.record.phase is MissionPhase.ENDED and robot.record.code == "PARSE_FAILED"
     assert "babble" in robot.record.why and "a wall" in robot.record.why
 
 
@@ -123,16 +123,16 @@ def test_retries_come_before_on_failure():
     robot = Robot("steps:\n- {instruction: go to a, retries: 2}\n")
     for _ in range(2):
         robot.end(ErrorCode.BLOCKED)
-        assert robot.record.phase is Phase.RUNNING
+        assert robot.record.phase is MissionPhase.RUNNING
     robot.end(ErrorCode.BLOCKED)
-    assert robot.record.phase is Phase.ENDED and len(robot.given) == 3
+    assert robot.record.phase is MissionPhase.ENDED and len(robot.given) == 3
 
 
 @pytest.mark.parametrize("code", [ErrorCode.CANCELED, ErrorCode.ESTOPPED])
 def test_somebody_elses_stop_pauses_and_nothing_goes_on_by_itself(code):
     robot = Robot(A_TO_C)
     robot.end(code, "stopped by the operator")
-    assert robot.record.phase is Phase.PAUSED and "operator" in robot.record.why
+    assert robot.record.phase is MissionPhase.PAUSED and "operator" in robot.record.why
     robot.tick(100.0)
     assert robot.given == ["go to a"]
     robot.mission.resume("", robot.now)
@@ -144,7 +144,7 @@ def test_resume_is_refused_with_the_reason():
     robot.mission.pause("asked")
     with pytest.raises(MissionError, match="e-stop is latched"):
         robot.mission.resume("the e-stop is latched", robot.now)
-    assert robot.record.phase is Phase.PAUSED
+    assert robot.record.phase is MissionPhase.PAUSED
 
 
 def test_pause_has_the_robot_stand_and_skip_goes_to_the_next():
@@ -172,7 +172,7 @@ def test_steps_to_come_can_be_moved_and_others_not():
 def test_cancel_ends_it():
     robot = Robot(A_TO_C)
     robot.mission.cancel("by a client")
-    assert robot.record.phase is Phase.ENDED and robot.record.code == "CANCELED" and robot.stood
+    assert robot.record.phase is MissionPhase.ENDED and robot.record.code == "CANCELED" and robot.stood
     with pytest.raises(MissionError):
         robot.mission.resume("", robot.now)
 
@@ -187,7 +187,7 @@ def test_bounds_of_a_step_and_of_the_mission():
     assert robot.record.items[0].code == "TIMEOUT" and robot.stood
     robot.walk((0, 0), (0.4, 0), (0.8, 0), (1.2, 0))
     robot.tick(0.1)
-    assert robot.record.items[1].code == "TOO_FAR" and robot.record.phase is Phase.ENDED
+    assert robot.record.items[1].code == "TOO_FAR" and robot.record.phase is MissionPhase.ENDED
     robot = Robot("max_s: 5\n" + A_TO_C)
     robot.end()
     robot.tick(6.0)
@@ -232,7 +232,7 @@ def test_what_is_too_late_ends_with_the_reason_instead_of_driving_off_tomorrow()
     robot = _waiting('start_when: {at: "08:30"}\n')
     robot.tick(minute=510, objection="no odometry")
     robot.tick(601.0, minute=520, objection="no odometry")
-    assert robot.record.phase is Phase.ENDED and robot.record.code == "TIMEOUT"
+    assert robot.record.phase is MissionPhase.ENDED and robot.record.code == "TIMEOUT"
     assert "08:30" in robot.record.why and "no odometry" in robot.record.why
     robot.tick(86_400.0, minute=510)
     assert robot.given == []
@@ -269,7 +269,7 @@ def test_after_a_restart_it_is_paused_and_goes_on_where_it_was(tmp_path):
     again = Robot.__new__(Robot)
     again.given, again.logged, again.stood, again.now, again.token = [], [], [], 0.0, 0
     again.mission = Mission.restored(load(tmp_path / "mission.json"), again, 0.0)
-    assert again.record.phase is Phase.PAUSED and again.given == []
+    assert again.record.phase is MissionPhase.PAUSED and again.given == []
     again.tick(100.0)
     assert again.given == []
     again.mission.resume("", 0.0)
@@ -304,7 +304,7 @@ def test_odometry_that_begins_anew_nearby_is_known_by_its_heading(yaw, kept):
     ],
 )
 def test_a_new_stop_is_known_whatever_the_clock_does(told, new):
-    stops = Stops()
+    stops = StopLatch()
     assert [stops.is_new(*status) for status in told] == new
 
 
@@ -366,7 +366,7 @@ def test_a_turn_is_driven_in_parts_and_measured_by_odometry(degrees):
 
 
 def test_a_way_is_driven_forwards_corner_by_corner():
-    base = Base(Way([(1.0, 0.0), (1.0, 1.0), (0.0, 0.0)]))
+    base = Base(Route([(1.0, 0.0), (1.0, 1.0), (0.0, 0.0)]))
     while not base.ended:
         base.go()
     assert math.hypot(base.pose.x, base.pose.y) < 0.16
@@ -374,14 +374,14 @@ def test_a_way_is_driven_forwards_corner_by_corner():
 
 
 def test_motions_that_come_to_nothing_end_the_course_with_their_code():
-    base = Base(Way([(5.0, 0.0)]))
+    base = Base(Route([(5.0, 0.0)]))
     for _ in range(3):
         base.go(MotionState.COLLISION_AHEAD)
     assert base.ended == [(ErrorCode.COLLISION_AHEAD, "COLLISION_AHEAD")]
 
 
 def test_a_stop_ends_the_course_at_once():
-    base = Base(Way([(5.0, 0.0)]))
+    base = Base(Route([(5.0, 0.0)]))
     base.go(MotionState.STOPPED)
     assert base.ended[0][0] is ErrorCode.CANCELED
 
@@ -391,4 +391,4 @@ def test_a_silent_motion_node_ends_the_course():
     base.driver.tick(base.pose, 0.0)
     base.driver.tick(base.pose, 3.0)
     assert base.ended[0][0] is ErrorCode.INTERNAL
-    assert Progress.DONE.value == "done"
+    assert StepProgress.DONE.value == "done"

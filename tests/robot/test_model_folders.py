@@ -11,8 +11,8 @@ import pytest
 from spec_vlm_nav.common.codes import ErrorCode, LinkState
 from spec_vlm_nav.common.errors import ParameterError
 from spec_vlm_nav.model import folders
-from spec_vlm_nav.model.answers import Answer, DecisionFailed
-from spec_vlm_nav.model.course import Course
+from spec_vlm_nav.model.answers import DecisionFailed, ModelAnswer
+from spec_vlm_nav.model.course import RoundHistory
 from spec_vlm_nav.model.decider import DecoderSettings, LinkReport
 from spec_vlm_nav.model.deferred import OF_LOADING, DeferredDecider
 from spec_vlm_nav.model.folders import check_folder, find_model, read_config, share_folder, suited_preset
@@ -183,16 +183,16 @@ class Inner:
         return (("turn", 1),)
 
     def course(self):
-        return Course("sd")
+        return RoundHistory("sd")
 
     def figures(self):
         return {"decisions": 3}
 
     def decide(self, job, cancel, on_text):
-        return Answer("decided")
+        return ModelAnswer("decided")
 
     def verify(self, question, cancel):
-        return Answer("verified")
+        return ModelAnswer("verified")
 
 
 class Loading:
@@ -229,7 +229,7 @@ def test_everything_answers_at_once_while_the_model_is_being_loaded(loading):
     decider.check(replace(SETTINGS, gamma=6))
     decider.use(replace(SETTINGS, gamma=6))
     assert not decider.is_ready and decider.link() == LinkReport() and decider.figures() == {}
-    assert decider.so_far() == () and decider.course() == Course()
+    assert decider.so_far() == () and decider.course() == RoundHistory()
     decider.close()
     assert time.monotonic() - began < 0.5
     loading.clock += 7.0

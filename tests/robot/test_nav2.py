@@ -70,7 +70,7 @@ def test_an_unverified_drive_is_asked_for_at_its_own_speed(goals):
     ("report", "state", "said"),
     [
         (GoalReport(GoalState.REJECTED), MotionState.REFUSED, "rejected"),
-        (GoalReport(GoalState.CANCELED), MotionState.REFUSED, "somebody else canceled"),
+        (GoalReport(GoalState.CANCELED), MotionState.REFUSED, "another client canceled"),
         (GoalReport(GoalState.ABORTED), MotionState.BLOCKED, "gave up"),
         (GoalReport(GoalState.ABORTED, "COLLISION_AHEAD"), MotionState.COLLISION_AHEAD, "something ahead"),
         (GoalReport(GoalState.ABORTED, "TIMEOUT"), MotionState.EXPIRED, "in time"),

@@ -9,7 +9,7 @@ import pytest
 from spec_vlm_nav.common.codes import ErrorCode, MotionState
 from spec_vlm_nav.common.geometry import Motion
 from spec_vlm_nav.common.status import Status
-from spec_vlm_nav.deciding.parts.interfaces import Phase
+from spec_vlm_nav.deciding.parts.interfaces import NavigatorPhase
 from spec_vlm_nav.language.actions import Action, ActionKind
 from spec_vlm_nav.motion.command import CommandKind
 from tests.robot.navigator_world import (
@@ -63,7 +63,7 @@ def test_stop_latches_and_the_node_idles_until_the_next_instruction():
     world = World().instruct().answer(STOP)
     assert world.requests[-1].kind is CommandKind.STOP and world.requests[-1].source == "MODEL"
     world.ended(MotionState.STOPPED).run(5)
-    assert len(world.jobs) == 1 and world.navigator.phase is Phase.IDLE
+    assert len(world.jobs) == 1 and world.navigator.phase is NavigatorPhase.IDLE
     world.instruct("find the blue box")
     assert (
         len(world.jobs) == 2 and world.jobs[1].past == () and world.jobs[1].instruction == "find the blue box"
@@ -121,7 +121,7 @@ def test_an_answer_without_an_action_stands_still_is_counted_and_tried_again():
     assert (
         world.requests[-1].kind is CommandKind.STOP
         and len(world.jobs) == 3
-        and world.navigator.phase is Phase.IDLE
+        and world.navigator.phase is NavigatorPhase.IDLE
     )
 
 
@@ -243,7 +243,7 @@ def test_internal_errors_in_a_row_end_the_instruction():
 def test_status_of_another_command_is_ignored():
     world = World().instruct().answer(FORWARD)
     world.navigator.on_status(Status(MotionState.REACHED, 1, 999), world.now)
-    assert world.run(0.5).navigator.phase is Phase.MOVING
+    assert world.run(0.5).navigator.phase is NavigatorPhase.MOVING
 
 
 def test_times_are_measured_from_the_frame_and_from_the_start_of_the_decision():

@@ -11,7 +11,7 @@ from spec_vlm_nav.camera.frame import Frame
 from spec_vlm_nav.common.codes import ErrorCode, MotionState, Verification
 from spec_vlm_nav.common.geometry import Motion
 from spec_vlm_nav.common.status import Status
-from spec_vlm_nav.deciding.parts.interfaces import Phase
+from spec_vlm_nav.deciding.parts.interfaces import NavigatorPhase
 from spec_vlm_nav.exploring.policy import ExplorationPolicy
 from spec_vlm_nav.motion.command import CommandKind
 from tests.robot.navigator_world import (
@@ -77,7 +77,7 @@ def test_the_draft_models_action_moves_the_robot_and_is_marked_everywhere():
 
 def test_the_same_action_of_the_target_confirms_and_the_motion_goes_on():
     world = reconcile(unverified(degraded(), FORWARD), FORWARD)
-    assert world.kinds[-1] is CommandKind.MOVE and world.navigator.phase is Phase.MOVING
+    assert world.kinds[-1] is CommandKind.MOVE and world.navigator.phase is NavigatorPhase.MOVING
     assert world.reports[-1].verification is Verification.CONFIRMED
     assert (
         world.reports[-1].sequence == world.reports[-2].sequence and world.reports[-1].answer.text == FORWARD
@@ -199,7 +199,7 @@ def test_the_next_decision_is_begun_while_the_motion_settles_and_used_when_the_s
 
 def test_a_prefetched_decision_that_is_not_ready_yet_acts_when_it_is():
     world = moving().settling().run(0.2).ended().run(0.2)
-    assert world.navigator.phase is Phase.THINKING and len(world.jobs) == 2
+    assert world.navigator.phase is NavigatorPhase.THINKING and len(world.jobs) == 2
     world.answer(TURN)
     assert world.kinds[-1] is CommandKind.MOVE
 

@@ -10,7 +10,7 @@ from spec_vlm_nav.camera.frame import Frame
 from spec_vlm_nav.common.codes import ErrorCode, MotionState
 from spec_vlm_nav.common.geometry import Motion
 from spec_vlm_nav.common.status import Status
-from spec_vlm_nav.deciding.parts.interfaces import Phase
+from spec_vlm_nav.deciding.parts.interfaces import NavigatorPhase
 from spec_vlm_nav.language.actions import find_action
 from spec_vlm_nav.model.worker import ActionFound
 from spec_vlm_nav.motion.command import OPERATOR_STOP, CommandKind
@@ -108,7 +108,7 @@ def test_a_dry_run_decides_frame_after_frame_and_waits_for_no_motion():
     for count in range(1, 4):
         assert len(world.jobs) == count
         world.answer(FORWARD).run(0.2)
-    assert world.navigator.phase is not Phase.MOVING
+    assert world.navigator.phase is not NavigatorPhase.MOVING
 
 
 # -- found in review: what never ended, or moved against the operator's word

@@ -14,10 +14,10 @@ from spec_vlm_nav.common.geometry import Motion
 from spec_vlm_nav.common.status import Status
 from spec_vlm_nav.deciding import navigator as module
 from spec_vlm_nav.deciding.navigator import Navigator
-from spec_vlm_nav.deciding.parts.interfaces import NavigatorConfig, Phase
-from spec_vlm_nav.deciding.states import TABLE, Event, page, react
+from spec_vlm_nav.deciding.parts.interfaces import NavigatorConfig, NavigatorPhase
+from spec_vlm_nav.deciding.states import TABLE, NavigatorEvent, page, react
 from spec_vlm_nav.language.actions import STOP_SENTENCE, find_action
-from spec_vlm_nav.model.answers import Answer
+from spec_vlm_nav.model.answers import ModelAnswer
 from spec_vlm_nav.model.worker import ActionFound, Answered, Failed, Reconciled
 from spec_vlm_nav.motion.command import OPERATOR_STOP
 from tests.robot.navigator_world import World
@@ -39,7 +39,7 @@ class Transitions:
 
     def react(self, situation, event, what, now):
         before = situation.phase
-        assert before is self.left.get(situation, Phase.IDLE), "a state changed without an event"
+        assert before is self.left.get(situation, NavigatorPhase.IDLE), "a state changed without an event"
         react(situation, event, what, now)
         self.left[situation] = situation.phase
         if event in TABLE and before in TABLE[event]:
@@ -72,10 +72,10 @@ class Walk:
         self.last = FORWARD  # what the model said last
         think = [self.found, self.found, self.answer]
         self.likely = {
-            Phase.IDLE: [self.instruct, self.instruct, self.answer, self.fail],
-            Phase.LOOKING: [*think, self.frame, self.frame, self.frame, self.tick, self.reconcile],
-            Phase.THINKING: [*think, *think, self.frame, self.tick, self.wait, self.reconcile],
-            Phase.MOVING: [*think, self.settle, self.frame, self.end, self.tick, self.reconcile],
+            NavigatorPhase.IDLE: [self.instruct, self.instruct, self.answer, self.fail],
+            NavigatorPhase.LOOKING: [*think, self.frame, self.frame, self.frame, self.tick, self.reconcile],
+            NavigatorPhase.THINKING: [*think, *think, self.frame, self.tick, self.wait, self.reconcile],
+            NavigatorPhase.MOVING: [*think, self.settle, self.frame, self.end, self.tick, self.reconcile],
         }
         self.possible = [self.instruct, self.frame, self.tick, self.found, self.answer, self.fail, self.fail]
         self.possible += [
@@ -96,7 +96,7 @@ class Walk:
             "": [],
         }[rng.choice(["operator", "operator", "mover", "model", ""])]
         for phase, likely in self.likely.items():
-            if phase is not Phase.IDLE:
+            if phase is not NavigatorPhase.IDLE:
                 self.likely[phase] = [each for each in likely if each not in quiet]
         self.possible = [each for each in self.possible if each not in quiet]
 
@@ -148,7 +148,7 @@ class Walk:
 
     @property
     def job(self):
-        """Nearly always the last one's number, else the one before."""
+        """Nearly always the last one's number, otherwise the one before."""
         return self.jobs[-1 if self.rng.random() < 0.9 else -2].number if len(self.jobs) > 1 else 1
 
     def found(self):
@@ -159,18 +159,18 @@ class Walk:
 
     def answer(self):
         alone = self.rng.random() < 0.4
-        self.navigator.on_event(Answered(self.job, Answer(self.rng.choice(SAYS)), alone), self.now)
+        self.navigator.on_event(Answered(self.job, ModelAnswer(self.rng.choice(SAYS)), alone), self.now)
 
     def fail(self):
         code = self.rng.choice(
             [ErrorCode.INTERNAL, ErrorCode.INTERNAL, ErrorCode.LINK_LOST, ErrorCode.CANCELED]
         )
-        self.navigator.on_event(Failed(self.job, code, "it failed", Answer()), self.now)
+        self.navigator.on_event(Failed(self.job, code, "it failed", ModelAnswer()), self.now)
 
     def reconcile(self):
         text = self.last if self.rng.random() < 0.6 else self.rng.choice(SAYS)
         job = self.rng.choice(self.jobs[-3:]).number if self.jobs else 1
-        self.navigator.on_event(Reconciled(job, find_action(text), Answer(text)), self.now)
+        self.navigator.on_event(Reconciled(job, find_action(text), ModelAnswer(text)), self.now)
 
     def link(self):
         self.navigator.on_link(self.rng.choice([LinkState.UP, LinkState.LOST]), self.now)
@@ -223,11 +223,11 @@ class Scene(World):
         job = self.jobs[-1].number
         found = ActionFound(job, find_action(text), text, b"jpeg", self.now, True)
         self.navigator.on_event(found, self.now)
-        self.navigator.on_event(Answered(job, Answer(text), True), self.now)
+        self.navigator.on_event(Answered(job, ModelAnswer(text), True), self.now)
         return self
 
     def target_says(self, text, job):
-        self.navigator.on_event(Reconciled(job.number, find_action(text), Answer(text)), self.now)
+        self.navigator.on_event(Reconciled(job.number, find_action(text), ModelAnswer(text)), self.now)
         return self
 
 
@@ -273,12 +273,12 @@ def test_in_a_simulated_robot_no_transition_is_outside_the_table(seed, transitio
 
 def test_a_transition_outside_the_table_is_noticed(transitions):
     walk = Walk(0)
-    walk.navigator._is.phase = Phase.MOVING
+    walk.navigator._is.phase = NavigatorPhase.MOVING
     with pytest.raises(AssertionError, match="without an event"):
         walk.frame()
 
 
 def test_every_event_has_a_row_and_the_page_in_the_docs_is_what_the_table_says():
-    assert set(TABLE) == set(Event)
+    assert set(TABLE) == set(NavigatorEvent)
     command = "python -m spec_vlm_nav.deciding.states"
     assert PAGE.read_text() == page(), f"make it anew: {command} > docs/navigator.md"

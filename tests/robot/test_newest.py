@@ -29,7 +29,7 @@ def test_what_comes_while_it_works_waits_and_only_the_newest_of_it_is_worked_on(
     began = time.perf_counter()
     for number in range(2, 1002):
         worker.put(number, float(number))
-    assert time.perf_counter() - began < 0.5  # a thousand of them: nobody waits for the work
+    assert time.perf_counter() - began < 0.5  # a thousand of them: no thread waits for the work
     assert worker.take() is None
     slow.go.release()
     assert made.acquire(timeout=5) and worker.take() == (10, 1.0)

@@ -7,7 +7,7 @@ import pytest
 
 from spec_vlm_nav.common.nonces import LENGTH, NOTHING, SHORT_WALK, WALK_EVERY_S, NonceChain, SessionProof
 from spec_vlm_nav.motion.watchdogs import SESSIONS_KEPT, Supervision, SupervisionWatch
-from spec_vlm_nav.ros.session import RESERVE, Session
+from spec_vlm_nav.ros.session import RESERVE, CommandSession
 
 
 def heard(chain):
@@ -101,7 +101,7 @@ def test_a_chain_that_is_used_up_proves_nothing_and_a_session_changes_before():
     chain = NonceChain(length=2)
     assert [chain.take(), chain.take()] and chain.take() == NOTHING and chain.left == 0
     assert heard(chain).objection(NOTHING, 0.0)
-    assert not Session().is_nearly_used_up and RESERVE < LENGTH
+    assert not CommandSession().is_nearly_used_up and RESERVE < LENGTH
 
 
 def test_made_up_sessions_drive_out_none_that_is_known():

@@ -17,7 +17,7 @@ def unknown(name, node="motion_node", shared=frozenset()):
     return str(error.value)
 
 
-# -- names nobody knows
+# -- names no caller knows
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ def test_a_new_draft_is_taken_over_before_the_next_decision_and_the_answer_stays
     after = decider.decide(job(), never(), nothing)
     assert after.token_ids == before.token_ids == Oracle(target, decider)(job())
     assert decider.figures()["drafts_swapped"] == 1
-    assert all(one.accepted == one.drafted for one in after.rounds[:-1])  # the target foretells itself
+    assert all(one.accepted == one.drafted for one in after.rounds[:-1])  # the target predicts itself
     assert not all(one.accepted == one.drafted for one in before.rounds)
 
 

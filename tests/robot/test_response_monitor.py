@@ -66,7 +66,7 @@ def latched(**kwargs):
 
 def test_odometry_that_is_seen_to_move_again_is_another_chance():
     robot = latched().fault("none")
-    assert robot.run(3).ask(*STEP).state is NO  # it has not moved yet: nobody knows
+    assert robot.run(3).ask(*STEP).state is NO  # it has not moved yet: no caller knows
     robot.base.traits.push = (0.2, 0.0, 0.0)
     robot.run(0.6)
     robot.base.traits.push = (0.0, 0.0, 0.0)

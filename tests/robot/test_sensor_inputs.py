@@ -13,7 +13,7 @@ from sensor_msgs.msg import Image, LaserScan, PointCloud2, PointField
 from spec_vlm_nav_interfaces.msg import Supervision as SupervisionMessage
 
 from spec_vlm_nav.common.codes import LinkState
-from spec_vlm_nav.motion.ahead.cloud import Cloud, Field
+from spec_vlm_nav.motion.ahead.cloud import Field, PointCloud
 from spec_vlm_nav.motion.ahead.corridor import CloudConfig, CorridorConfig, Mounting
 from spec_vlm_nav.motion.ahead.depth import DepthImage, clearance_of_depth
 from spec_vlm_nav.motion.ahead.scan import clearance_of_scan
@@ -61,7 +61,7 @@ def test_a_cloud_message_keeps_its_fields_steps_and_frame():
     record = cloud_of(message)
     assert (record.fields[2], record.frame, record.big_endian) == (Field("z", 8, 7, 1), "base_link", False)
     assert (record.width, record.height, record.point_step) == (message.width, 1, 12)
-    assert bytes(record.data) == bytes(message.data) and isinstance(record, Cloud)
+    assert bytes(record.data) == bytes(message.data) and isinstance(record, PointCloud)
 
 
 def test_bytes_of_each_sensor_become_what_they_show_and_any_others_are_blind():

@@ -8,16 +8,16 @@ pytest.importorskip("rclpy")
 
 from rclpy.subscription import Subscription
 
-from spec_vlm_nav.ros import sparing
-from spec_vlm_nav.ros.sparing import ANSWER_S, EVERY_S, FOR_S, Sparing
+from spec_vlm_nav.ros import throttled_executor as sparing
+from spec_vlm_nav.ros.throttled_executor import ANSWER_S, EVERY_S, FOR_S, ThrottledExecutor
 
 
 class Other:
-    """What is no subscription."""
+    """What is not a subscription."""
 
 
 def group_of(*entities):
-    group = Sparing()
+    group = ThrottledExecutor()
     for entity in entities:
         group.add_entity(entity)
     return group

@@ -6,7 +6,7 @@ import pytest
 
 from spec_vlm_nav.common.geometry import ZERO, Motion, Velocity
 from spec_vlm_nav.motion.command import CommandKind
-from spec_vlm_nav.motion.stopping import QUIET_AFTER_S, READ_WITHIN_S, Rest, StopConfig, TwistStops
+from spec_vlm_nav.motion.stopping import QUIET_AFTER_S, READ_WITHIN_S, RestDetector, StopConfig, TwistStops
 from tests.robot.faulty_robot import FaultyRobot
 
 DT = 1 / 30
@@ -20,13 +20,13 @@ class Said:
     def __init__(self, style="epsilon", moving=FAST, **config):
         self.stops, self.now = TwistStops(StopConfig(style, **config)), 10.0
         if moving:
-            self.tick(Rest.UNKNOWN, moving)
+            self.tick(RestDetector.UNKNOWN, moving)
 
-    def tick(self, rest=Rest.UNKNOWN, velocity=ZERO):
+    def tick(self, rest=RestDetector.UNKNOWN, velocity=ZERO):
         self.now += DT
         return self.stops.velocity(velocity, rest, self.now)
 
-    def ticks(self, seconds, rest=Rest.UNKNOWN):
+    def ticks(self, seconds, rest=RestDetector.UNKNOWN):
         return [self.tick(rest) for _ in range(round(seconds / DT))]
 
 
@@ -43,8 +43,8 @@ def test_epsilon_begins_a_stop_with_one_creep_too_slow_to_see_and_goes_on_with_z
 def test_a_stop_in_between_ticks_is_said_at_once_and_the_zeros_only_when_the_creep_has_been_read():
     said = Said()
     assert said.stops.stop(said.now + 0.001) == CREEP
-    assert said.stops.velocity(ZERO, Rest.UNKNOWN, said.now + 0.001 + READ_WITHIN_S / 2) is None
-    assert said.stops.velocity(ZERO, Rest.UNKNOWN, said.now + 0.002 + READ_WITHIN_S) == ZERO
+    assert said.stops.velocity(ZERO, RestDetector.UNKNOWN, said.now + 0.001 + READ_WITHIN_S / 2) is None
+    assert said.stops.velocity(ZERO, RestDetector.UNKNOWN, said.now + 0.002 + READ_WITHIN_S) == ZERO
 
 
 def test_a_stop_of_a_robot_that_never_moved_is_zero():
@@ -55,7 +55,7 @@ def test_a_stop_of_a_robot_that_never_moved_is_zero():
 def test_zero_never_creeps():
     said = Said("zero")
     assert said.stops.stop(said.now) == ZERO
-    assert set(said.ticks(0.5) + said.ticks(0.5, Rest.RESISTS)) == {ZERO}
+    assert set(said.ticks(0.5) + said.ticks(0.5, RestDetector.RESISTS)) == {ZERO}
 
 
 def test_brake_slows_both_axes_down_evenly_then_creeps_then_zeros():
@@ -79,15 +79,17 @@ def test_braking_never_goes_through_zero(moving):
 def test_where_the_base_goes_on_the_creep_is_said_again_and_again(style):
     said = Said(style)
     said.ticks(0.5)
-    assert said.ticks(6 * DT, Rest.RESISTS) in ([CREEP] * 6, [CREEP, ZERO] * 3)
+    assert said.ticks(6 * DT, RestDetector.RESISTS) in ([CREEP] * 6, [CREEP, ZERO] * 3)
     assert said.tick() == ZERO
 
 
 def test_once_the_robot_has_stood_for_a_while_nothing_more_is_said():
     said = Said()
-    assert None not in said.ticks(QUIET_AFTER_S - DT, Rest.STANDS)
-    assert set(said.ticks(3.0, Rest.STANDS)[2:]) == {None}
-    assert said.tick(velocity=FAST) == FAST and said.tick(Rest.STANDS) == CREEP  # and again after a motion
+    assert None not in said.ticks(QUIET_AFTER_S - DT, RestDetector.STANDS)
+    assert set(said.ticks(3.0, RestDetector.STANDS)[2:]) == {None}
+    assert (
+        said.tick(velocity=FAST) == FAST and said.tick(RestDetector.STANDS) == CREEP
+    )  # and again after a motion
 
 
 def test_as_long_as_it_is_not_known_that_the_robot_stands_zeros_go_on():
@@ -96,8 +98,8 @@ def test_as_long_as_it_is_not_known_that_the_robot_stands_zeros_go_on():
 
 def test_a_stop_by_hand_breaks_the_silence():
     said = Said()
-    said.ticks(3.0, Rest.STANDS)
-    assert said.stops.stop(said.now) == ZERO and said.tick(Rest.STANDS) == ZERO
+    said.ticks(3.0, RestDetector.STANDS)
+    assert said.stops.stop(said.now) == ZERO and said.tick(RestDetector.STANDS) == ZERO
 
 
 # -- with a base
@@ -154,18 +156,18 @@ def test_a_creep_that_was_lost_is_said_again_when_the_robot_is_seen_to_go_on():
 def test_rest_is_known_once_odometry_has_shown_it_and_unknown_while_moving():
     robot = FaultyRobot()
     robot.send(CommandKind.MOVE, Motion(0.5))
-    assert robot.run(0.5).core.rest(robot.now) is Rest.UNKNOWN
+    assert robot.run(0.5).core.rest(robot.now) is RestDetector.UNKNOWN
     while robot.core.is_moving:
         robot.run(DT)
-    assert robot.core.rest(robot.now) is Rest.UNKNOWN
-    assert robot.run(1.5).core.rest(robot.now) is Rest.STANDS
+    assert robot.core.rest(robot.now) is RestDetector.UNKNOWN
+    assert robot.run(1.5).core.rest(robot.now) is RestDetector.STANDS
 
 
 def test_a_base_that_goes_on_after_a_stop_resists():
     robot = FaultyRobot({"stop_style": "zero"}, drops_zeros=True, hold_s=9.0)
     robot.send(CommandKind.MOVE, Motion(1.0))
     robot.run(1.2).core.stop()
-    assert robot.run(0.5).core.rest(robot.now) is Rest.RESISTS
+    assert robot.run(0.5).core.rest(robot.now) is RestDetector.RESISTS
 
 
 @pytest.mark.parametrize(
@@ -177,7 +179,7 @@ def test_an_odometry_that_cannot_be_relied_on_never_shows_that_the_robot_stands(
     robot.send(CommandKind.MOVE, Motion(1.0))
     robot.run(1.0).fault(fault).run(4.0)
     assert robot.base.linear > 0.4 and not robot.core.is_moving  # a base that nothing has stopped
-    assert robot.core.rest(robot.now) is not Rest.STANDS and robot.silent_s == 0
+    assert robot.core.rest(robot.now) is not RestDetector.STANDS and robot.silent_s == 0
 
 
 @pytest.mark.parametrize("delay_s", [0.0, 0.6])

@@ -12,7 +12,7 @@ from spec_vlm_nav_interfaces.msg import Supervision
 
 from spec_vlm_nav.common.codes import LinkState
 from spec_vlm_nav.missions.driving import Turn
-from spec_vlm_nav.ros.missions.wheels import Wheels
+from spec_vlm_nav.ros.missions.course_driver import CourseDriver
 
 
 class Node:
@@ -37,7 +37,7 @@ class Node:
 @pytest.mark.parametrize("link", list(LinkState))
 def test_a_sign_of_life_tells_the_cameras_age_and_nothing_of_the_link(link):
     node = Node()
-    wheels = Wheels(node, lambda: None)
+    wheels = CourseDriver(node, lambda: None)
     wheels._on_supervision(Supervision(session=5, camera_age_s=0.2, verifier_age_s=3.0, link=link.value))
     wheels.drive(Turn(1.0), lambda code, words: None)
     (life,) = node.said["supervision"]

@@ -8,7 +8,7 @@ import pytest
 from spec_vlm_nav.camera.frame import Frame
 from spec_vlm_nav.common.codes import ErrorCode, LinkState
 from spec_vlm_nav.language.actions import Action, ActionKind
-from spec_vlm_nav.model.answers import Answer, DecisionFailed, Job, Question
+from spec_vlm_nav.model.answers import DecisionFailed, DecisionJob, ModelAnswer, ModelQuestion
 from spec_vlm_nav.model.decider import LinkReport
 from spec_vlm_nav.model.worker import ActionFound, Answered, DecisionWorker, Failed, Reconciled
 
@@ -58,13 +58,13 @@ def start():
 
 
 def job(number, instruction="go"):
-    return Job(number, instruction, Frame(b"", (0, 0), 0.0))
+    return DecisionJob(number, instruction, Frame(b"", (0, 0), 0.0))
 
 
 def alone(job, cancel, on_text):
     """A script: the draft model's word, which has to be verified."""
     on_text(TEXT, b"jpeg", unverified=True)
-    return Answer(TEXT, open=Question(job.number, None))
+    return ModelAnswer(TEXT, open=ModelQuestion(job.number, None))
 
 
 def wait_for(events, count):
@@ -79,7 +79,7 @@ def test_the_action_comes_before_the_answer_and_only_once(start):
         for n in range(len(TEXT) + 1):
             on_text(TEXT[:n], b"jpeg")
         on_text(TEXT + " More.", b"jpeg")
-        return Answer(TEXT)
+        return ModelAnswer(TEXT)
 
     worker, events, _ = start(script)
     worker.begin(job(1))
@@ -89,7 +89,7 @@ def test_the_action_comes_before_the_answer_and_only_once(start):
         and found.action == Action(ActionKind.FORWARD, 25)
         and found.text == TEXT
     )
-    assert answered == Answered(1, Answer(TEXT))
+    assert answered == Answered(1, ModelAnswer(TEXT))
 
 
 def test_the_text_of_the_answer_under_way_can_be_read_and_begins_anew(start):
@@ -99,7 +99,7 @@ def test_the_text_of_the_answer_under_way_can_be_read_and_begins_anew(start):
         seen.append(worker.text)
         on_text(f"{job.number} see", b"jpeg")
         seen.append(worker.text)
-        return Answer()
+        return ModelAnswer()
 
     worker, events, _ = start(script)
     worker.begin(job(1))
@@ -114,7 +114,7 @@ def test_cancel_reaches_a_thinking_decider_and_the_next_job_is_done(start):
             assert cancel.wait(5)
             on_text(TEXT, b"jpeg")
             raise DecisionFailed(ErrorCode.CANCELED, "canceled")
-        return Answer("two")
+        return ModelAnswer("two")
 
     worker, events, _ = start(script)
     worker.begin(job(1))
@@ -127,7 +127,7 @@ def test_a_decider_that_raises_anything_stops_the_job_not_the_thread(start):
     def script(job, cancel, on_text):
         if job.number == 1:
             raise ZeroDivisionError("oops")
-        return Answer("two")
+        return ModelAnswer("two")
 
     worker, events, _ = start(script)
     worker.begin(job(1))
@@ -137,20 +137,22 @@ def test_a_decider_that_raises_anything_stops_the_job_not_the_thread(start):
 
 
 def test_close_ends_the_thread_and_closes_the_decider(start):
-    worker, _, decider = start(lambda *_: Answer())
+    worker, _, decider = start(lambda *_: ModelAnswer())
     worker.close()
     assert decider.closed and not any(t.name == "decisions" and t.is_alive() for t in threading.enumerate())
 
 
 def test_an_open_answer_is_verified_once_when_the_link_is_back(start):
     asked = []
-    worker, events, decider = start(alone, lambda question, cancel: asked.append(question) or Answer(TEXT))
+    worker, events, decider = start(
+        alone, lambda question, cancel: asked.append(question) or ModelAnswer(TEXT)
+    )
     decider.link_state = LinkState.LOST
     worker.begin(job(1))
     found, answered = wait_for(events, 2)
     assert found.unverified and answered.unverified
     decider.becomes(LinkState.UP)
-    assert wait_for(events, 3)[2] == Reconciled(1, Action(ActionKind.FORWARD, 25), Answer(TEXT))
+    assert wait_for(events, 3)[2] == Reconciled(1, Action(ActionKind.FORWARD, 25), ModelAnswer(TEXT))
     decider.becomes(LinkState.UP)
     time.sleep(0.05)
     assert len(events) == 3 and [q.prompt for q in asked] == [1]
@@ -163,12 +165,12 @@ def test_an_open_answer_is_verified_before_the_next_job_is_decided(start):
         if job.number == 1:
             return alone(job, cancel, on_text)
         begun.append(verified.is_set())
-        return Answer("two")
+        return ModelAnswer("two")
 
     def verify(question, cancel):
         time.sleep(0.05)
         verified.set()
-        return Answer("no action")
+        return ModelAnswer("no action")
 
     worker, events, decider = start(script, verify)
     decider.link_state = LinkState.LOST
@@ -176,7 +178,10 @@ def test_an_open_answer_is_verified_before_the_next_job_is_decided(start):
     wait_for(events, 2)
     decider.link_state = LinkState.UP  # and nobody says so
     worker.begin(job(2))
-    assert wait_for(events, 4)[2:] == [Reconciled(1, None, Answer("no action")), Answered(2, Answer("two"))]
+    assert wait_for(events, 4)[2:] == [
+        Reconciled(1, None, ModelAnswer("no action")),
+        Answered(2, ModelAnswer("two")),
+    ]
     assert begun == [True]
 
 
@@ -185,7 +190,7 @@ def test_an_open_answer_of_an_instruction_that_is_over_is_dropped(start, how):
     verifying, calls = threading.Event(), []
 
     def script(job, cancel, on_text):
-        return alone(job, cancel, on_text) if job.number == 1 else Answer("two")
+        return alone(job, cancel, on_text) if job.number == 1 else ModelAnswer("two")
 
     def verify(question, cancel):
         calls.append(question)
@@ -206,12 +211,17 @@ def test_an_open_answer_of_an_instruction_that_is_over_is_dropped(start, how):
         worker.cancel()
     decider.link_state = LinkState.UP
     worker.begin(job(2, "go elsewhere" if how == "new instruction" else "go"))
-    assert wait_for(events, 3)[2:] == [Answered(2, Answer("two"))]
+    assert wait_for(events, 3)[2:] == [Answered(2, ModelAnswer("two"))]
     assert len(calls) == (how == "canceled while verified")
 
 
 def test_an_answer_that_cannot_be_verified_now_is_tried_again_what_never_can_is_refuted(start):
-    outcomes = [DecisionFailed(ErrorCode.LINK_LOST, "gone"), Answer(TEXT), ZeroDivisionError(), Answer(TEXT)]
+    outcomes = [
+        DecisionFailed(ErrorCode.LINK_LOST, "gone"),
+        ModelAnswer(TEXT),
+        ZeroDivisionError(),
+        ModelAnswer(TEXT),
+    ]
     tried = []
 
     def verify(question, cancel):
@@ -236,12 +246,12 @@ def test_an_answer_that_cannot_be_verified_now_is_tried_again_what_never_can_is_
 
 
 def test_a_newer_unverified_answer_takes_the_place_of_the_open_one(start):
-    worker, events, decider = start(alone, lambda question, cancel: Answer(f"{question.prompt}"))
+    worker, events, decider = start(alone, lambda question, cancel: ModelAnswer(f"{question.prompt}"))
     decider.link_state = LinkState.LOST
     for number in (1, 2):
         worker.begin(job(number))
     wait_for(events, 4)
     decider.becomes(LinkState.UP)
-    assert wait_for(events, 5)[4] == Reconciled(2, None, Answer("2"))
+    assert wait_for(events, 5)[4] == Reconciled(2, None, ModelAnswer("2"))
     time.sleep(0.05)
     assert len(events) == 5

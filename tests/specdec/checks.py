@@ -145,7 +145,7 @@ def sampled_pvalue(
     """p-value of the answers of `samples` seeds as draws from the target's own distribution: the smaller of two.
 
     One test looks at the first tokens jointly, the other at all tokens, by their ranks.
-    cuts: as in WiredLink, for each answer alone. looks: after so many answers it is also looked, and what is below
+    cuts: as in WiredLink, for each answer alone. looks: after this many answers it is also looked, and what is below
     FALSE_ALARM already is returned: for planted faults only, as every look more is one more chance of a false alarm.
     """
     answers: list[list[int]] = []

@@ -50,7 +50,7 @@ def measure(address: str) -> dict[str, float]:
     bulk = min(trip(BULK_BYTES, PING_BYTES) for _ in range(2))
     trip(LOADED_BYTES, LOADED_BYTES)
     loaded = min(trip(LOADED_BYTES, LOADED_BYTES) for _ in range(LOADED))
-    # A round trip without load is no part of the sending time.
+    # A round trip without load is not part of the sending time.
     return {"rtt_ms": small * 1e3, "loaded_ms": loaded * 1e3, "mbps": BULK_BYTES * 8e-6 / (bulk - small)}
 
 

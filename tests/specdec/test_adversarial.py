@@ -85,7 +85,7 @@ def test_drafts_that_are_always_wrong(method: str) -> None:
     ("method", "place"), [(name, place) for turn, name in enumerate(DRAFTING) for place in (turn % 3, None)]
 )
 def test_drafts_that_end_where_the_target_does_not(method: str, place: int | None) -> None:
-    """TRAPS 10: a rejected EOS does not end an answer, and nothing follows one that is accepted."""
+    """A rejected EOS does not end an answer, and nothing follows one that is accepted."""
     check_greedy(method, eager_to_end(place))
 
 

@@ -1,4 +1,6 @@
-"""The ways of attention agree: what a GPU takes (`Parted`) is checked on a CPU against what a CPU takes (`Folded`)."""
+"""The ways of attention agree: what a GPU takes (`PartedAttention`) is checked on a CPU against what a CPU takes
+(`FoldedAttention`).
+"""
 
 from __future__ import annotations
 
@@ -15,9 +17,9 @@ from torch.utils._python_dispatch import _disable_current_modes
 from specdec.models import LoadedModel, chat_prompt, load_model
 from specdec.models.attention import choice, parted
 from specdec.models.attention.choice import attention_for
-from specdec.models.attention.invariant import Invariant
-from specdec.models.attention.parted import Parted, PartedSight, attend_all
-from specdec.models.attention.segment import Folded, FoldedSight, Segment, fold, reach, sees
+from specdec.models.attention.invariant import InvariantAttention
+from specdec.models.attention.parted import PartedAttention, PartedSight, attend_all
+from specdec.models.attention.segment import FoldedAttention, FoldedSight, Segment, fold, reach, sees
 from specdec.models.plans import extend_many
 from specdec.models.session import grow_sight
 from tests.helpers import shrunken
@@ -54,7 +56,7 @@ def inputs(segment: Segment, groups: int, dtype: torch.dtype) -> tuple[Tensor, T
 def test_in_parts_and_folded_give_the_same(window: int, dtype: torch.dtype) -> None:
     for segment, groups, scale in itertools.product([*CHAINS, *TREES], (1, 3), (None, 0.4)):
         query, keys, values = inputs(segment, groups, dtype)
-        ways = (Folded(groups, dtype, CPU, scale), Parted(groups, dtype, CPU, scale))
+        ways = (FoldedAttention(groups, dtype, CPU, scale), PartedAttention(groups, dtype, CPU, scale))
         folded, in_parts = (way.attend(query, keys, values, way.sight(segment, window)) for way in ways)
         assert in_parts.dtype == dtype and in_parts.shape == folded.shape
         torch.testing.assert_close(in_parts, folded, rtol=0.0, atol=NOISE[dtype])
@@ -80,7 +82,7 @@ def test_what_rows_see_is_what_stands_before_them_within_the_window(window: int)
 
 
 def test_no_table_is_as_long_as_the_cache_where_a_kernel_knows_better() -> None:
-    way = Parted(3, torch.float32, CPU, None)
+    way = PartedAttention(3, torch.float32, CPU, None)
     for window in (0, 300):
         sight = way.sight(Segment(None, 1000, 33), window)
         assert isinstance(sight, PartedSight)
@@ -106,22 +108,24 @@ def test_a_device_takes_the_way_that_it_has_a_kernel_for(monkeypatch: pytest.Mon
     capability = (8, 7)
     monkeypatch.setattr(choice.torch.cuda, "get_device_capability", lambda device: capability)
     kinds = {
-        Folded: [(64, half, CPU), (64, torch.float32, gpu), (80 + 4, half, gpu), (320, half, gpu)],
-        Parted: [(64, half, gpu), (128, torch.bfloat16, gpu)],
+        FoldedAttention: [(64, half, CPU), (64, torch.float32, gpu), (80 + 4, half, gpu), (320, half, gpu)],
+        PartedAttention: [(64, half, gpu), (128, torch.bfloat16, gpu)],
     }
     for kind, cases in kinds.items():
         for dim, dtype, device in cases:
             assert type(attention_for(2, dim, dtype, device, None, False)) is kind, (dim, dtype, device)
-            assert type(attention_for(2, dim, dtype, device, None, True)) is Invariant
+            assert type(attention_for(2, dim, dtype, device, None, True)) is InvariantAttention
     capability = (7, 5)
-    assert type(attention_for(2, 64, half, gpu, None, False)) is Folded
+    assert type(attention_for(2, 64, half, gpu, None, False)) is FoldedAttention
 
 
 def in_parts(model: LoadedModel) -> LoadedModel:
     """The model with the attention that a GPU takes."""
     runner, folded = model.runner, model.runner.attention
-    assert isinstance(folded, Folded)
-    runner.attention = Parted(runner.heads // runner.kv_heads, runner.dtype, runner.device, folded._scale)
+    assert isinstance(folded, FoldedAttention)
+    runner.attention = PartedAttention(
+        runner.heads // runner.kv_heads, runner.dtype, runner.device, folded._scale
+    )
     return model
 
 

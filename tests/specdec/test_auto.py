@@ -7,11 +7,11 @@ import random
 import pytest
 
 from specdec.drafting import Draft
-from specdec.edge.auto import Shadow
+from specdec.edge.auto import ShadowDraft
 from specdec.edge.controller import Choice, Controller, Mode, Plan
 from specdec.edge.decoder import EdgeDecoder
-from specdec.edge.flight import DraftInFlight, Preparation
-from specdec.edge.recorder import Accounts, Recorder, RoundEnd
+from specdec.edge.flight import DraftInFlight, DraftPreparation
+from specdec.edge.recorder import AnswerRecorder, RoundAccounting, RoundEnd
 from specdec.errors import OptionsError
 from specdec.estimates.measured import Measured
 from specdec.link.wire import PROTOCOL_VERSION, HintDown, Opened, VerdictDown, Welcome
@@ -227,7 +227,7 @@ class TestChoices:
         assert f"{chosen.plan.token_s * 1e3:.3g} ms a token" in chosen.why
 
     def test_plans_that_are_doubted_are_not_weighed_again_and_again(self):
-        """Of three drafts that were compared nobody knows much: what they promise is not enough, and stays so."""
+        """Of three drafts that were compared no caller knows much: what they promise is not enough, and stays so."""
         figures = knowing(0.09, 0.1, 0.2, 0.6, 0.0)
         controller = Controller(figures, 4)
         controller.drafts_in_cloud, figures.chain.drafts = True, 3
@@ -287,7 +287,7 @@ class TestChoices:
     def test_what_the_verifier_tells_of_rows_counts_until_they_were_tried(self):
         measured = Measured()
         measured.told([(1, 100_000), (4, 110_000), (8, 150_000), (32, 500_000)])
-        assert measured.verify_rows_s(1) is None, "without any of its own it is no figure of this link"
+        assert measured.verify_rows_s(1) is None, "without any of its own it is not a figure of this link"
         measured.streamed(1, 0.2, drafted=0)  # twice as slow as an idle verifier was
         assert [measured.verify_rows_s(rows) for rows in (1, 6, 33)] == pytest.approx([0.2, 0.26, 1.0], rel=0.01)
         measured.exchanged(5, 0.25, 0.0)
@@ -339,7 +339,7 @@ def test_the_first_round_after_a_lost_link_is_held_against_nothing_that_was_prom
 
 
 def test_a_shadow_waits_for_the_tokens_it_is_compared_with():
-    assert Shadow(Draft(4, (1, 2), (-1, 0)), (1, 2, 3)).needs == 7
+    assert ShadowDraft(Draft(4, (1, 2), (-1, 0)), (1, 2, 3)).needs == 7
 
 
 def test_a_line_counts_up_to_where_it_leaves_the_answer():
@@ -366,11 +366,11 @@ def test_hints_of_other_rounds_and_sessions_are_not_taken(monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("left_s", [0.1, 2.5])
 def test_a_draft_that_waited_for_its_prompt_says_nothing_of_the_waiting_of_others(left_s: float):
-    figures, record = Measured(), Recorder(lambda: 0.0)
+    figures, record = Measured(), AnswerRecorder(lambda: 0.0)
     record.opened(Opened(1, None, 64, 1_600_000, 0), 0.0, 2.0)
-    draft = DraftInFlight(1, Draft(0, (1, 2)), (1, 2), ((left_s, 20),), Preparation(0.0))
+    draft = DraftInFlight(1, Draft(0, (1, 2)), (1, 2), ((left_s, 20),), DraftPreparation(0.0))
     verdict = VerdictDown(1, 1, 2, 3, 400_000, 1_200_000)
-    Accounts(record, figures).verdict(RoundEnd(verdict, 17, left_s + 1.7, draft, (), 2, (1, 2, 3), 3))
+    RoundAccounting(record, figures).verdict(RoundEnd(verdict, 17, left_s + 1.7, draft, (), 2, (1, 2, 3), 3))
     assert figures.rtt_s is not None and round(figures.rtt_s, 3) == 0.1
     assert figures.away_s is not None and round(figures.away_s, 3) == (0.1 if left_s < 2.0 else 1.3)
 

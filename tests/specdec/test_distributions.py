@@ -48,7 +48,7 @@ def test_a_method_samples_as_the_target_alone(method: str) -> None:
 
 @pytest.mark.parametrize("method", ["sd", "dsd", "dssd", "picospec+resample:sparse:1", "specedge"])
 def test_it_does_where_the_support_is_cut(method: str) -> None:
-    """q as it was sampled from, after every processor (TRAPS 4), and p alike."""
+    """q as it was sampled from, after every processor, and p alike."""
     check_distribution(method, CUT_SUPPORT)
 
 
@@ -105,7 +105,7 @@ class TestNegativeControls:
     """What is known to be wrong is seen to be wrong."""
 
     def test_the_papers_truncated_row_is_caught(self) -> None:
-        """TRAPS 17: with full support it is not exact; the same method with the exact rule passes above."""
+        """With full support it is not exact; the same method with the exact rule passes above."""
         assert sampled_pvalue("picospec-lossy+resample:truncated:2", looks=EARLY) < FALSE_ALARM
 
     def test_a_wrong_rule_is_caught(self, monkeypatch: pytest.MonkeyPatch) -> None:

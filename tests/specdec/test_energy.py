@@ -110,7 +110,7 @@ def test_a_sensor_that_fails_makes_what_it_measured_unknown_until_it_is_sound_ag
     assert meter.since(mark) is None and meter.sensors == [] and meter.joules is None
     clock.now = 2.0
     tree.package(600_000.0, wraps_at=10_000_000.0)
-    assert meter.since(mark) is None, "nobody knows what was counted meanwhile"
+    assert meter.since(mark) is None, "no caller knows what was counted meanwhile"
     again = meter.mark()
     clock.now = 4.0
     tree.package(600_030.0, wraps_at=10_000_000.0)

@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from specdec.edge.recorder import Accounts, Recorder
+from specdec.edge.recorder import AnswerRecorder, RoundAccounting
 from specdec.estimates.measured import AcceptanceEstimate, ForwardTimes, Measured, QuietMedian, RunningMean
-from specdec.estimates.reckoning import Reckoning
+from specdec.estimates.reckoning import PromiseCalibration
 from specdec.estimates.shadow_budget import ShadowBudget
 from specdec.estimates.trial import Trial
 from specdec.link.wire import Opened, Tokens
@@ -106,8 +106,8 @@ def test_drafts_in_the_cloud_are_held_to_be_as_good_as_here_until_they_were_trie
 
 def test_what_a_cloud_says_of_its_drafts_tells_what_either_model_takes():
     """4 drafts of 2 ms and a forward of 20 ms, on a cloud that has become twice as slow as it was."""
-    figures, record = Measured(), Recorder(lambda: 0.0)
-    accounts = Accounts(record, figures)
+    figures, record = Measured(), AnswerRecorder(lambda: 0.0)
+    accounts = RoundAccounting(record, figures)
     figures.told([(1, 10_000), (8, 10_000)], 1_000)
     assert figures.cloud_draft_s == 0.001, "as was told"
     accounts.opened(Opened(1, 5, 64, 10_000, 0), 0.0, 0.01)
@@ -124,8 +124,8 @@ def test_what_a_cloud_says_of_its_drafts_tells_what_either_model_takes():
 def test_while_the_cloud_drafts_only_its_targets_forward_counts_as_drafted_beside():
     """The edge drafts for as long as the cloud's draft model does, and no longer."""
     said: list[tuple[float, float]] = []
-    figures, record = Measured(), Recorder(lambda: 0.0)
-    accounts = Accounts(record, figures)
+    figures, record = Measured(), AnswerRecorder(lambda: 0.0)
+    accounts = RoundAccounting(record, figures)
     figures.streamed = lambda tokens, verify_s, drafted, queue_s, beside_s, draft_s: said.append((beside_s, draft_s))  # type: ignore[method-assign]
     figures.pinged(0.0)
     record.drafted("draft in the shadow", 0.0, 0.04)
@@ -162,7 +162,7 @@ def test_drafts_of_the_cloud_that_came_off_badly_are_tried_again():
 def test_rounds_that_a_link_brings_together_are_reckoned_together():
     """Five tokens at a time, 5 ms each, by a link whose delay varies: neither quicker than that, nor a hiccup."""
     for bursts in (40, 41):
-        alone = Reckoning()
+        alone = PromiseCalibration()
         for _ in range(bursts):
             for took_s in (0.025, 0.0, 0.0, 0.0, 0.0):
                 alone.came(0.005, 1.0, took_s, 1)
@@ -170,7 +170,7 @@ def test_rounds_that_a_link_brings_together_are_reckoned_together():
 
 
 def test_a_hiccup_is_one_however_many_rounds_wait_behind_it():
-    reckoned = Reckoning()
+    reckoned = PromiseCalibration()
     for _ in range(20):
         reckoned.came(0.1, 2.0, 0.1, 2)
     before = reckoned.longer
@@ -181,12 +181,12 @@ def test_a_hiccup_is_one_however_many_rounds_wait_behind_it():
 
 def test_what_is_promised_of_a_choice_allows_for_luck_until_it_is_known_what_comes():
     """Choices are made by what was reckoned all the same."""
-    reckoned = Reckoning(usual=0.8)
+    reckoned = PromiseCalibration(usual=0.8)
     assert reckoned.longer == 1.0 and reckoned.to_promise == pytest.approx(1.25)
     for _ in range(200):
         reckoned.came(0.1, 4.0, 0.1, 4)
     assert reckoned.longer == pytest.approx(1.0) and 1.0 < reckoned.to_promise < 1.08
-    disappointing = Reckoning(usual=0.8)
+    disappointing = PromiseCalibration(usual=0.8)
     for _ in range(200):
         disappointing.came(0.1, 4.0, 0.1, 3.2)
     assert disappointing.longer < disappointing.to_promise == pytest.approx(1.25)
@@ -303,8 +303,8 @@ def test_a_stretch_in_which_the_cloud_drafted_says_nothing_of_what_drafts_cost()
 def test_tokens_read_after_drafting_are_placed_where_the_cloud_said_them():
     """Ten tokens of 0.1 s each, the first five of which the edge drafted through; it reads all of them afterwards."""
     shares: list[float] = []
-    figures, record = Measured(), Recorder(lambda: 0.0)
-    accounts = Accounts(record, figures)
+    figures, record = Measured(), AnswerRecorder(lambda: 0.0)
+    accounts = RoundAccounting(record, figures)
     figures.streamed = lambda tokens, verify_s, drafted, queue_s, beside_s, draft_s: shares.append(beside_s / verify_s)  # type: ignore[method-assign]
     accounts.opened(Opened(1, 5, 64, 100_000, 0), 0.0, 0.1)
     figures.pinged(0.0)

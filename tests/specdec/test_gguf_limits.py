@@ -17,7 +17,7 @@ import pytest
 from specdec.drafting.joint import join_forwards
 from specdec.errors import ModelError, NoRoom
 from specdec.models import GgufOptions, Prompt, load_draft
-from specdec.models.gguf.decoder import LlamaDecoder, Rows, Sizes
+from specdec.models.gguf.decoder import DecodeRows, LlamaDecoder, Sizes
 from tests.helpers import drafts
 from tests.helpers import tiny_models as tiny
 
@@ -91,10 +91,10 @@ def test_rows_that_no_call_could_take_are_refused_before_the_library_sees_them()
     decoder: LlamaDecoder = model.runner.decoder
     sequence = decoder.take()
     for ids in ([10**6], [-1], [model.runner.decoder._model.rows]):
-        rows = Rows(np.array(ids, np.int32), np.arange(len(ids), dtype=np.int32), [sequence])
+        rows = DecodeRows(np.array(ids, np.int32), np.arange(len(ids), dtype=np.int32), [sequence])
         with pytest.raises(ModelError):
             decoder.decode([rows])
-    rows = Rows(np.zeros(300, np.int32), np.arange(300, dtype=np.int32), [sequence], last_only=True)
+    rows = DecodeRows(np.zeros(300, np.int32), np.arange(300, dtype=np.int32), [sequence], last_only=True)
     with pytest.raises(ModelError, match="full"):
         decoder.decode([rows])
     decoder.give(sequence)

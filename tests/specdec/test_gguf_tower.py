@@ -14,7 +14,7 @@ from torch import Tensor
 from specdec.errors import ModelError
 from specdec.models import LoadedModel, load_model
 from specdec.models.gguf.mmproj import read_header, read_tensor
-from specdec.models.gguf.tower import Tower, load_tower
+from specdec.models.gguf.tower import GgufTower, load_tower
 from specnav.convert.run import ConvertConfig, run_convert
 from tests.helpers import shrunken
 from tests.helpers import tiny_models as tiny
@@ -57,7 +57,7 @@ def of_qwen2_vl(tmp_path: Path) -> Path:
     return tmp_path / "model.gguf"
 
 
-def seen(tower: Tower) -> Tensor:
+def seen(tower: GgufTower) -> Tensor:
     prepared = tower.preparer.prepare(PICTURES)
     found = tower.network.get_image_features(
         prepared.pixel_values, image_grid_thw=torch.tensor(prepared.grids)
@@ -164,7 +164,7 @@ def test_a_tower_of_another_model_is_refused(of_qwen2_vl: Path) -> None:
 
 
 def test_a_file_that_is_no_tower_is_refused(of_qwen2_vl: Path) -> None:
-    with pytest.raises(ModelError, match="is no vision tower at all: the mmproj of a Qwen2-VL"):
+    with pytest.raises(ModelError, match="is not a vision tower at all: the mmproj of a Qwen2-VL"):
         load_tower(of_qwen2_vl, of_qwen2_vl, 64)
     with pytest.raises(ModelError, match="cannot be read"):
         load_tower(of_qwen2_vl, of_qwen2_vl.with_name("nowhere.gguf"), 64)

@@ -24,7 +24,7 @@ def test_every_kind_says_the_same(tmp_path: Path, name: str) -> None:
     assert path.suffix in KINDS
     text = read_grammar(path)
     if name.endswith(".json"):
-        assert "whitespace_flexible" in text  # quotation marks are no letters of the toy vocabulary
+        assert "whitespace_flexible" in text  # quotation marks are not letters of the toy vocabulary
         return
     followed = Grammars(LetterTokenizer(27), 27, {0}).compile(text).follow()
     spelt = [[LETTERS.index(letter) for letter in word] for word in ("yes", "no")]

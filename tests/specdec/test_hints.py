@@ -19,7 +19,7 @@ from specdec.sampling.noise import gumbel_noise
 from specdec.verifying import Verifier
 from specdec.verifying.exits import ExitAdapters, Exits, use_exits
 from specdec.verifying.hints import vocabulary
-from specdec.verifying.hints.hints import MIN_CONFIDENCE, HintMaker, Outcome
+from specdec.verifying.hints.hints import MIN_CONFIDENCE, ExitOutcome, HintMaker
 from tests.helpers.servers import Pair
 
 pytestmark = pytest.mark.slow
@@ -139,11 +139,13 @@ class Round:
         nodes = self.verifier.usable(draft)
         return draft if len(nodes) == count else Draft(base, tuple(ids[: len(nodes)]) if not parents else ())
 
-    def run(self, maker: HintMaker, draft: Draft) -> tuple[dict[int, list[Outcome]], dict[int, torch.Tensor]]:
+    def run(
+        self, maker: HintMaker, draft: Draft
+    ) -> tuple[dict[int, list[ExitOutcome]], dict[int, torch.Tensor]]:
         """What the exits say while the draft is verified, and the rows that they saw, by layer."""
         answer = list(self.verifier.answer)
         hints = maker.session(self.prompt.ids, self.options).watch(draft, answer, self.verifier.limit)
-        found: dict[int, list[Outcome]] = {}
+        found: dict[int, list[ExitOutcome]] = {}
         seen: dict[int, torch.Tensor] = {}
 
         def observer(layer: int, hidden: torch.Tensor) -> None:
@@ -285,7 +287,7 @@ class TestShortlists:
             for _ in range(12)
         ]
 
-        def ask(maker: HintMaker, others: bool) -> list[list[Outcome]]:
+        def ask(maker: HintMaker, others: bool) -> list[list[ExitOutcome]]:
             session, other = (maker.session([n, n + 1], OPTIONS["greedy"]) for n in (60, 90))
             said = []
             for ids, hidden in rounds:

@@ -219,13 +219,13 @@ class _Held:
     """A worker whose jobs end when the test says so."""
 
     def __init__(self) -> None:
-        self.asked: Future[wire.Reply] = Future()
+        self.asked: Future[wire.WorkerReply] = Future()
         self.cancelled = False
 
-    def begin(self) -> tuple[Any, Future[wire.Reply]]:
+    def begin(self) -> tuple[Any, Future[wire.WorkerReply]]:
         return self, self.asked
 
-    def cancel(self, future: Future[wire.Reply]) -> None:
+    def cancel(self, future: Future[wire.WorkerReply]) -> None:
         self.cancelled = True
         if not future.done():
             future.set_exception(ModelError("given up"))
@@ -248,7 +248,7 @@ def test_one_clients_slow_jobs_leave_turns_for_anothers() -> None:
     began = time.monotonic()
     held, ticket = take(honest)
     until(lambda: held.asked.running() or held in [one.worker for one in turns._running])
-    held.asked.set_result(wire.Reply())
+    held.asked.set_result(wire.WorkerReply())
     ticket.result(5)
     assert time.monotonic() - began < 3 * QUICK_S + 0.5, "and not behind twenty"
     for _, one in many:
@@ -315,9 +315,9 @@ def frame(message: Any) -> bytes:
         b"\x05\x00\x00\x00hello",
         b"\x80\x04\x95",
         frame({"status": "ok", "ids": "no list"}),
-        frame(wire.Reply(width=1 << 20, height=1 << 20)),
-        frame(wire.Reply(width=64, height=64, data=b"short")),
-        frame(wire.Reply("made up", text="x" * 5000)),
+        frame(wire.WorkerReply(width=1 << 20, height=1 << 20)),
+        frame(wire.WorkerReply(width=64, height=64, data=b"short")),
+        frame(wire.WorkerReply("made up", text="x" * 5000)),
     ],
 )
 def test_what_a_worker_that_was_taken_over_says_is_an_error_and_no_more(answer: bytes) -> None:

@@ -59,7 +59,7 @@ def session_of(model: LoadedModel, text: str) -> ModelSession:
 
 
 def at_once(gate: Gate, works: list[Callable[[], object]]) -> list[object]:
-    """What comes of each, the first of them begun before the others ask. An exception is what came of it."""
+    """What comes of each, the first of them begun before the others ask. An exception is the result."""
     found: list[object] = [None] * len(works)
 
     def run(place: int) -> None:

@@ -102,7 +102,7 @@ class TestVerifier:
     def test_a_placeholder_is_not_accepted_even_where_the_target_picks_it(
         self, text_pair: Pair, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """TRAPS 26: it may only ever come from the target itself."""
+        """It may only ever come from the target itself."""
         verifier, right = self.open(text_pair)
         monkeypatch.setattr(text_pair.target, "never_drafted", frozenset({right[2]}))
         judgement = verifier.verify(Draft(1, tuple(right[1:5])))

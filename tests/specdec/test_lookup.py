@@ -94,7 +94,7 @@ class TestLookupDrafter:
 
 
 def test_lookups_are_sent_where_they_reach_further_than_the_model(text_pair: Pair) -> None:
-    """The memory foretells the answer, the draft model as good as nothing; after some rounds lookups win, then stay."""
+    """The memory predicts the answer, the draft model as good as nothing; after some rounds lookups win, then stay."""
     from specdec.drafting import DraftModel
 
     said = list(range(20, 60))

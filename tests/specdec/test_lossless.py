@@ -15,7 +15,7 @@ from specdec.methods import METHODS as ALL_METHODS
 from specdec.methods import get_method
 from specdec.models import LoadedModel, Prompt, chat_prompt
 from specdec.models.local import generate_local
-from specdec.models.plans import Plan, Step
+from specdec.models.plans import Plan, PlanStep
 from specdec.options import GenerationOptions
 from specdec.sampling.recoveries import Recovery
 from tests.helpers import tiny_models as tiny
@@ -236,7 +236,7 @@ class TestAdversarialDrafts:
     def test_eos_at_every_place_of_a_draft_that_is_right_elsewhere(
         self, pair: Pair, link: Link, monkeypatch: pytest.MonkeyPatch, place: int
     ) -> None:
-        """A rejected draft EOS must not end the answer (TRAPS 10)."""
+        """A rejected draft EOS must not end the answer."""
         expected = self.expected(pair)
         eos = min(pair.target.eos_token_ids)
 
@@ -275,7 +275,7 @@ class TestAdversarialDrafts:
 
 
 def test_drafter_never_proposes_an_image_placeholder(vision_pair: Pair) -> None:
-    """Even a model that wants nothing else (TRAPS 26)."""
+    """Even a model that wants nothing else."""
     model = vision_pair.draft
     prompt = chat_prompt(model, "x", images=[tiny.picture(1)])
     drafter = ChainDrafter(DraftModel(model, GenerationOptions()))
@@ -287,7 +287,7 @@ def test_drafter_never_proposes_an_image_placeholder(vision_pair: Pair) -> None:
         rows[:, sorted(model.never_drafted)] = 1e9
         return rows
 
-    drafter._model.cursor.rows = Step(eager_for_pictures)  # type: ignore[misc, assignment]
+    drafter._model.cursor.rows = PlanStep(eager_for_pictures)  # type: ignore[misc, assignment]
     assert not set(drafter.chain([], 8).draft.ids) & model.never_drafted
 
 

@@ -123,7 +123,7 @@ def running_cloud(
 
 @pytest.fixture(scope="module")
 def link_of(tiny_cloud: Cloud) -> Iterator[Callable[[str], AbstractContextManager[str]]]:
-    """The address behind a condition's link: one for all methods, but for faults that are timed from its start."""
+    """The address behind a condition's link: one for all methods, except for faults that are timed from its start."""
     with ExitStack() as links:
         addresses: dict[str, str] = {}
 

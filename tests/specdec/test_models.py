@@ -100,7 +100,7 @@ def test_number_of_placeholders_and_images_must_agree(vision_pair: Pair) -> None
 def test_ids_and_pixels_equal_the_librarys_full_processor(
     vision_pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """TRAPS 27: what we build without torchvision is what the full Qwen2VLProcessor makes."""
+    """What we build without torchvision is what the full Qwen2VLProcessor makes."""
     from transformers.models.qwen2_vl import processing_qwen2_vl
     from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
@@ -254,7 +254,7 @@ class TestErrorsOfLoading:
     def test_other_architecture(self, model_root: Path, tmp_path: Path) -> None:
         folder = self.copy(model_root, tmp_path)
         (folder / "config.json").write_text(json.dumps({"model_type": "vit"}))
-        self.check(folder, "'vit', which says no next token")
+        self.check(folder, "'vit', which does not predict a next token")
 
     def test_a_gguf_file_that_is_none(self, tmp_path: Path) -> None:
         file = tmp_path / "model.gguf"

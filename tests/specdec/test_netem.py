@@ -119,7 +119,7 @@ def by_the_kernel_at(rate: int) -> dict[str, float]:
     """Figures of a link that the kernel holds to `rate` Mbit/s; skips the test where it does not reach its own rate.
 
     A bucket of 2 kB must be filled every 0.4 ms at 40 Mbit/s: a kernel woken later than that (a busy virtual machine)
-    shapes to less than it was told, and is no reference then.
+    shapes to less than it was told, and is not a reference then.
     """
     reached = []
     for _ in range(KERNEL_TRIES):

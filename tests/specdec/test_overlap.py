@@ -6,7 +6,7 @@ import pytest
 
 from specdec.drafting import ChainDrafter, Draft, DraftModel
 from specdec.edge.decoder import EdgeDecoder, connect
-from specdec.edge.flight import DraftInFlight, Flight, Preparation
+from specdec.edge.flight import DraftInFlight, DraftPreparation, Flight
 from specdec.errors import OptionsError
 from specdec.methods import get_method
 from specdec.models import LoadedModel, Prompt, chat_prompt
@@ -28,7 +28,7 @@ def prompts(model: LoadedModel) -> list[Prompt]:
 
 
 def sent(round_: int, base: int, *ids: int) -> DraftInFlight:
-    return DraftInFlight(round_, Draft(base, ids), ids, ((float(round_), 10),), Preparation(0.0))
+    return DraftInFlight(round_, Draft(base, ids), ids, ((float(round_), 10),), DraftPreparation(0.0))
 
 
 class TestFlight:

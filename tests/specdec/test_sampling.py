@@ -81,7 +81,7 @@ class TestProcessors:
         assert torch.allclose(ours, expected, atol=1e-6)
 
     def test_top_p_keeps_the_likely_ones(self) -> None:
-        """TRAPS 5: not the other way round."""
+        """Not the other way round."""
         kept = process_logits(
             torch.tensor([[4.0, 3.0, -2.0, -3.0]]), GenerationOptions(temperature=1.0, top_p=0.9)
         )
@@ -205,7 +205,7 @@ def rejection_pvalue(verify: Verify, seed: int = 0, looks: Collection[int] = ())
     Target and draft are random Markov chains over VOCABULARY tokens; three tokens are drafted; where fewer than two
     are emitted, the second is sampled from the target itself, as the next round would.
 
-    looks: after so many samples it is also looked, and what is below FALSE_ALARM already is returned: for planted
+    looks: after this many samples it is also looked, and what is below FALSE_ALARM already is returned: for planted
     faults only, as every look more is one more chance of a false alarm.
     """
     rng = np.random.default_rng(100)
@@ -245,12 +245,11 @@ class TestRejectionSampling:
         assert rejection_pvalue(verify_chain) > FALSE_ALARM
 
     def test_an_inverted_ratio_is_caught(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """TRAPS 1."""
         monkeypatch.setattr(rejection, "accepts", lambda p, q: min(1.0, q / p))
         assert rejection_pvalue(verify_chain, looks=EARLY) < FALSE_ALARM
 
     def test_a_missing_residual_is_caught(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """TRAPS 2: drawing from p after a rejection."""
+        """Drawing from p after a rejection."""
         monkeypatch.setattr(rejection, "recovery_distribution", lambda p, q: p)
         assert rejection_pvalue(verify_chain, looks=EARLY) < FALSE_ALARM
 
@@ -261,7 +260,6 @@ class TestRejectionSampling:
         assert rejection_pvalue(verify_chain, looks=EARLY) < FALSE_ALARM
 
     def test_tokens_kept_after_a_rejection_are_caught(self) -> None:
-        """TRAPS 3."""
 
         def keep_going(draft: list[int], q: Tensor, p: Tensor, uniforms: Tensor) -> Rejection:
             verdict = verify_chain(draft, q, p, uniforms)
@@ -270,7 +268,6 @@ class TestRejectionSampling:
         assert rejection_pvalue(keep_going, looks=EARLY) < FALSE_ALARM
 
     def test_a_bonus_from_the_wrong_row_is_caught(self) -> None:
-        """TRAPS 8."""
 
         def wrong_row(draft: list[int], q: Tensor, p: Tensor, uniforms: Tensor) -> Rejection:
             return verify_chain(draft, q, torch.cat([p[:1], p[:-1]]), uniforms)
@@ -346,7 +343,7 @@ class TestRecoveryOnTheEdge:
         assert self.emitted(lambda p, q, numbers: self.walk(p, q, numbers, listed, samples)) > FALSE_ALARM
 
     def test_a_truncated_row_is_caught(self) -> None:
-        """TRAPS 17: what the paper does."""
+        """What the paper does."""
 
         def truncated(p: Tensor, q: Tensor, numbers: list[float]) -> int:
             cut = torch.where(p >= torch.topk(p, 3).values[-1], p, torch.zeros_like(p))

@@ -70,7 +70,7 @@ def test_cache_keeps_its_contents_while_it_grows(text_pair: Pair) -> None:
 
 
 def test_two_sessions_with_different_images_interleaved_equal_each_alone(vision_pair: Pair) -> None:
-    """TRAPS 25, 28: rotary state on the model object would mix them up."""
+    """Rotary state on the model object would mix them up."""
     model = vision_pair.target
     prompts = [
         chat_prompt(model, "first", images=[tiny.picture(1)]),

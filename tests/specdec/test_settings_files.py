@@ -93,7 +93,7 @@ HANGING = {
     "merge key without an alias": "a: {<<: {x: 1}, y: 2}",
     "merge by its tag": "a: {!!merge x: {y: 1}}",
     "billion laughs": "a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]",
-    "an anchor that nobody uses": "a: &a 1",
+    "an anchor that no caller uses": "a: &a 1",
     "itself": "&a [*a]",
     "brackets": "[" * 100_000,
     "braces": "{a: " * 50_000,

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from cloud_verifier.engine.engine import Engine
-from cloud_verifier.engine.interface import Surroundings
+from cloud_verifier.engine.interface import EngineEnvironment
 from cloud_verifier.engine.work import Models
 from cloud_verifier.logs import EventLog
 from specdec.edge.decoder import EdgeDecoder
@@ -47,7 +47,7 @@ class Restarted(WiredLink):
         if not self._changed:
             self._changed = True
             self.target = self._other.target
-            around = Surroundings(self._reply, EventLog(self._log))
+            around = EngineEnvironment(self._reply, EventLog(self._log))
             self._engine = Engine(Models(self.target, self._other.draft), around)
 
     def ensure_connected(self, *others: object) -> Welcome:

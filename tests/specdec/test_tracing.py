@@ -171,7 +171,7 @@ def test_a_trace_travels_and_is_ignored_where_nobody_traces(message: Open | Draf
     missing = len(type(message).__struct_fields__) + 1 - len(fields)
     assert missing == 0
     for wrong in (7, b"x", "x" * 200, [PARENT], None):
-        assert decode_traced(msgspec.msgpack.encode([*fields, wrong])) == message, "what is no trace is no error"
+        assert decode_traced(msgspec.msgpack.encode([*fields, wrong])) == message, "what is not a trace is not an error"
 
 
 def test_what_is_no_traceparent_is_no_parent(spans: Spans) -> None:

@@ -91,7 +91,7 @@ class TestGrowing:
         assert prune(0, growth.tree, growth.scores, 12, 0) == (Draft(0, (), ()), ())
 
     def test_parents_come_first_even_where_scores_tie(self) -> None:
-        """TRAPS 7: as after an unsorted top-k."""
+        """As after an unsorted top-k."""
         tree = TokenTree([1, 2, 3], [ROOT, 0, 1])
         check_draft(prune(0, tree, [-1.0, -1.0, -1.0], 3, 9)[0], 10)
         check_draft(prune(0, tree, [-1.0, -1.0, -1.0], 2, 9)[0], 10)

@@ -197,7 +197,7 @@ def test_worth_drafts_longer_where_the_draft_is_surer(monkeypatch: pytest.Monkey
 
 
 class BrokenAfter(TableModel):
-    """A draft whose logits are no numbers from some state on."""
+    """A draft whose logits are not numbers from some state on."""
 
     def __init__(self, sound: TableModel, share: float) -> None:
         logits = sound.logits.copy()

@@ -9,10 +9,10 @@ import pytest
 from specdec.edge.decoder import EdgeDecoder
 from specdec.models import chat_prompt
 from specdec.options import GenerationOptions
-from specdec.verdict_log import Said, VerdictLog, VerdictLogError, read_verdicts
+from specdec.verdict_log import LoggedAnswer, VerdictLog, VerdictLogError, read_verdicts
 from tests.helpers.servers import Pair, StartServer, patiently_connected
 
-SAID = Said(b"12345678", (1, 2, 3), ((2, 1),), 0.5, (7, 8), (b"picture",))
+SAID = LoggedAnswer(b"12345678", (1, 2, 3), ((2, 1),), 0.5, (7, 8), (b"picture",))
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_words_and_pictures_are_kept_only_where_asked_for(
 def test_the_oldest_parts_go_and_the_bound_holds(tmp_path: Path) -> None:
     log = VerdictLog(tmp_path, most_bytes=2000, part_bytes=200)
     for number in range(200):
-        log.add(Said(b"12345678", (number, *range(30))))
+        log.add(LoggedAnswer(b"12345678", (number, *range(30))))
         if number % 20 == 19:
             while not log._queue.empty():
                 pass
@@ -64,7 +64,7 @@ def test_a_full_disk_loses_answers_and_stops_nobody(tmp_path: Path, monkeypatch:
 
 
 def test_what_cannot_be_used_is_said_in_one_line(tmp_path: Path) -> None:
-    with pytest.raises(VerdictLogError, match="holds no verdict log"):
+    with pytest.raises(VerdictLogError, match="must be a folder that"):
         list(read_verdicts(tmp_path))
     (tmp_path / "verdicts-000001.msgpack").write_bytes(b"\x93nonsense")
     with pytest.raises(VerdictLogError, match="remove it"):

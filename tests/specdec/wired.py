@@ -14,7 +14,7 @@ from io import StringIO
 import msgspec
 
 from cloud_verifier.engine.engine import Engine
-from cloud_verifier.engine.interface import Surroundings
+from cloud_verifier.engine.interface import EngineEnvironment
 from cloud_verifier.engine.tasks import AloneTask, CloseTask, HiddenTask, OpenTask, VerifyTask
 from cloud_verifier.engine.work import Models
 from cloud_verifier.logs import EventLog
@@ -74,7 +74,7 @@ class WiredLink:
     ) -> None:
         self.target = target
         self._log = StringIO()
-        around = Surroundings(self._reply, EventLog(self._log))
+        around = EngineEnvironment(self._reply, EventLog(self._log))
         self._engine = Engine(Models(target, cloud_draft), around)
         self._has_draft = cloud_draft is not None
         self._slowness = slowness
@@ -97,7 +97,7 @@ class WiredLink:
         """There is one verifier."""
 
     def end_answer(self) -> None:
-        """Nobody asks."""
+        """No caller asks."""
 
     def move_on(self) -> None:
         """There is no other."""

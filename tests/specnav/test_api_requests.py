@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from specdec.models.prompt import Message
-from specnav.api.asking.asked import Asked, chat_asked, completion_asked
+from specnav.api.asking.asked import ApiRequest, chat_asked, completion_asked
 from specnav.api.asking.bodies import HARMLESS, NEUTRAL, ChatBody, CompletionBody, read_body
 from specnav.api.config import ApiConfig
-from specnav.api.desk import Desk
 from specnav.api.errors import ApiError, api_error
 from specnav.api.keys import ApiKeys, new_key
+from specnav.api.request_queue import RequestQueue
 from specnav.api.text import AnswerText
 from specnav.errors import UsageError
 
@@ -24,12 +24,12 @@ PICTURE = "data:image/png;base64," + base64.b64encode(PNG).decode()
 HELLO = [{"role": "user", "content": "hello"}]
 
 
-def chat(**fields: object) -> Asked:
+def chat(**fields: object) -> ApiRequest:
     body = {"model": "m", "messages": HELLO, **fields}
     return chat_asked(read_body(json.dumps(body).encode(), ChatBody), max_tokens=100)
 
 
-def completion(**fields: object) -> Asked:
+def completion(**fields: object) -> ApiRequest:
     return completion_asked(read_body(json.dumps({"model": "m", **fields}).encode(), CompletionBody))
 
 
@@ -198,7 +198,7 @@ def test_a_long_value_that_is_refused_is_not_said_back_whole() -> None:
 
 
 class Counting:
-    """A tokenizer with a token for every so many characters, that counts what it has read."""
+    """A tokenizer with a token for every this many characters, that counts what it has read."""
 
     def __init__(self, width: int) -> None:
         self.width = width
@@ -228,7 +228,7 @@ def test_a_prompt_that_may_fit_is_not_refused_by_a_look_at_it() -> None:
     [
         ("https://example.org/a.png", "is not fetched"),
         ("file:///etc/passwd", "is not fetched"),
-        ("a.png", "is no address"),
+        ("a.png", "is not an address"),
         ("data:image/png,abc", "not in base64"),
         ("data:image/png;base64,@@", "broken"),
         ("data:image/gif;base64,R0lGODlh", "neither a JPEG nor a PNG"),
@@ -378,7 +378,7 @@ def test_without_keys_only_this_machine_is_served(tmp_path: Path) -> None:
 
 def test_the_desk_gives_places_in_order_and_refuses_beyond_its_queue() -> None:
     async def scene() -> None:
-        desk = Desk(places=1, queue=2)
+        desk = RequestQueue(places=1, queue=2)
         order: list[str] = []
 
         async def wait(name: str) -> None:
@@ -415,7 +415,7 @@ def test_the_desk_gives_places_in_order_and_refuses_beyond_its_queue() -> None:
 
 def test_a_place_given_to_who_leaves_at_that_moment_is_the_next_ones() -> None:
     async def scene() -> None:
-        desk = Desk(places=1, queue=5)
+        desk = RequestQueue(places=1, queue=5)
         await desk.take()
         leaves, stays = asyncio.ensure_future(desk.take()), asyncio.ensure_future(desk.take())
         await asyncio.sleep(0)

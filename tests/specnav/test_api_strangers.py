@@ -17,9 +17,9 @@ from cloud_verifier.logs import EventLog
 from specnav.api.app import Routes
 from specnav.api.config import ApiConfig
 from specnav.api.counters import Counters
-from specnav.api.desk import Desk
 from specnav.api.errors import ApiError
 from specnav.api.keys import ApiKeys, new_key
+from specnav.api.request_queue import RequestQueue
 
 BODY = {"model": "m", "messages": [{"role": "user", "content": "a"}]}
 JSON = {"content-type": "application/json", "host": "127.0.0.1:8000"}
@@ -51,7 +51,7 @@ def ask(
     keys: Any = None,
 ) -> tuple[int, dict[str, Any]]:
     """The status and the error of a request."""
-    desk = Desk(4, 4)
+    desk = RequestQueue(4, 4)
     config = ApiConfig("tcp://a:1", metrics=True)
     counters = Counters(None, lambda: 0, lambda: 0)  # type: ignore[arg-type]
     log = EventLog(io.StringIO())

@@ -14,23 +14,23 @@ import yaml
 from navsim.imperfect_base import BaseTraits, OdometryFault
 from spec_vlm_nav.common.geometry import ZERO, Motion, Pose
 from spec_vlm_nav.motion.parameters.motion import MOTION
-from spec_vlm_nav.motion.watchdogs import Reading
+from spec_vlm_nav.motion.watchdogs import OdometryReading
 from spec_vlm_nav.parameters.files import refuse_unknown
-from specnav.calibrate.asking import Asker
-from specnav.calibrate.core.course import Course
-from specnav.calibrate.core.measuring import Noise, Response, Stop
-from specnav.calibrate.core.procedure import CalibrationError, Findings, Limits
+from specnav.calibrate.asking import StepPrompt
+from specnav.calibrate.core.course import CalibrationRun
+from specnav.calibrate.core.measuring import MeasuredStop, Noise, Response
+from specnav.calibrate.core.procedure import CalibrationError, CalibrationFindings, CalibrationLimits
 from specnav.calibrate.core.result import DEFAULTS, calibration, check
 from specnav.calibrate.core.steps import forward, resting, search_forward, search_turn, turn
 from specnav.calibrate.files import Circumstances, check_out, given_parameters, text_of, write
-from specnav.calibrate.simulated import World, calibrate, carry_out
+from specnav.calibrate.simulated import SimulatedBase, calibrate, carry_out
 from specnav.calibrate.table import measure
 from specnav.calibrate.view import table_of
 from specnav.errors import UsageError
 
 pytestmark = pytest.mark.slow
 
-QUICK = Limits(repetitions=1)
+QUICK = CalibrationLimits(repetitions=1)
 BACKWARDS, BESIDE = -0.1, 0.15  # m: turning on the spot moves a real base a little, this one not at all
 
 
@@ -47,7 +47,7 @@ def measured(course, style="epsilon"):
 @pytest.mark.parametrize("delay_s", [0.0, 0.3, 0.6])
 def test_delay_scales_slowest_speeds_and_stop_are_measured(delay_s, drops_zeros):
     traits = base(delay_s=delay_s, drops_zeros=drops_zeros, linear_scale=0.85, angular_scale=1.1)
-    found = measured(calibrate(World(traits)))
+    found = measured(calibrate(SimulatedBase(traits)))
     assert found["actuation_delay_s"] == pytest.approx(
         delay_s + 0.015, abs=0.02
     )  # half a tick, half a message
@@ -64,7 +64,7 @@ def test_delay_scales_slowest_speeds_and_stop_are_measured(delay_s, drops_zeros)
 def test_whether_plain_zeros_are_obeyed_is_said_and_the_creep_written_where_it_is_needed():
     said = {}
     for drops in (False, True):
-        course = calibrate(World(base(delay_s=0.3, drops_zeros=drops)), QUICK, "zero")
+        course = calibrate(SimulatedBase(base(delay_s=0.3, drops_zeros=drops)), QUICK, "zero")
         found = calibration(course.findings, 0.3, "zero")
         said[drops] = found.parameters()["stop_style"], found.notes[-1]
     assert said[False][0] == "zero" and "plain zeros are obeyed" in said[False][1]
@@ -73,19 +73,19 @@ def test_whether_plain_zeros_are_obeyed_is_said_and_the_creep_written_where_it_i
 
 def test_zeros_that_are_never_obeyed_are_followed_by_the_creep():
     # This base would hold the last velocity for ever.
-    world = World(base(delay_s=0.3, drops_zeros=True, hold_s=1e9))
+    world = SimulatedBase(base(delay_s=0.3, drops_zeros=True, hold_s=1e9))
     course = calibrate(world, QUICK)
     assert course.fault == "" and course.findings.zero_stop.seconds > 2.0
     assert course.findings.epsilon_stop.seconds < 0.5
 
 
 def test_a_base_so_late_that_motion_node_would_give_up_gets_a_longer_time_out():
-    found = measured(calibrate(World(base(delay_s=0.9)), QUICK))
+    found = measured(calibrate(SimulatedBase(base(delay_s=0.9)), QUICK))
     assert found["response_timeout_s"] == pytest.approx(1.2)
 
 
 def test_noise_of_odometry_is_told_and_changes_little():
-    world = World(base(delay_s=0.3, drops_zeros=True))
+    world = SimulatedBase(base(delay_s=0.3, drops_zeros=True))
     world.odometry.noise_m = 0.002
     course = calibrate(world)
     found = measured(course)
@@ -97,7 +97,7 @@ def test_noise_of_odometry_is_told_and_changes_little():
 
 @pytest.mark.parametrize("room_m", [0.7, 1.0, 3.0])
 def test_it_stays_in_its_room_and_never_goes_backwards(room_m):
-    course = calibrate(World(base(delay_s=0.3, drops_zeros=True)), Limits(room_m=room_m))
+    course = calibrate(SimulatedBase(base(delay_s=0.3, drops_zeros=True)), CalibrationLimits(room_m=room_m))
     assert course.fault == ""
     for record in course.records:
         for sample in record.samples:
@@ -122,7 +122,7 @@ def test_it_stays_in_its_room_and_never_goes_backwards(room_m):
     ],
 )
 def test_a_base_that_cannot_be_measured_ends_it_with_one_line_and_stands(traits, said):
-    world = World(base(delay_s=0.3, **traits))
+    world = SimulatedBase(base(delay_s=0.3, **traits))
     course = calibrate(world, QUICK)
     assert said in course.fault and course.findings is None and "\n" not in course.fault
     assert world.base.pose.x <= 1.1
@@ -160,7 +160,7 @@ def test_odometry_that_freezes_in_mid_motion_ends_it(noise_m, at_s, said, within
 
 
 def test_a_base_that_gets_stuck_in_mid_turn_is_told_to_stand_within_a_second():
-    world, stuck = World(base(delay_s=0.3)), []
+    world, stuck = SimulatedBase(base(delay_s=0.3)), []
     step = world.base.step
 
     def sticks(now):
@@ -176,7 +176,7 @@ def test_a_base_that_gets_stuck_in_mid_turn_is_told_to_stand_within_a_second():
 
 def struck(fault, at_s, noise_m=0.0002):
     """Calibrate an odometry that breaks at a time; returns the course, the world, and when it broke."""
-    world = World(base(delay_s=0.3))
+    world = SimulatedBase(base(delay_s=0.3))
     world.odometry.noise_m = noise_m
     message, began = world.odometry.message, []
 
@@ -192,22 +192,25 @@ def struck(fault, at_s, noise_m=0.0002):
 
 def test_a_search_forward_commands_no_more_than_there_is_room():
     assert sum(s.velocity.linear * s.seconds for s in search_forward(0.02, 0.3, 0.4).stretches) <= 0.4
-    world = World(base(delay_s=0.3, deadband_linear=0.2))
-    assert "up to 0.16 m/s were commanded" in calibrate(world, Limits(room_m=0.7, repetitions=1)).fault
+    world = SimulatedBase(base(delay_s=0.3, deadband_linear=0.2))
+    assert (
+        "up to 0.16 m/s were commanded"
+        in calibrate(world, CalibrationLimits(room_m=0.7, repetitions=1)).fault
+    )
 
 
 def test_too_little_room_is_said_before_anything_goes_forward():
-    world = World(base(delay_s=0.3))
-    course = calibrate(world, Limits(room_m=0.5, repetitions=1))
+    world = SimulatedBase(base(delay_s=0.3))
+    course = calibrate(world, CalibrationLimits(room_m=0.5, repetitions=1))
     assert "0.5 m of room are too little for 0.3 m/s" in course.fault and "--room" in course.fault
     assert abs(world.base.pose.x) < 0.01
-    assert "too little" in calibrate(World(base()), Limits(room_m=0.3)).fault
+    assert "too little" in calibrate(SimulatedBase(base()), CalibrationLimits(room_m=0.3)).fault
 
 
 def test_a_stop_in_mid_step_leaves_nothing_to_send_and_no_findings():
-    course = Course(QUICK)
+    course = CalibrationRun(QUICK)
     for tick in range(200):
-        course.hear(Reading(Pose(0.0, 0.0, 0.0), 1.0 + tick / 30), tick / 30)
+        course.hear(OdometryReading(Pose(0.0, 0.0, 0.0), 1.0 + tick / 30), tick / 30)
         if course.next is not None:
             course.allow(tick / 30)
         velocity = course.tick(tick / 30)
@@ -219,9 +222,9 @@ def test_a_stop_in_mid_step_leaves_nothing_to_send_and_no_findings():
 
 
 def test_nothing_is_sent_before_the_step_is_allowed():
-    course = Course(QUICK)
+    course = CalibrationRun(QUICK)
     for tick in range(100):
-        course.hear(Reading(Pose(0.0, 0.0, 0.0), 1.0 + tick / 30), tick / 30)
+        course.hear(OdometryReading(Pose(0.0, 0.0, 0.0), 1.0 + tick / 30), tick / 30)
         assert course.tick(tick / 30) == ZERO
     assert course.next is not None and course.records == []
 
@@ -233,11 +236,11 @@ def findings(**changes):
         "drives": [Response(0.31, 0.9), Response(0.31, 0.9)],
         "slowest_turns": [0.12, 0.1],
         "slowest_drives": [0.06],
-        "stops": [Stop(0.1, 0.3), Stop(0.12, 0.3)],
-        "zero_stop": Stop(0.1, 0.3),
-        "epsilon_stop": Stop(0.1, 0.3),
+        "stops": [MeasuredStop(0.1, 0.3), MeasuredStop(0.12, 0.3)],
+        "zero_stop": MeasuredStop(0.1, 0.3),
+        "epsilon_stop": MeasuredStop(0.1, 0.3),
     }
-    return Findings(**{**one, **changes})
+    return CalibrationFindings(**{**one, **changes})
 
 
 def test_values_are_medians_but_the_stop_is_the_longest_and_the_slowest_speed_the_faster_side():
@@ -333,7 +336,7 @@ def answers(text):
 
 def test_each_step_waits_for_enter_and_a_allows_all_that_follow():
     said = []
-    asker = Asker(False, said.append, answers("\na\n"))
+    asker = StepPrompt(False, said.append, answers("\na\n"))
     one, two, three = resting(), turn(1.0, 0.5), forward(0.2, 0.2)
     assert asker.allows(one) and asker.allows(two) and asker.allows(three)
     assert len(said) == 3 and "Enter: go" in said[0] and "Enter" not in said[2]
@@ -341,10 +344,10 @@ def test_each_step_waits_for_enter_and_a_allows_all_that_follow():
 
 
 def test_without_anybody_to_ask_it_says_so():
-    asker = Asker(False, lambda words: None, answers(""))
+    asker = StepPrompt(False, lambda words: None, answers(""))
     with pytest.raises(CalibrationError, match="--yes"):
         asker.allows(resting())
-    assert Asker(True, lambda words: None, io.StringIO()).allows(resting())
+    assert StepPrompt(True, lambda words: None, io.StringIO()).allows(resting())
 
 
 def test_a_search_rises_in_small_stairs_to_the_fastest_allowed():
@@ -362,12 +365,14 @@ def test_motions_end_near_their_goals_before_and_after_a_calibration(delay_s, dr
     blind, default, calibrated = range(3)
     assert abs(row.degrees[default]) < 5 and abs(row.centimetres[default]) < 6
     assert abs(row.degrees[calibrated]) < 2.5 and abs(row.centimetres[calibrated]) < 2.5
-    assert abs(row.degrees[blind]) > 5  # what the delay does where nobody knows of it
+    assert abs(row.degrees[blind]) > 5  # what the delay does where no caller knows of it
 
 
 def test_without_a_delay_a_calibration_does_no_harm():
     outcome = carry_out(
-        World(base()), Motion(0.0, math.radians(30)), measured(calibrate(World(base()), QUICK))
+        SimulatedBase(base()),
+        Motion(0.0, math.radians(30)),
+        measured(calibrate(SimulatedBase(base()), QUICK)),
     )
     assert outcome.state == "REACHED" and abs(math.degrees(outcome.missed_rad)) < 2
     assert DEFAULTS["actuation_delay_s"] == 0.0

@@ -4,13 +4,13 @@ import io
 
 from rich.console import Console
 
-from specnav.terminal import View, plain_table
+from specnav.terminal import RunView, plain_table
 
 
 def test_a_line_is_not_folded_and_nothing_in_it_is_markup():
     out = io.StringIO()
     words = "report: runs/[bold]a[/] " + "long " * 40 + "end"
-    View(Console(file=out, width=40, force_terminal=True, color_system="truecolor")).say(words)
+    RunView(Console(file=out, width=40, force_terminal=True, color_system="truecolor")).say(words)
     assert out.getvalue() == words + "\n"
 
 

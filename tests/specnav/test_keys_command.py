@@ -56,7 +56,7 @@ def test_a_key_is_made_listed_handed_out_rotated_and_revoked(run, tmp_path):
     assert key.secret not in run("keys", "list")[1] + run("keys", "list", "--json")[1]
 
     code, out, _ = run("keys", "rotate", "robot-1")
-    assert code == 0 and "the one of before is good until" in out
+    assert code == 0 and "the previous one is good until" in out
     assert run("keys", "export", "robot-1", "--to", "robot-1.key", "--forget")[0] == 0
     assert read_key(tmp_path / "robot-1.key").public != key.public
     refused(run("keys", "export", "robot-1"), "the secret of robot-1 is not kept here")

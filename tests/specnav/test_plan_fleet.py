@@ -17,7 +17,7 @@ from specnav.bench.records.clients import ClientsRow
 from specnav.cli.app import app
 from specnav.errors import UsageError
 from specnav.plan.calibration import calibrated, gpu_names
-from specnav.plan.simulated.against import FILE, SavedClients, load_clients, played_beside
+from specnav.plan.simulated.comparison import FILE, SavedClients, load_clients, played_beside
 from specnav.results.errors import EvaluationError
 from specnav.results.files import write_json
 
@@ -54,7 +54,7 @@ def test_json_is_only_json(tmp_path: Path) -> None:
         (("--gpu", "h900"), "GPU 'h900' is unknown: choose a100,"),
         (("--gpu", "a100", "--rate", "0"), "rate must be a number from 1e-06 to 100, got 0"),
         (("--gpu", "a100", "--link", "wifi7"), "link 'wifi7' is unknown: choose wifi6, 5g, lte"),
-        (("--gpu", "a100", "--link", "lte=much"), "its share is no number"),
+        (("--gpu", "a100", "--link", "lte=much"), "its share must be a number"),
         (("--gpu", "a100", "--methods", "ar,best"), "must be one of ar, cloud-sd, sd, fsd, specedge, auto, got 'best'"),
         (("--gpu", "a100", "--methods", "dssd"), "specedge, auto, got 'dssd'"),
         (("--gpu", "a100", "--methods", ","), "--methods names none"),

@@ -13,12 +13,12 @@ from specnav.doctor.robot.facts import (
     Disk,
     Endpoint,
     Facts,
-    Heard,
     Middleware,
-    Motion,
+    MotionFacts,
     OurNode,
-    Topic,
-    Verifier,
+    TopicFacts,
+    TopicTraffic,
+    VerifierFacts,
 )
 from specnav.doctor.robot.roles import (
     COMMAND,
@@ -43,7 +43,7 @@ def end(node, kind, reliable=True, lasting=False):
 
 def heard(rate_hz=10.0, **changes):
     given = {"count": int(4 * rate_hz), "rate_hz": rate_hz, "longest_gap_s": 1.5 / rate_hz} | changes
-    return Heard(**given)
+    return TopicTraffic(**given)
 
 
 def topic(role, kind, publishers=(), subscribers=(), hears=None, others=()):
@@ -52,7 +52,7 @@ def topic(role, kind, publishers=(), subscribers=(), hears=None, others=()):
         for these in (publishers, subscribers)
     ]
     name = {"diagnostics": "/diagnostics"}.get(role, f"/{role}")
-    return Topic(role, name, (kind,), *ends, hears, others)
+    return TopicFacts(role, name, (kind,), *ends, hears, others)
 
 
 SOUND_TOPICS = (
@@ -70,7 +70,7 @@ SOUND_TOPICS = (
         [end(MOVER, ODOMETRY, False)],
         heard(30.0, frames=(("odom", "base_link"),), offset_s=-0.01),
     ),
-    topic("cmd_vel", TWIST, [MOVER], [BASE], Heard()),
+    topic("cmd_vel", TWIST, [MOVER], [BASE], TopicTraffic()),
     topic(
         "instruction", STRING, [], [DECIDER, end(DECIDER, STRING, False), MOVER, end(MOVER, STRING, False)]
     ),
@@ -99,12 +99,12 @@ def sound():
         },
         other_nodes=(BASE, CAMERA),
         topics={one.role: one for one in SOUND_TOPICS},
-        motion=Motion("IDLE"),
+        motion=MotionFacts("IDLE"),
         diagnostics=(
             Diagnostic("motion_node: odometry", 0, "sound"),
             Diagnostic("motion_node: camera", 3, "no command yet"),
         ),
-        verifier=Verifier("tcp://x:5555", "", "target", 12.0, 14.0),
+        verifier=VerifierFacts("tcp://x:5555", "", "target", 12.0, 14.0),
         disk=Disk("/home", 20_000.0),
     )
 
@@ -166,10 +166,10 @@ PLANTED = [
         with_topic("image", publishers=(), others=("/front/compressed",)),
         "FAIL",
         "image",
-        "nobody publishes /image",
+        "no node publishes /image",
     ),
     (with_topic("image", publishers=(end(CAMERA, RAW),)), "FAIL", "image", "is sensor_msgs/msg/Image"),
-    (with_topic("image", heard=Heard()), "FAIL", "image", "nothing came"),
+    (with_topic("image", heard=TopicTraffic()), "FAIL", "image", "nothing came"),
     (with_topic("image", heard=heard(1.5, longest_gap_s=0.7)), "warn", "image", "1.5 Hz"),
     (with_topic("image", heard=heard(5.0, longest_gap_s=1.4)), "warn", "image", "longest gap 1.40 s"),
     (with_topic("odom", heard=heard(1.0, longest_gap_s=1.0)), "FAIL", "odom", "1.0 Hz"),
@@ -179,7 +179,7 @@ PLANTED = [
         "odom",
         "/driver, /ekf",
     ),
-    (with_topic("motion_status", heard=Heard()), "FAIL", "motion_status", "nothing of motion_node"),
+    (with_topic("motion_status", heard=TopicTraffic()), "FAIL", "motion_status", "nothing of motion_node"),
     (with_topic("supervision", heard=heard(3.0)), "warn", "supervision", "3.0 Hz"),
     (with_topic("supervision", publishers=()), "FAIL", "supervision", "does not publish"),
     (
@@ -238,7 +238,7 @@ PLANTED = [
         with_topic("cmd_vel", subscribers=(end("/rosbag2_recorder", TWIST),)),
         "FAIL",
         "base",
-        "nobody takes /cmd_vel",
+        "no node takes /cmd_vel",
     ),
     (with_node("motion_node", values={"motion_backend": "nav2"}), "FAIL", "base", "drive_on_heading"),
     (with_topic("cmd_vel", publishers=MOVER_AND_STRANGER), "warn", "velocities", "/teleop may send"),
@@ -255,18 +255,18 @@ PLANTED = [
         "/teleop sends zeros",
     ),
     (
-        replace(sound(), motion=Motion("ESTOPPED", "topic e_stop", True, "topic e_stop")),
+        replace(sound(), motion=MotionFacts("ESTOPPED", "topic e_stop", True, "topic e_stop")),
         "FAIL",
         "e-stop",
         "topic e_stop",
     ),
     (
-        replace(sound(), motion=Motion("NO_RESPONSE", "x", held_by="no response to 0.2 m")),
+        replace(sound(), motion=MotionFacts("NO_RESPONSE", "x", held_by="no response to 0.2 m")),
         "FAIL",
         "motion",
         "nothing moves",
     ),
-    (replace(sound(), motion=Motion("NOT_READY", "it lies")), "warn", "motion", "it lies"),
+    (replace(sound(), motion=MotionFacts("NOT_READY", "it lies")), "warn", "motion", "it lies"),
     # upkeep
     (
         replace(sound(), diagnostics=(Diagnostic("motion_node: odometry", 2, "silent"),)),
@@ -286,14 +286,19 @@ PLANTED = [
         "others' diagnostics",
         "ERROR lidar: motor: hot",
     ),
-    (with_topic("diagnostics", heard=Heard()), "warn", "diagnostics", "nothing came"),
+    (with_topic("diagnostics", heard=TopicTraffic()), "warn", "diagnostics", "nothing came"),
     (
-        replace(sound(), verifier=Verifier("tcp://x:1", "no verifier answers")),
+        replace(sound(), verifier=VerifierFacts("tcp://x:1", "no verifier answers")),
         "FAIL",
         "verifier",
         "no verifier answers",
     ),
-    (replace(sound(), verifier=Verifier("tcp://x:1", "", "m", 400.0, 900.0)), "warn", "verifier", "400.0 ms"),
+    (
+        replace(sound(), verifier=VerifierFacts("tcp://x:1", "", "m", 400.0, 900.0)),
+        "warn",
+        "verifier",
+        "400.0 ms",
+    ),
     (replace(sound(), verifier=None), "warn", "verifier", "not looked at"),
     (without_node("blackbox_node"), "warn", "black box", "is not up"),
     (replace(sound(), disk=Disk("/home", 300.0)), "warn", "disk", "0.3 GB free"),
@@ -308,7 +313,7 @@ def test_a_planted_fault_gives_its_own_line_and_what_to_do(facts, verdict, check
     mine = [line for line in found if line.check == check and said in line.found + line.remedy]
     assert len(mine) == 1, found
     assert mine[0].verdict.value == verdict and mine[0].remedy and "\n" not in mine[0].found
-    # Nothing else is blamed, but for what follows from it.
+    # Nothing else is blamed, except for what follows from it.
     assert len(found) <= 2, found
 
 
@@ -334,13 +339,13 @@ def test_what_a_node_hears_both_ways_reaches_it_although_one_of_its_ears_is_deaf
 
 def test_a_stop_that_the_next_instruction_ends_is_no_fault():
     for held in ("STOP", OPERATOR_STOP):
-        assert complaints(replace(sound(), motion=Motion("STOPPED", held_by=held))) == []
+        assert complaints(replace(sound(), motion=MotionFacts("STOPPED", held_by=held))) == []
 
 
 def test_velocities_while_motion_node_moves_the_robot_are_its_own():
     facts = replace(
         with_topic("cmd_vel", publishers=MOVER_AND_STRANGER, heard=heard(fastest=0.3)),
-        motion=Motion("MOVING", moved=True),
+        motion=MotionFacts("MOVING", moved=True),
     )
     line = next(one for one in complaints(facts) if one.check == "velocities")
     assert line.verdict is Verdict.WARN

@@ -10,8 +10,8 @@ import pytest
 
 from specnav.doctor.robot.checks.line import fail, ok, warn
 from specnav.doctor.robot.disk import disk_at
-from specnav.doctor.robot.ears import Ear
-from specnav.doctor.robot.facts import Heard
+from specnav.doctor.robot.facts import TopicTraffic
+from specnav.doctor.robot.listeners import TopicListener
 from specnav.doctor.robot.reaching import reach
 from specnav.doctor.robot.roles import COMPRESSED, RAW, REQUEST, STAMPED, TWIST, roles, sport_role, topic_of
 from specnav.doctor.robot.view import show, summary
@@ -73,7 +73,7 @@ def message(stamp, frame="odom", child="base_link"):
 
 def test_an_ear_tells_rate_gap_offset_and_frames():
     now = [0.0]
-    ear = Ear(lambda: 1000.0 + now[0], lambda: now[0])
+    ear = TopicListener(lambda: 1000.0 + now[0], lambda: now[0])
     for tick in range(20):
         now[0] = tick * 0.1
         ear.hear(message(1000.0 + now[0] - 0.25))
@@ -88,24 +88,24 @@ def test_an_ear_tells_rate_gap_offset_and_frames():
 
 def test_an_ear_tells_stamps_that_stand_still_and_those_that_are_not_filled():
     now = [0.0]
-    ear = Ear(lambda: 0.0, lambda: now[0])
+    ear = TopicListener(lambda: 0.0, lambda: now[0])
     for _ in range(5):
         ear.hear(message(7.0))
     assert ear.heard(0.0, 1.0).stuck == 4
-    unfilled = Ear(lambda: 0.0, lambda: now[0])
+    unfilled = TopicListener(lambda: 0.0, lambda: now[0])
     unfilled.hear(message(0.0))
     assert unfilled.heard(0.0, 1.0).offset_s is None and unfilled.heard(0.0, 1.0).stuck == 0
 
 
 def test_an_ear_tells_the_fastest_of_velocities_stamped_or_not():
     twist = Made(linear=Made(x=0.1, y=0.0), angular=Made(z=-0.4))
-    ear = Ear(lambda: 0.0, lambda: 0.0)
+    ear = TopicListener(lambda: 0.0, lambda: 0.0)
     ear.hear(twist)
     assert ear.heard(0.0, 1.0).fastest == 0.4
-    ear = Ear(lambda: 0.0, lambda: 0.0)
+    ear = TopicListener(lambda: 0.0, lambda: 0.0)
     ear.hear(Made(header=message(1.0).header, twist=twist))
     assert ear.heard(0.0, 1.0).fastest == 0.4
-    assert Ear(lambda: 0.0).heard(0.0, 1.0) == Heard()
+    assert TopicListener(lambda: 0.0).heard(0.0, 1.0) == TopicTraffic()
 
 
 # -- the rest

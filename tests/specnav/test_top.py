@@ -10,18 +10,18 @@ from rich.console import Console
 
 from specnav.errors import UsageError
 from specnav.top.figures import Quantile, figures_between
-from specnav.top.run import Watch
-from specnav.top.scrape import Address, NoAnswer, Sample, Scrape, parse
+from specnav.top.run import VerifierWatch
+from specnav.top.scrape import Address, MetricSample, Scrape, ScrapeFailed, parse
 from tests.helpers.made_up_verifier import MadeUpVerifier
 
 
-class Exported(Mapping[str, Sequence[Sample]]):
+class Exported(Mapping[str, Sequence[MetricSample]]):
     """The samples of a scrape; to ask for one that is not exported is an error, not a 0."""
 
-    def __init__(self, samples: Mapping[str, Sequence[Sample]]) -> None:
+    def __init__(self, samples: Mapping[str, Sequence[MetricSample]]) -> None:
         self._samples = samples
 
-    def __getitem__(self, name: str) -> Sequence[Sample]:
+    def __getitem__(self, name: str) -> Sequence[MetricSample]:
         assert name in self._samples, f"no verifier exports {name}"
         return self._samples[name]
 
@@ -91,10 +91,10 @@ def test_a_verifier_that_goes_away_is_waited_for() -> None:
 
     def text() -> str:
         if not answers[0]:
-            raise NoAnswer("nobody is there")
+            raise ScrapeFailed("nobody is there")
         return verifier.text()
 
-    watch = Watch(Address("here", 1), text, lambda: now[0])
+    watch = VerifierWatch(Address("here", 1), text, lambda: now[0])
 
     def shown() -> str:
         out = io.StringIO()
@@ -110,7 +110,7 @@ def test_a_verifier_that_goes_away_is_waited_for() -> None:
     look_at(1.0)
     assert "30.0" in shown() and "\x1b" not in shown() and "…" not in shown()
     answers[0] = False
-    with pytest.raises(NoAnswer):
+    with pytest.raises(ScrapeFailed):
         look_at(5.0)
     assert "no answer since" in shown() and "(4 s)" in shown() and "30.0" in shown()
     answers[0] = True
@@ -124,7 +124,7 @@ def test_a_verifier_that_goes_away_is_waited_for() -> None:
     "text", ["", "<html>", "up 1\n", 'specdec_forwards_total{x="', 'specdec_x_bucket{le="a"} 1\n']
 )
 def test_what_is_no_verifiers_metrics_is_one_line(text: str) -> None:
-    with pytest.raises(NoAnswer) as told:
+    with pytest.raises(ScrapeFailed) as told:
         parse(text, 0.0)
     assert "\n" not in str(told.value)
 

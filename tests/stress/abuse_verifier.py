@@ -58,7 +58,7 @@ MOST_SLOWER, MOST_OVER = 1.5, 1.1
 
 
 @dataclass(frozen=True)
-class Row:
+class AbuseRow:
     """What one abuse did. ms: by method the p50 and p95 without and with it; first_ms: the same of first tokens, of all
     methods. budget_mb: what the verifier may take. core_wait: how long its threads together waited for a core, without
     and with it, in parts of the time.
@@ -178,7 +178,7 @@ def receive(pipe: Connection, patience_s: float) -> object:
     raise HarnessError(f"a client said nothing for {patience_s:.0f} s, or has ended")
 
 
-class Watch(threading.Thread):
+class MemoryWatch(threading.Thread):
     """Samples the memory of the verifier, MB."""
 
     def __init__(self, verifier: WatchedVerifier) -> None:
@@ -202,7 +202,7 @@ class Watch(threading.Thread):
         self.join()
 
 
-def measure(name: str, config: ServerConfig, model: LoadedModel, seconds: float, turns: int) -> Row:
+def measure(name: str, config: ServerConfig, model: LoadedModel, seconds: float, turns: int) -> AbuseRow:
     """One abuse of a verifier of its own. Raises HarnessError."""
     ammunition = arm(model)
     prompt = chat_prompt(model, "go to the red ball and stop in front of it")
@@ -216,7 +216,7 @@ def measure(name: str, config: ServerConfig, model: LoadedModel, seconds: float,
         hostile = stack.enter_context(other_process(abuse, name, verifier.address, ammunition))
         time.sleep(WARM_S)
         before_mb = verifier.look().rss_mb
-        watch = Watch(verifier)
+        watch = MemoryWatch(verifier)
         watch.start()
         phases: list[tuple[bool, float, float]] = []
         waits: dict[bool, list[float]] = {False: [], True: []}
@@ -247,7 +247,7 @@ def measure(name: str, config: ServerConfig, model: LoadedModel, seconds: float,
         problems += verifier.life.errors
     budget_mb = before_mb + (config.kv_gb * 2**30 + config.max_total_queued_mb * 2**20) / 1e6
     core_wait = statistics.median(waits[False]), statistics.median(waits[True])
-    return Row(
+    return AbuseRow(
         name, before_mb, peak_mb, after_mb, budget_mb, ms, samples, first_ms, core_wait, sent, replies, problems
     )
 

@@ -53,7 +53,7 @@ class Mischief:
         self._round = 0
 
     def frames(self) -> list[bytes]:
-        """The next message: mostly one that could be legal, else a broken one."""
+        """The next message: mostly one that could be legal, otherwise a broken one."""
         chance = self._random.random()
         if chance < 0.03:
             return [self._random.randbytes(self._random.randrange(0, 300))]

@@ -1,6 +1,7 @@
 """One edge of `soak_verifier.py`: a process of its own that asks one question after the other, and says how each went.
 
-It may be killed at any moment. What it says travels over a pipe as one `Said` each, so that the one who hears it always
+It may be killed at any moment. What it says travels over a pipe as one `SoakAnswer` each, so that the one who hears
+it always
 knows whether an answer was under way.
 """
 
@@ -30,7 +31,7 @@ What = Literal["ready", "answering", "right", "wrong", "unchecked", "cancelled",
 
 
 @dataclass(frozen=True)
-class Question:
+class SoakQuestion:
     """What is asked, and what the target alone answers."""
 
     prompt: Prompt
@@ -39,7 +40,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class ClientJob:
+class SoakClientJob:
     """What one client does. methods: one of them for each answer, by chance. target: for a method that runs its first
     layers on the edge, "" without one. pause_s: between answers, on average. resume_s: how long to try after a loss.
     """
@@ -49,14 +50,14 @@ class ClientJob:
     methods: tuple[str, ...]
     draft: str
     target: str
-    questions: tuple[Question, ...]
+    questions: tuple[SoakQuestion, ...]
     seed: int
     pause_s: float
     resume_s: float
 
 
 @dataclass(frozen=True)
-class Said:
+class SoakAnswer:
     """How an answer went, or that one has begun to come. gap_s: the longest time between two chunks of it, from its
     question on. text: what was wrong.
     """
@@ -69,25 +70,25 @@ class Said:
     text: str = ""
 
 
-def run_client(job: ClientJob, pipe: Connection) -> None:
+def run_client(job: SoakClientJob, pipe: Connection) -> None:
     """Ask until something comes through the pipe, or its other end is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to everybody: the parent tells us
     draft = load_model(job.draft)
     target = load_model(job.target) if job.target else None
     set_threads(0, draft)
     settle_memory()
-    pipe.send(Said("ready"))
+    pipe.send(SoakAnswer("ready"))
     with connect(job.address, reply_timeout_s=REPLY_TIMEOUT_S) as link:
-        client = _Client(job, pipe, link, draft, target)
+        client = _SoakClient(job, pipe, link, draft, target)
         while not pipe.poll(client.pause_s()):
             client.ask()
 
 
-class _Client:
+class _SoakClient:
     """Asks. A decoder for each method lives as long as the process, as an edge's does."""
 
     def __init__(
-        self, job: ClientJob, pipe: Connection, link: Link, draft: LoadedModel, target: LoadedModel | None
+        self, job: SoakClientJob, pipe: Connection, link: Link, draft: LoadedModel, target: LoadedModel | None
     ) -> None:
         self._job = job
         self._pipe = pipe
@@ -114,7 +115,7 @@ class _Client:
         try:
             for chunk in decoder.generate(question.prompt, question.options, cancel):
                 if not ids:
-                    self._pipe.send(Said("answering", method))
+                    self._pipe.send(SoakAnswer("answering", method))
                 ids += chunk
                 now_s = time.monotonic()
                 self._gap_s, last_s = max(self._gap_s, now_s - last_s), now_s
@@ -134,4 +135,4 @@ class _Client:
 
     def _say(self, what: What, method: str, decoder: EdgeDecoder, text: str = "") -> None:
         stats = decoder.stats
-        self._pipe.send(Said(what, method, stats.resumes, stats.total_ms / 1e3, self._gap_s, text))
+        self._pipe.send(SoakAnswer(what, method, stats.resumes, stats.total_ms / 1e3, self._gap_s, text))

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 
-from tests.stress.soak_client import ClientJob, Said, run_client
+from tests.stress.soak_client import SoakAnswer, SoakClientJob, run_client
 
 START_S = 300.0
 TOLD = 20
@@ -24,7 +24,7 @@ TOLD = 20
 
 
 @dataclass
-class Tally:
+class SoakTally:
     """How answers ended, by method; what was wrong. resumed: answers that went on after a loss; resumes: attempts.
     longest_s: of one answer. gaps_s: the longest wait within each answer; resumed_gaps_s: of those that went on.
     """
@@ -40,7 +40,7 @@ class Tally:
     died: int = 0
     told: list[str] = field(default_factory=list)
 
-    def add(self, said: Said) -> None:
+    def add(self, said: SoakAnswer) -> None:
         """One answer more."""
         self.ended.setdefault(said.method, Counter())[said.what] += 1
         self.resumed += said.resumes > 0
@@ -64,7 +64,7 @@ class Tally:
 
 @dataclass
 class _Member:
-    job: ClientJob
+    job: SoakClientJob
     process: multiprocessing.context.ForkServerProcess
     pipe: Connection
     ready: bool = False
@@ -72,7 +72,7 @@ class _Member:
 
 
 def fork_server() -> multiprocessing.context.ForkServerContext:
-    """Where edges are forked from: it has imported what they need, but for modules that lie beside this one, where a
+    """Where edges are forked from: it has imported what they need, except for modules that lie beside this one, where a
     fork server does not look.
     """
     context = multiprocessing.get_context("forkserver")
@@ -83,9 +83,9 @@ def fork_server() -> multiprocessing.context.ForkServerContext:
 class Crew:
     """All edges. Use it as a context manager: no process outlives it."""
 
-    def __init__(self, new_job: Callable[[int, int], ClientJob], size: int) -> None:
+    def __init__(self, new_job: Callable[[int, int], SoakClientJob], size: int) -> None:
         """new_job: makes the job of an edge, from its place and from how many edges were started before it."""
-        self.tally = Tally()
+        self.tally = SoakTally()
         self._new_job = new_job
         self._size = size
         self._context = fork_server()
@@ -117,7 +117,7 @@ class Crew:
             self.hear(0.2)
 
     def hear(self, seconds: float) -> None:
-        """Take in what edges say for so long, and put another in the place of one that has died."""
+        """Take in what edges say for this long, and put another in the place of one that has died."""
         until = time.monotonic() + seconds
         while True:
             pipes = {member.pipe: place for place, member in self._members.items()}
@@ -157,7 +157,7 @@ class Crew:
                 pass
             member.process.join(max(0.0, until - time.monotonic()))
             if member.process.is_alive():
-                self.tally.add(Said("lost", "?", text=f"it did not end within {patience_s:.0f} s"))
+                self.tally.add(SoakAnswer("lost", "?", text=f"it did not end within {patience_s:.0f} s"))
                 member.process.kill()
             self._bury(place)
 
@@ -181,7 +181,7 @@ class Crew:
             said = member.pipe.recv()
         except (EOFError, OSError):
             return False
-        assert isinstance(said, Said)
+        assert isinstance(said, SoakAnswer)
         member.ready = True
         member.answering = said.what == "answering"
         if said.what in ("wrong", "lost"):

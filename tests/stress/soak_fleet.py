@@ -29,13 +29,13 @@ import psutil
 from specdec.models import load_model
 from specdec.models.threads import set_threads
 from specnav.fleet.cluster import reach, start_here, stop_here
-from specnav.fleet.kept import Kept
 from specnav.fleet.run import end_fleet, start_directory, wait_settled
-from specnav.fleet.settings import Bounds, FleetSettings
+from specnav.fleet.settings import FleetSettings, ReplicaBounds
+from specnav.fleet.state import FleetState
 from specnav.fleet.status import FleetStatus
 from specnav.paths import DEFAULT_TEXT_DRAFT, DEFAULT_TEXT_TARGET
 from specnav.signals import ends_on_signals
-from tests.stress.soak_client import ClientJob
+from tests.stress.soak_client import SoakClientJob
 from tests.stress.soak_crew import Crew
 from tests.stress.soak_verifier import ask_for
 
@@ -115,8 +115,8 @@ def fleet_of(replicas: int, verify_ms: float, state: Path) -> Any:
         from specnav.fleet.replica import node_address
 
         server = {"model": str(DEFAULT_TEXT_TARGET), "verify_ms": verify_ms, "drain_s": 5.0, "kv_gb": 0.25}
-        settings = FleetSettings(server, Bounds(replicas, replicas), home=node_address())
-        actor = start_directory(ray, state, Kept("soak", settings, replicas, 0), "")
+        settings = FleetSettings(server, ReplicaBounds(replicas, replicas), home=node_address())
+        actor = start_directory(ray, state, FleetState("soak", settings, replicas, 0), "")
         try:
             from rich.console import Console
 
@@ -154,8 +154,8 @@ def main() -> int:
         stack.enter_context(ends_on_signals())
         ray, actor, address = stack.enter_context(fleet_of(given.replicas, given.verify_ms, state))
 
-        def new_job(place: int, number: int) -> ClientJob:
-            return ClientJob(
+        def new_job(place: int, number: int) -> SoakClientJob:
+            return SoakClientJob(
                 number=number,
                 address=address,
                 methods=METHODS,

@@ -37,7 +37,7 @@ from specnav.paths import DEFAULT_TEXT_DRAFT, DEFAULT_TEXT_TARGET
 from specnav.signals import ends_on_signals
 from specnav.supervise.faulty_link import FaultyLink
 from tests.stress.fuzz_verifier import fuzz
-from tests.stress.soak_client import ClientJob, Question
+from tests.stress.soak_client import SoakClientJob, SoakQuestion
 from tests.stress.soak_crew import Crew
 from tests.stress.watched_verifier import Life, WatchedVerifier
 
@@ -55,7 +55,13 @@ LOOK_S = 5.0
 END_S = 60.0
 GARBAGE = 3000
 """Messages of a burst, below what the bounds on one client let through at once."""
-MORE_METHODS = ("sd+overlap:stream", "sd+overlap:continue", "sd+tree:8x3", "sd+leave:tokens", "fsd+overlap:hints")
+MORE_METHODS = (
+    "sd+overlap:stream",
+    "sd+overlap:continue",
+    "sd+tree:8x3",
+    "sd+leave:tokens",
+    "fsd+overlap:hints",
+)
 ASKED = (
     "hello",
     "what is a dog?",
@@ -66,20 +72,22 @@ ASKED = (
 
 
 @dataclass(frozen=True)
-class Event:
+class SoakEvent:
     """Something that goes wrong at a time, seconds from the beginning. what: kill, cut, garbage, restart or drain."""
 
     at_s: float
     what: str
 
 
-def plan(seconds: float, chance: random.Random) -> list[Event]:
+def plan(seconds: float, chance: random.Random) -> list[SoakEvent]:
     """What goes wrong when. The verifier's restarts are over before half of the time, so that its last life is long."""
-    events = [Event(seconds * share, "restart") for share in (0.08, 0.2, 0.3)] + [Event(seconds * 0.42, "drain")]
+    events = [SoakEvent(seconds * share, "restart") for share in (0.08, 0.2, 0.3)] + [
+        SoakEvent(seconds * 0.42, "drain")
+    ]
     for what, every_s in (("kill", 25.0), ("cut", 50.0), ("garbage", 60.0)):
         at = 0.0
         while (at := at + every_s * (0.4 + 1.2 * chance.random())) < seconds * 0.96:
-            events.append(Event(at, what))
+            events.append(SoakEvent(at, what))
     return sorted(events, key=lambda event: event.at_s)
 
 
@@ -186,7 +194,7 @@ class Soak:
             self._cpu[pid] = times.user + times.system
 
 
-def ask_for(target: LoadedModel) -> tuple[Question, ...]:
+def ask_for(target: LoadedModel) -> tuple[SoakQuestion, ...]:
     """Questions of several lengths, greedy and sampled, and what the target alone answers."""
     found = []
     for number, text in enumerate(ASKED):
@@ -196,7 +204,7 @@ def ask_for(target: LoadedModel) -> tuple[Question, ...]:
             GenerationOptions(40, temperature=0.8, seed=number, top_p=0.9 if number % 2 else 1.0),
             GenerationOptions(24, repetition_penalty=1.2, min_new_tokens=8),
         ):
-            found.append(Question(prompt, options, tuple(generate_local(target, prompt, options))))
+            found.append(SoakQuestion(prompt, options, tuple(generate_local(target, prompt, options))))
     return tuple(found)
 
 
@@ -219,7 +227,9 @@ def figures_of(life: Life) -> dict[str, object]:
         "rss_mb_each_minute": list(minutes.values()),
         "fds": [first.fds, last.fds],
         "threads": [first.threads, last.threads],
-        "growth": [{"of": row.quantity, "grew": row.grew, "allowed": row.allowed, "flat": row.flat} for row in rows],
+        "growth": [
+            {"of": row.quantity, "grew": row.grew, "allowed": row.allowed, "flat": row.flat} for row in rows
+        ],
         "errors": life.errors,
         "warnings": dict(life.warnings),
     }
@@ -243,9 +253,11 @@ def show(result: dict[str, object], lives: list[dict[str, object]]) -> None:
 
 def faults_of(soak: Soak, tally_wrong: int, lives: list[dict[str, object]]) -> list[str]:
     """What must not be."""
-    faults = [f"{tally_wrong} wrong answers"] * bool(tally_wrong) + [f"{soak.lost} lost answers"] * bool(soak.lost)
+    faults = [f"{tally_wrong} wrong answers"] * bool(tally_wrong) + [f"{soak.lost} lost answers"] * bool(
+        soak.lost
+    )
     if soak.sessions_left > 0:
-        faults.append(f"{soak.sessions_left:g} sessions are open though nobody asks")
+        faults.append(f"{soak.sessions_left:g} sessions are open though no caller asks")
     for number, life in enumerate(lives, 1):
         rss = life["rss_mb"]
         assert isinstance(rss, dict)
@@ -262,8 +274,12 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--clients", type=int, default=16)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--pause", type=float, default=6.0, metavar="S", help="between answers; more: less load")
-    parser.add_argument("--verify-ms", type=float, default=15.0, metavar="MS", help="pacing, so that answers last")
+    parser.add_argument(
+        "--pause", type=float, default=6.0, metavar="S", help="between answers; more: less load"
+    )
+    parser.add_argument(
+        "--verify-ms", type=float, default=15.0, metavar="MS", help="pacing, so that answers last"
+    )
     parser.add_argument("--out", type=Path, help="figures as JSON")
     given = parser.parse_args()
     if given.minutes <= 0 or given.clients < 1 or given.pause < 0:
@@ -288,10 +304,10 @@ def main() -> int:
         verifier = stack.enter_context(WatchedVerifier(config, logs, chance))
         link = stack.enter_context(FaultyLink(verifier.address))
 
-        def new_job(place: int, number: int) -> ClientJob:
+        def new_job(place: int, number: int) -> SoakClientJob:
             names = [*METHODS, *MORE_METHODS]
             splits = place % 8 == 0  # a few have the target for its first layers
-            return ClientJob(
+            return SoakClientJob(
                 number=number,
                 address=link.address if place % 2 else verifier.address,
                 methods=tuple(name for name in names if splits or not get_method(name).split),

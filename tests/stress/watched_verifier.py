@@ -157,7 +157,7 @@ def read_log(path: Path) -> tuple[list[str], Counter[str]]:
 
 
 def free_port(chance: random.Random) -> int:
-    """A port that nobody listens on."""
+    """A port that no subscriber listens on."""
     while True:
         port = chance.choice(PORTS)
         with socket.socket() as probe:

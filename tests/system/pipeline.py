@@ -21,13 +21,13 @@ from cloud_verifier.config import ServerConfig
 from spec_vlm_nav.common.codes import ErrorCode, MotionState
 from specnav.results.demo import Versioned, percentile
 from specnav.supervise.children import verifier_spec
-from specnav.supervise.probe import Heard
+from specnav.supervise.probe import ProbedMessage
 from specnav.supervise.robot_graph import Process
 from specnav.supervise.robot_stack import CMD_VEL, COMMAND, IMAGE, METRICS, STATUS, Stack, free_port, speed
 from tests.graph.stack import check_all_up
 
 WAYS = (("neither", False, False), ("early action", True, False), ("early action and prefetch", True, True))
-ROOM_S = 60.0  # after so long a new room
+ROOM_S = 60.0  # after this long a new room
 SETTLED_S = 2.0
 
 
@@ -42,7 +42,7 @@ class PipelineConfig:
     seed: int = 0
 
 
-class Cell(msgspec.Struct, frozen=True):
+class PipelineCell(msgspec.Struct, frozen=True):
     """What was measured of one way at one round trip; milliseconds."""
 
     way: str
@@ -64,7 +64,7 @@ class PipelineResults(Versioned, frozen=True, kw_only=True):
     """results.json of the study. paced: whether forwards were slowed down to stand for a larger model."""
 
     config: PipelineConfig
-    cells: list[Cell]
+    cells: list[PipelineCell]
 
 
 class EmulatedStack(Stack):
@@ -86,7 +86,7 @@ class EmulatedStack(Stack):
         return self.start_child(verifier_spec(server, self.environment))
 
 
-def moved_at(velocities: list[Heard], since: float) -> float | None:
+def moved_at(velocities: list[ProbedMessage], since: float) -> float | None:
     """When the first velocity that is not zero was heard at or after a time."""
     first = bisect_left(velocities, since, key=lambda h: h.at)
     return next((h.at for h in velocities[first:] if speed(h) > 0), None)
@@ -123,7 +123,7 @@ def times_of(stack: Stack, since: float) -> tuple[list[float], list[float]]:
 
 def measure(
     stack: Stack, config: PipelineConfig, way: tuple[str, bool, bool], rtt_ms: float
-) -> Iterator[int | Cell]:
+) -> Iterator[int | PipelineCell]:
     """Measure one cell; yields how many decisions there are so far, then the cell."""
     name, early, prefetch = way
     stack.make_ready()
@@ -153,12 +153,12 @@ def measure(
         )
         stack.cancel()
         time.sleep(SETTLED_S / 4)
-    yield Cell(name, rtt_ms, camera, standing, dropped)
+    yield PipelineCell(name, rtt_ms, camera, standing, dropped)
 
 
 def run_pipeline(
     config: PipelineConfig, folder: Path, progress: Callable[[str, int], None]
-) -> Iterator[Cell]:
+) -> Iterator[PipelineCell]:
     """Measure every cell; `progress` hears what is measured and how many decisions there are."""
     for rtt_ms in config.rtts:
         logs = folder / f"rtt-{rtt_ms:g}"
@@ -167,7 +167,7 @@ def run_pipeline(
             stack.seed += config.seed
             for way in WAYS:
                 for step in measure(stack, config, way, rtt_ms):
-                    if isinstance(step, Cell):
+                    if isinstance(step, PipelineCell):
                         yield step
                     else:
                         progress(f"{way[0]} at {rtt_ms:g} ms", step)

@@ -10,8 +10,8 @@ from spec_vlm_nav_interfaces.msg import MotionCommand
 
 from spec_vlm_nav.common.codes import ErrorCode
 from specnav.drill.growth import growth
-from specnav.drill.journal import Journal
-from specnav.drill.leaks import ALLOWED, Watch
+from specnav.drill.journal import DrillJournal
+from specnav.drill.leaks import ALLOWED, LeakWatch
 from specnav.drill.results import LeakCheck, SoakFigures
 from specnav.results.demo import percentile
 from specnav.supervise.robot_stack import METRICS, Stack
@@ -24,9 +24,9 @@ INSTRUCTION_S = 60.0
 SAVE_S = 60.0
 
 
-def soak(stack: Stack, seconds: float, journal: Journal, say: Callable[[str], None]) -> None:
-    """Carry out instructions for so long; the journal is kept up to date. Raises HarnessError."""
-    watch, began = Watch(stack), time.monotonic()
+def soak(stack: Stack, seconds: float, journal: DrillJournal, say: Callable[[str], None]) -> None:
+    """Carry out instructions for this long; the journal is kept up to date. Raises HarnessError."""
+    watch, began = LeakWatch(stack), time.monotonic()
     looks = max(1.0, min(SAMPLE_S, seconds / 20))
     next_look = next_save = began
     latency: list[tuple[float, float]] = []
@@ -67,8 +67,8 @@ def soak(stack: Stack, seconds: float, journal: Journal, say: Callable[[str], No
 
 
 def _note(
-    journal: Journal,
-    watch: Watch,
+    journal: DrillJournal,
+    watch: LeakWatch,
     seconds: float,
     instructions: int,
     latency: list[tuple[float, float]],

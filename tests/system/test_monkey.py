@@ -10,7 +10,7 @@ from specnav.errors import UsageError
 from tests.system.monkey import run
 from tests.system.monkey.planted import COVERED, PLANTED, plant
 from tests.system.monkey.run import MonkeyConfig, RunRecord, read_case, run_case, run_monkey, run_seed
-from tests.system.monkey.scenario import Event, Scenario, Setup, draw, from_json, to_json
+from tests.system.monkey.scenario import Scenario, ScenarioEvent, Setup, draw, from_json, to_json
 from tests.system.monkey.shrink import broken_by, kind_of, shrunk
 
 pytestmark = pytest.mark.slow
@@ -54,12 +54,12 @@ def test_a_planted_bug_breaks_its_case_which_holds_without_it(case, monkeypatch)
 
 
 def junk(count):
-    return [Event(0.1 * i, "camera", {"fault": "none"}) for i in range(count)]
+    return [ScenarioEvent(0.1 * i, "camera", {"fault": "none"}) for i in range(count)]
 
 
 @pytest.mark.parametrize("count", [0, 1, 7, 30])
 def test_only_the_events_and_the_settings_that_matter_are_left(count):
-    stop, stuck = Event(1.234, "stop"), Event(2.345, "base", {"stuck": "all"})
+    stop, stuck = ScenarioEvent(1.234, "stop"), ScenarioEvent(2.345, "base", {"stuck": "all"})
     setup = Setup(policy="none", latency_s=0.05, safety={"max_linear": 0.2, "geofence_m": 1.5})
     scenario = Scenario(1, 60.0, setup, [*junk(count), stop, *junk(count), stuck, *junk(count)])
 
@@ -74,7 +74,7 @@ def test_only_the_events_and_the_settings_that_matter_are_left(count):
 
 
 def test_a_run_that_breaks_something_else_when_shortened_is_kept_as_long_as_it_has_to_be():
-    scenario = Scenario(1, 60.0, Setup(), [*junk(3), Event(1.0, "stop")])
+    scenario = Scenario(1, 60.0, Setup(), [*junk(3), ScenarioEvent(1.0, "stop")])
     short = shrunk(scenario, lambda s: f"5 s: {'this' if len(s.events) == 4 else 'that'}")
     assert len(short.events) == 4
 
@@ -122,9 +122,9 @@ GOOD = to_json(Scenario(1, 2.0, Setup(), []))
     ("content", "said"),
     [
         (None, "cannot read"),
-        (b"", "is no case of the monkey"),
-        (b"not JSON", "is no case of the monkey"),
-        (b"\xff\xfe", "is no case of the monkey"),
+        (b"", "is not a case of the monkey"),
+        (b"not JSON", "is not a case of the monkey"),
+        (b"\xff\xfe", "is not a case of the monkey"),
         (b"[]", "Expected `object`"),
         (b'{"seed": 1}', "missing required field"),
         (GOOD.replace(b'"seconds": 2.0', b'"seconds": "long"'), "Expected `float`"),

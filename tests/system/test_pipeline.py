@@ -11,9 +11,9 @@ from spec_vlm_nav_interfaces.msg import MotionCommand, MotionStatus
 
 from specnav.results.demo import SCHEMA
 from specnav.results.files import write_json
-from specnav.supervise.probe import Heard
+from specnav.supervise.probe import ProbedMessage
 from specnav.supervise.robot_stack import CMD_VEL, COMMAND, IMAGE, STATUS
-from tests.system.pipeline import Cell, PipelineConfig, PipelineResults, run_pipeline, times_of
+from tests.system.pipeline import PipelineCell, PipelineConfig, PipelineResults, run_pipeline, times_of
 
 
 class Heardings:
@@ -31,26 +31,26 @@ class Heardings:
 
 
 def frame(at, sec):
-    return Heard(at, Said(header=Said(stamp=Said(sec=sec, nanosec=0))))
+    return ProbedMessage(at, Said(header=Said(stamp=Said(sec=sec, nanosec=0))))
 
 
 def twist(at, x):
     message = Twist()
     message.linear.x = x
-    return Heard(at, message)
+    return ProbedMessage(at, message)
 
 
 def move(at, sec):
     message = MotionCommand(kind=MotionCommand.MOVE)
     message.frame_stamp.sec = sec
-    return Heard(at, message)
+    return ProbedMessage(at, message)
 
 
 def test_camera_to_motion_is_from_the_frame_and_standing_from_the_end_of_the_motion_before():
     stack = Heardings(**{
         IMAGE: [frame(1.0, 7), frame(3.0, 8)],
         COMMAND: [move(1.2, 7), move(3.1, 8)],
-        STATUS: [Heard(at, MotionStatus(state=MotionStatus.REACHED, sequence=1)) for at in (2.8, 3.05)],
+        STATUS: [ProbedMessage(at, MotionStatus(state=MotionStatus.REACHED, sequence=1)) for at in (2.8, 3.05)],
         CMD_VEL: [twist(0.9, 0.0), twist(1.25, 0.1), twist(2.7, 0.0), twist(3.05, 0.0), twist(3.2, 0.1)],
     })  # fmt: skip
     camera, standing = times_of(stack, 0.0)
@@ -69,7 +69,7 @@ def test_a_motion_without_an_end_before_it_says_nothing_about_standing():
 def test_the_robot_stands_less_with_early_action_and_prefetch(folder, given):
     rtts = tuple(float(part) for part in given("rtts", "0,40,120").split(","))
     config = PipelineConfig(rtts, given("verify-ms", 0.0), decisions=given("decisions", 20), seed=given("seed", 0))
-    cells: list[Cell] = []
+    cells: list[PipelineCell] = []
     print("way, RTT ms, camera to motion p50, p95, standing p50, p95, n, dropped; milliseconds")
     for cell in run_pipeline(config, folder, lambda what, done: None):
         cells.append(cell)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from specnav.drill.journal import Journal
+from specnav.drill.journal import DrillJournal
 from specnav.supervise.robot_stack import Stack
 from tests.system.soak import soak
 
@@ -12,7 +12,7 @@ from tests.system.soak import soak
 @pytest.mark.soak
 @pytest.mark.timeout(0)
 def test_nothing_grows(pair, folder, given):
-    journal = Journal(folder, {"minutes": given("minutes", 30.0), "seed": given("seed", 0)})
+    journal = DrillJournal(folder, {"minutes": given("minutes", 30.0), "seed": given("seed", 0)})
     (folder / "logs").mkdir(parents=True, exist_ok=True)
     with Stack(folder / "logs", pair) as stack:
         stack.seed = 1000 * (given("seed", 0) + 1)

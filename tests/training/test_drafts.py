@@ -12,20 +12,20 @@ import torch
 
 from specdec.edge.decoder import connect
 from specdec.models import load_model
-from specdec.verdict_log import Said, VerdictLog
-from specnav.recipes.drafts.curve import Point, draw_curve, read_curve, write_curve
+from specdec.verdict_log import LoggedAnswer, VerdictLog
+from specnav.recipes.drafts.curve import AcceptancePoint, draw_curve, read_curve, write_curve
 from specnav.recipes.drafts.data.logged import logged_texts, split
 from specnav.recipes.drafts.data.ordinary import ordinary_request
 from specnav.recipes.drafts.data.prose import read_packages, request
 from specnav.recipes.drafts.data.sources import Sources, gather, question_prompts, read_texts
 from specnav.recipes.drafts.figures import draft_figures, sampled_figures
-from specnav.recipes.drafts.network import Network
+from specnav.recipes.drafts.network import DraftNetwork
 from specnav.recipes.drafts.remote import RemoteTarget
 from specnav.recipes.drafts.start import kept_dtype, start_folder
 from specnav.recipes.drafts.train import TrainDraftConfig, train_draft
 from specnav.recipes.drafts.writing import write_answers
 from specnav.recipes.errors import TrainingError
-from specnav.recipes.samples import Sample
+from specnav.recipes.samples import ExitSample
 from tests.helpers.servers import Pair
 from tests.training.words import WORDS, said_by
 
@@ -38,7 +38,7 @@ def test_batched_answers_are_the_librarys(model_root: Path, kind: str, request: 
     from specdec.models.local import stream_local
     from specdec.options import GenerationOptions
 
-    network = Network(str(model_root / f"{kind}-target"))
+    network = DraftNetwork(str(model_root / f"{kind}-target"))
     prompts = question_prompts(network.loaded, WORDS[:3], "words")
     if kind == "vision":
         from PIL import Image
@@ -50,7 +50,7 @@ def test_batched_answers_are_the_librarys(model_root: Path, kind: str, request: 
             file = folder / f"{number}.png"
             Image.new("RGB", (56 + 28 * number, 56), (40 * number, 90, 200)).save(file)
             asked = chat_prompt(network.loaded, WORDS[number], [file.read_bytes()])
-            prompts.append(Sample(asked.ids, len(asked.ids), (str(file),), "picture"))
+            prompts.append(ExitSample(asked.ids, len(asked.ids), (str(file),), "picture"))
     for prompt, text in zip(prompts, network.answer(prompts, 8), strict=True):
         from specdec.models import Prompt
 
@@ -61,7 +61,7 @@ def test_batched_answers_are_the_librarys(model_root: Path, kind: str, request: 
 
 
 def test_a_jump_in_the_positions_does_not_cut_a_text_in_two(model_root: Path) -> None:
-    network = Network(str(model_root / "text-target"))
+    network = DraftNetwork(str(model_root / "text-target"))
     ids, positions = torch.tensor([[5, 6, 7, 8, 9, 10]] * 2), torch.arange(6).expand(2, -1).clone()
     positions[:, 3:] += 20
     ids[1, 0] = 11
@@ -70,7 +70,7 @@ def test_a_jump_in_the_positions_does_not_cut_a_text_in_two(model_root: Path) ->
 
 
 def test_figures_know_the_target_and_its_entropy(model_root: Path) -> None:
-    target = Network(str(model_root / "text-target"))
+    target = DraftNetwork(str(model_root / "text-target"))
     texts = said_by(target)
     same = sampled_figures(target, target, texts)
     assert same.overlap == pytest.approx(1.0) and 0.0 < same.again < 1.0 < same.entropy
@@ -218,7 +218,7 @@ class TestLogs:
     def log(self, folder: Path, vocabulary: bytes, prompt: tuple[int, ...] = ()) -> Path:
         log = VerdictLog(folder, "pictures")
         for number in range(8):
-            log.add(Said(vocabulary, (5, 6, 7, 8 + number), (), 0.0, prompt))
+            log.add(LoggedAnswer(vocabulary, (5, 6, 7, 8 + number), (), 0.0, prompt))
         log.close()
         return folder
 
@@ -236,7 +236,7 @@ class TestLogs:
         vocabulary = text_pair.draft.vocabulary_fingerprint
         log = VerdictLog(tmp_path / "log")
         for number, target in enumerate([b"old", b"old", b"", b"old", b"new", b"new", b""]):
-            log.add(Said(vocabulary, (5, 6, 7, 8 + number), target=target))
+            log.add(LoggedAnswer(vocabulary, (5, 6, 7, 8 + number), target=target))
         log.close()
         learnt = logged_texts([tmp_path / "log"], text_pair.draft, tmp_path, 64)
         assert sorted(text.ids[-1] - 8 for text in learnt) == [2, 4, 5, 6]
@@ -244,7 +244,7 @@ class TestLogs:
     def test_a_log_of_another_vocabulary_is_refused(self, text_pair: Pair, tmp_path: Path) -> None:
         with pytest.raises(TrainingError, match="logged with another vocabulary"):
             logged_texts([self.log(tmp_path / "a", b"another!")], text_pair.draft, tmp_path, 64)
-        with pytest.raises(TrainingError, match="holds no verdict log"):
+        with pytest.raises(TrainingError, match="must be a folder that"):
             logged_texts([tmp_path / "none"], text_pair.draft, tmp_path, 64)
 
     def test_a_draft_learns_from_a_log_alone(self, model_root: Path, text_pair: Pair, tmp_path: Path) -> None:
@@ -258,7 +258,7 @@ class TestLogs:
 
 def test_a_target_is_asked_through_a_verifier(text_pair: Pair, servers: dict[str, str], model_root: Path) -> None:
     prompts = question_prompts(text_pair.draft, WORDS[:3], "words")
-    here = Network(str(model_root / "text-target")).answer(prompts, 10)
+    here = DraftNetwork(str(model_root / "text-target")).answer(prompts, 10)
     with connect(servers[text_pair.target.path]) as link:
         there = RemoteTarget(link, text_pair.draft).answer(prompts, 10)
     assert [text.ids for text in there] == [text.ids for text in here]
@@ -311,7 +311,7 @@ def test_the_curve_shows_what_the_log_says_last(tmp_path: Path) -> None:
     assert [(point.step, point.tau) for point in points] == [(100, 2.1), (200, 2.4)]
     write_curve(tmp_path, points, 4)
     assert "2.40" in (tmp_path / "acceptance.svg").read_text(encoding="utf-8")
-    assert draw_curve([Point(0, 0.0, 1.0, 0.1)], 4).startswith("<svg")
+    assert draw_curve([AcceptancePoint(0, 0.0, 1.0, 0.1)], 4).startswith("<svg")
 
 
 def test_composed_requests_are_the_same_for_a_seed_and_never_unfilled() -> None:
@@ -341,7 +341,7 @@ def test_answers_are_the_same_however_many_processes_write_them_and_none_is_writ
     model_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("specnav.recipes.drafts.writing.SHARD", 2)
-    target = Network(str(model_root / "text-target"))
+    target = DraftNetwork(str(model_root / "text-target"))
     prompts = question_prompts(target.loaded, WORDS, "words")
     found = []
     for workers in (1, 2):

@@ -12,14 +12,14 @@ from PIL import Image
 
 from specdec.models import chat_prompt
 from specnav.recipes.drafts.data.sources import question_prompts
-from specnav.recipes.drafts.network import Network
+from specnav.recipes.drafts.network import DraftNetwork
 from specnav.recipes.drafts.packing import pack
 from specnav.recipes.drafts.task import GREEDY_ROUNDS, RENEWED_EVERY, DistilSpec, DistilTask
 from specnav.recipes.drafts.teacher import Teacher
 from specnav.recipes.errors import TrainingError
 from specnav.recipes.loop import LoopSettings, _run
 from specnav.recipes.optimiser import MuonAdamW
-from specnav.recipes.samples import Sample, save_samples
+from specnav.recipes.samples import ExitSample, save_samples
 from tests.helpers.shrunken import build
 from tests.training.words import WORDS, said_by
 
@@ -27,7 +27,7 @@ from tests.training.words import WORDS, said_by
 @pytest.fixture
 def task(model_root: Path, tmp_path: Path) -> DistilTask:
     """The text pair's draft, about to learn from its target."""
-    target = Network(str(model_root / "text-target"))
+    target = DraftNetwork(str(model_root / "text-target"))
     prompts = question_prompts(target.loaded, WORDS, "words")
     files = {name: tmp_path / f"{name}.jsonl" for name in ("texts", "given", "prompts", "held")}
     save_samples(files["texts"], said_by(target))
@@ -55,7 +55,7 @@ def test_learning_brings_the_draft_nearer_to_the_target(task: DistilTask) -> Non
 
 
 def test_a_draft_that_is_the_target_has_nothing_to_learn(task: DistilTask, model_root: Path) -> None:
-    task.draft = Network(str(model_root / "text-target"))
+    task.draft = DraftNetwork(str(model_root / "text-target"))
     loss, said = task.loss(*task.batch(torch.Generator().manual_seed(0), 4))
     assert float(said["apart"]) == pytest.approx(0.0, abs=1e-5) and float(said["agrees"]) == pytest.approx(1.0)
     assert task.at_checkpoint()["agreement"] == 1.0
@@ -70,7 +70,7 @@ def test_the_loss_is_the_mixture_it_is_said_to_be(task: DistilTask, top: int) ->
     with torch.no_grad():
         task.draft.module.model.norm.weight.mul_(4)  # surer of itself: both directions of the divergence differ
     spoken = iter([*task.texts, *task.texts])
-    heard: list[Sample] = []
+    heard: list[ExitSample] = []
     task._one = lambda generator: heard.append(next(spoken)) or heard[-1]  # type: ignore[method-assign,func-returns-value]
     loss, said = task.loss(*task.batch(torch.Generator().manual_seed(3), 3))
     sums, count = torch.zeros(3), 0
@@ -87,14 +87,14 @@ def test_the_loss_is_the_mixture_it_is_said_to_be(task: DistilTask, top: int) ->
     assert float(loss.detach()) == pytest.approx(0.5 * (0.75 * forward + 0.25 * reverse) + 0.5 * hard, rel=3e-3)
 
 
-def _alone(text: Sample) -> tuple[torch.Tensor, torch.Tensor]:
+def _alone(text: ExitSample) -> tuple[torch.Tensor, torch.Tensor]:
     ids = torch.tensor(text.ids)[None]
     return ids, torch.arange(ids.shape[1])[None]
 
 
 @pytest.mark.parametrize("kernel", ["sdpa", "eager"])
 def test_texts_in_one_row_do_not_see_each_other(model_root: Path, kernel: str) -> None:
-    network = Network(str(model_root / "text-target"))
+    network = DraftNetwork(str(model_root / "text-target"))
     network.module.set_attn_implementation(kernel)
     texts = said_by(network)
     turn = iter(texts * 3)
@@ -107,7 +107,7 @@ def test_texts_in_one_row_do_not_see_each_other(model_root: Path, kernel: str) -
 
 @pytest.mark.parametrize("kind", ["llama", "mistral", "qwen3", "gemma3_text"])
 def test_logits_are_the_models_own_whatever_stands_behind_its_head(kind: str, tmp_path: Path) -> None:
-    network = Network(str(build(kind, tmp_path / kind)))
+    network = DraftNetwork(str(build(kind, tmp_path / kind)))
     ids = torch.arange(2, 12)[None]
     own = network.module(input_ids=ids).logits[..., : network.vocabulary]
     where = torch.tensor([1, 4, 9])
@@ -120,7 +120,7 @@ def test_logits_are_the_models_own_whatever_stands_behind_its_head(kind: str, tm
 
 
 def test_the_teacher_is_asked_once_about_a_text_and_says_what_the_target_says(model_root: Path) -> None:
-    target = Network(str(model_root / "text-target"))
+    target = DraftNetwork(str(model_root / "text-target"))
     texts = said_by(target)
     teacher = Teacher(target, target, 48, top=5)
     lessons = teacher.lessons(texts)
@@ -138,10 +138,10 @@ def test_without_a_target_its_picks_stand_where_the_draft_foretells_them(
     model_root: Path, tmp_path: Path, left: int
 ) -> None:
     """Also where pictures, which count as one id in a text, push its end out of the row."""
-    draft = Network(str(model_root / "vision-draft"))
+    draft = DraftNetwork(str(model_root / "vision-draft"))
     Image.new("RGB", (84, 56), (40, 90, 200)).save(tmp_path / "seen.png")
     asked = chat_prompt(draft.loaded, WORDS[0], [(tmp_path / "seen.png").read_bytes()])
-    said = Sample((*asked.ids, 5, 6, 7, 8, 9), len(asked.ids), (str(tmp_path / "seen.png"),), "picture")
+    said = ExitSample((*asked.ids, 5, 6, 7, 8, 9), len(asked.ids), (str(tmp_path / "seen.png"),), "picture")
     whole = draft.encode(said).ids.shape[0]
     assert whole > len(said.ids)
     (lesson,) = Teacher(None, draft, whole - left).lessons([said])
@@ -171,18 +171,18 @@ def test_a_run_that_goes_on_speaks_as_if_it_had_not_been_stopped(task: DistilTas
         task.goes_on(before)
         task.batch(torch.Generator().manual_seed(0), 2)
         said.append([text.ids for text in task._said])
-    prompts = [Sample(ids[: task._said[at].start], task._said[at].start) for at, ids in enumerate(said[1])]
+    prompts = [ExitSample(ids[: task._said[at].start], task._said[at].start) for at, ids in enumerate(said[1])]
     assert [text.ids for text in task.draft.answer(prompts, 12)] == said[1] != said[0]
 
 
 def test_half_the_rows_are_what_the_draft_says_now(task: DistilTask) -> None:
     task.batch(torch.Generator().manual_seed(0), 4)
     assert task._said and {text.origin for text in task._said} <= {f"words, question {n}" for n in range(1, 7)}
-    again = task.draft.answer([Sample(text.ids[: text.start], text.start) for text in task._said[:2]], 12, 0.0)
+    again = task.draft.answer([ExitSample(text.ids[: text.start], text.start) for text in task._said[:2]], 12, 0.0)
     assert all(text.ids[: text.start] == said.ids[: said.start] for text, said in zip(again, task._said, strict=False))
 
 
 def test_answers_of_a_single_token_teach_nothing_and_that_is_told(task: DistilTask, tmp_path: Path) -> None:
-    save_samples(tmp_path / "short.jsonl", [Sample((5, 6, 7), 2)])
+    save_samples(tmp_path / "short.jsonl", [ExitSample((5, 6, 7), 2)])
     with pytest.raises(TrainingError, match="long enough to learn from"):
         DistilTask(dataclasses.replace(task.spec, texts=tmp_path / "short.jsonl"), "cpu")

@@ -23,11 +23,11 @@ from specnav.recipes.drafts.data.assistant import (
 from specnav.recipes.drafts.data.sources import Sources, question_prompts
 from specnav.recipes.drafts.figures import draft_figures
 from specnav.recipes.drafts.measure import measured, perfect, replayed
-from specnav.recipes.drafts.network import Network
+from specnav.recipes.drafts.network import DraftNetwork
 from specnav.recipes.drafts.teacher import Teacher
 from specnav.recipes.drafts.train import train_draft
 from specnav.recipes.errors import TrainingError
-from specnav.recipes.samples import Sample, cut
+from specnav.recipes.samples import ExitSample, cut
 from specnav.recipes.some_tokens import some_tokens
 from tests.specdec.pretended_device import PretendedDevice, on_device
 from tests.training.test_drafts import little
@@ -111,7 +111,7 @@ def test_the_loss_over_part_of_the_vocabulary_holds_all_that_is_likely() -> None
 
 
 def test_logits_of_some_tokens_are_those_of_all(model_root: Path) -> None:
-    network = Network(str(model_root / "text-target"))
+    network = DraftNetwork(str(model_root / "text-target"))
     ids, among = torch.tensor([[5, 6, 7]]), torch.tensor([3, 90, 200])
     everything = network.logits(ids, torch.arange(3)[None])
     some = network.logits(ids, torch.arange(3)[None], among=among)
@@ -123,11 +123,11 @@ def test_figures_and_lessons_on_a_device_are_those_of_the_cpu(
 ) -> None:
     """The device is pretended: no GPU was there when this was written."""
     monkeypatch.setattr("specdec.models.loading.read_model", lambda path: None)
-    here = Network(str(model_root / "text-target"))
+    here = DraftNetwork(str(model_root / "text-target"))
     texts = said_by(here)
     expected, taught = draft_figures(here, texts, 4), Teacher(here, here, 48)._taught(texts)
     with PretendedDevice(), torch.inference_mode():
-        there = Network(str(model_root / "text-target"))
+        there = DraftNetwork(str(model_root / "text-target"))
         there.loaded = on_device(there.loaded)
         there.module = there.loaded.network
         assert there.device.type != "cpu"
@@ -137,7 +137,7 @@ def test_figures_and_lessons_on_a_device_are_those_of_the_cpu(
 
 
 def test_what_the_target_says_is_kept_for_the_next_sitting(model_root: Path, tmp_path: Path) -> None:
-    target = Network(str(model_root / "text-target"))
+    target = DraftNetwork(str(model_root / "text-target"))
     texts = [found for text in said_by(target) if (found := cut(text, 48)) is not None]
     asked = Teacher(target, target, 48)
     asked.write_lessons(texts, tmp_path / "lessons.pt")
@@ -156,7 +156,7 @@ def test_a_run_from_an_assistants_requests(model_root: Path, tmp_path: Path) -> 
 
 
 def test_lookups_are_replayed_round_by_round_and_remember_earlier_answers() -> None:
-    texts = [Sample((1, 2, *range(10, 20)), 2)] * 2
+    texts = [ExitSample((1, 2, *range(10, 20)), 2)] * 2
     found = replayed(texts, 4, LookupDrafter)
     assert (found.answers, found.tokens) == (2, 20)
     assert found.tau == pytest.approx(20 / 12)  # the first answer token by token, the second five at a time
@@ -164,7 +164,7 @@ def test_lookups_are_replayed_round_by_round_and_remember_earlier_answers() -> N
 
 
 def test_the_better_of_both_gains_what_a_perfect_draft_gains(model_root: Path) -> None:
-    target = Network(str(model_root / "text-target"))
+    target = DraftNetwork(str(model_root / "text-target"))
     texts = [text for text in target.answer(question_prompts(target.loaded, WORDS, "words"), 15)]
     both = measured(f"both:{model_root / 'text-target'}", texts, 4)
     assert both.tau >= perfect(texts, 4) - 1.0 and measured(str(model_root / "text-target"), texts, 4).agreement == 1.0

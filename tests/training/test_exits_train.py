@@ -21,7 +21,7 @@ from specnav.recipes.exits.task import ExitTask, ExitTaskSpec, hidden_rows, weig
 from specnav.recipes.exits.train import TrainExitsConfig, train_exits
 from specnav.recipes.invented import own_answers
 from specnav.recipes.loop import LoopSettings, _run, read_checkpoint
-from specnav.recipes.samples import Sample, load_samples, save_samples
+from specnav.recipes.samples import ExitSample, load_samples, save_samples
 from tests.helpers import tiny_models as tiny
 
 pytestmark = pytest.mark.slow
@@ -237,13 +237,13 @@ def test_the_targets_own_answers_are_greedy_where_they_should_be(llama) -> None:
     [
         ('{"text": "good"}\n{"text": \n', "line 2: no JSON"),
         ('{"text": "good"}\n\n[]\n', "line 3: no object with"),
-        ('{"conversations": [{"from": "alien", "value": "x"}]}', "line 1: nobody is called 'alien'"),
-        ('{"conversations": [{"value": "x"}]}', "line 1: a message is no object"),
+        ('{"conversations": [{"from": "alien", "value": "x"}]}', "line 1: unknown speaker 'alien'"),
+        ('{"conversations": [{"value": "x"}]}', "line 1: a message must be an object"),
         (
             '{"text": "good"}\n' + json.dumps({"image": "no.jpg", "conversations": TALK}),
             "line 2: picture .*no.jpg",
         ),
-        (json.dumps({"image": 3, "conversations": TALK}), "line 1: images are no file names"),
+        (json.dumps({"image": 3, "conversations": TALK}), "line 1: images must be file names"),
         ('[\n{"text": "good"},\n{"text": "bad"\n]', "line 4: no JSON"),
         ('[\n{"text": "good"},\n\n{"words": "bad"}\n]', "line 4: no object with"),
         ('[\n{"text": "good"}', "line 2: no JSON"),
@@ -264,7 +264,7 @@ def test_pictures_that_are_none_and_models_without_eyes_are_told_before_training
 ) -> None:
     (tmp_path / "a.jpg").write_bytes(b"no picture")
     found = read_conversations(write_lines(tmp_path / "d.jsonl", [{"image": "a.jpg", "conversations": TALK}]))
-    with pytest.raises(TrainingError, match=r"line 1: .*a.jpg is no picture"):
+    with pytest.raises(TrainingError, match=r"line 1: .*a.jpg is not a picture"):
         encode_conversations(vision, found, 100)
     with pytest.raises(TrainingError, match=r"line 1: .*llama takes no pictures"):
         encode_conversations(llama, found, 100)
@@ -388,7 +388,7 @@ def test_a_loss_that_is_no_number_stops_and_the_last_good_checkpoint_stays(
     monkeypatch.setattr(task, "batch", poisoned)
     settings = loop_settings(tmp_path / "run", 8)
     with pytest.raises(
-        TrainingError, match=r"the loss of update 5 is no number; .*exits.ckpt is kept as it was"
+        TrainingError, match=r"the loss of update 5 is NaN or infinite; .*exits.ckpt is kept as it was"
     ):
         run(task, settings)
     kept = read_checkpoint(settings.checkpoint)
@@ -428,7 +428,7 @@ def test_a_full_disk_is_told_and_the_former_checkpoint_stays(task, tmp_path, mon
 
 def test_samples_that_cannot_be_written_leave_the_former_ones(tmp_path, monkeypatch) -> None:
     file = tmp_path / "samples.jsonl"
-    save_samples(file, [Sample((1, 2, 3), 1)])
+    save_samples(file, [ExitSample((1, 2, 3), 1)])
 
     def full(path, data):
         raise OSError(28, "No space left on device")
@@ -436,7 +436,7 @@ def test_samples_that_cannot_be_written_leave_the_former_ones(tmp_path, monkeypa
     monkeypatch.setattr(Path, "write_bytes", full)
     with pytest.raises(TrainingError, match="No space left on device"):
         save_samples(file, [])
-    assert load_samples(file) == [Sample((1, 2, 3), 1)]
+    assert load_samples(file) == [ExitSample((1, 2, 3), 1)]
 
 
 def test_a_full_disk_at_the_end_leaves_the_former_exits(root, tmp_path) -> None:
@@ -450,7 +450,7 @@ def test_a_full_disk_at_the_end_leaves_the_former_exits(root, tmp_path) -> None:
 
 
 def test_what_the_target_says_often_is_counted_and_the_prompt_is_not(root: Path, tmp_path: Path) -> None:
-    samples = [Sample((9, 9, 9, 5, 6), 3), Sample((7, 5, 5, 8), 1)]
+    samples = [ExitSample((9, 9, 9, 5, 6), 3), ExitSample((7, 5, 5, 8), 1)]
     assert frequent_tokens(samples, 2) == (5, 6)
     save_samples(tmp_path / "samples.jsonl", samples)
     model = load_model(root / "llama")

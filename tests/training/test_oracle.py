@@ -19,18 +19,18 @@ from spec_vlm_nav.language.actions import (
 )
 from specnav.recipes.oracle import (
     STOP_DISTANCE,
-    View,
+    VisibleObject,
     answer_seen,
     answer_unseen,
     decide,
     instruct,
     stated_distance,
 )
-from specnav.recipes.questions import Encoder
+from specnav.recipes.questions import QuestionEncoder
 from specnav.recipes.vocabulary import build_tokenizer
 
 VIEWS = st.builds(
-    View,
+    VisibleObject,
     bearing=st.floats(-47, 47),
     distance=st.floats(0.0, 8.0),
     ahead_free=st.floats(0.0, 1.2),
@@ -42,7 +42,7 @@ VIEWS = st.builds(
 @cache
 def encoder():
     """Not at import: every worker imports this file, and one runs it."""
-    return Encoder(build_tokenizer())
+    return QuestionEncoder(build_tokenizer())
 
 
 @settings(max_examples=300, deadline=None)

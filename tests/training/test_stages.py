@@ -17,16 +17,16 @@ from specdec.models import load_model
 from specnav.recipes.architecture import (
     DRAFT_TEXT,
     TARGET_TEXT,
-    VisionShape,
+    TrainedVisionShape,
     export_weights,
     save_model_folder,
 )
-from specnav.recipes.decoder import Decoder, inference_weights
+from specnav.recipes.decoder import TrainableDecoder, inference_weights
 from specnav.recipes.errors import TrainingError
 from specnav.recipes.loop import LoopSettings, fit, read_checkpoint
-from specnav.recipes.questions import ANSWER, PREFIX, Encoder, attention_mask, image_positions
-from specnav.recipes.speaker import foretold, greedy_answers, load_trained, tokens_a_pass
-from specnav.recipes.tower import Tower, patchify
+from specnav.recipes.questions import ANSWER, PREFIX, QuestionEncoder, attention_mask, image_positions
+from specnav.recipes.speaker import greedy_answers, load_trained, teacher_forced_tokens, tokens_a_pass
+from specnav.recipes.tower import TrainableTower, patchify
 from specnav.recipes.vlm import TrainVlmConfig, train_vlm
 
 pytestmark = pytest.mark.slow
@@ -88,9 +88,9 @@ def pair(tmp_path_factory):
     torch.manual_seed(0)
     folder, made = tmp_path_factory.mktemp("pair"), []
     for name, shape in (("nav-target", TARGET_TEXT), ("nav-draft", DRAFT_TEXT)):
-        tower, decoder = Tower(VisionShape()).eval(), Decoder(shape, 192, 0, 1).eval()
+        tower, decoder = TrainableTower(TrainedVisionShape()).eval(), TrainableDecoder(shape, 192, 0, 1).eval()
         weights = export_weights(tower.state_dict(), inference_weights(decoder))
-        save_model_folder(folder / name, VisionShape(out=shape.width), shape, weights, dtype=torch.float32)
+        save_model_folder(folder / name, TrainedVisionShape(out=shape.width), shape, weights, dtype=torch.float32)
         made.append((tower, decoder))
     return folder, made
 
@@ -107,7 +107,7 @@ def test_a_saved_folder_gives_the_logits_of_the_training_form(pair, index, name)
     folder, made = pair
     tower, decoder = made[index]
     model = load_model(folder / name, device="cpu")
-    encoder = Encoder(model.tokenizer)
+    encoder = QuestionEncoder(model.tokenizer)
     row, pad, _ = encoder.row("find the silver bottle", ANSWER_TEXT)
     frame, png = frame_and_png()
     prompt = build_prompt(PromptSpec.from_model_folder(folder / name), model.tokenizer, "find the silver bottle", [png])
@@ -139,7 +139,7 @@ def test_batched_answers_are_those_of_specdec(pair):
         prompt = build_prompt(spec, model.tokenizer, instruction, [png])
         alone = generate_local(model, prompt, GenerationOptions(max_new_tokens=len(ids)))
         assert [t for t in ids if t not in model.eos_token_ids] == list(alone)
-        assert foretold(trained, instruction, frame, ids) == ids
+        assert teacher_forced_tokens(trained, instruction, frame, ids) == ids
 
 
 def test_speculation_counts_accepted_tokens_and_the_targets_own():

@@ -16,7 +16,7 @@ from specnav.recipes.drafts import unseen
 from specnav.recipes.drafts.unseen import FirstDraft, LeftOut, episodes, text_arguments, train_first_draft
 from specnav.recipes.errors import TrainingError
 from specnav.recipes.frames import random_room
-from specnav.recipes.text_stage import TextTask
+from specnav.recipes.text_stage import FrameTextTask
 
 LEFT_OUT = LeftOut(("plant", "lamp"), ("purple", "pink"))
 FRAMES = 28
@@ -76,7 +76,7 @@ def test_no_frame_and_no_question_that_the_draft_learns_from_has_it(
     np.save(config.work / "features.npy", np.zeros((2 * FRAMES, 40, 192), np.float16))
     arguments = list(text_arguments(config))
     arguments[6] = None  # no teacher
-    book = TextTask(*arguments, "cpu").book
+    book = FrameTextTask(*arguments, "cpu").book
     rng = random.Random(3)
     asked = [book.draw(rng) for _ in range(600)]
     assert sum(question.thing < 0 for question in asked) > 100

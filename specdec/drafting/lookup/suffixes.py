@@ -122,7 +122,7 @@ class SuffixMemory:
 
 
 def special_ids(tokenizer: Any) -> frozenset[int]:
-    """Ids of a tokenizer that are no words: what stands for pictures is among them, and must never be drafted."""
+    """Ids of a tokenizer that are not words: what stands for pictures is among them, and must never be drafted."""
     added = getattr(tokenizer, "added_tokens_decoder", {})
     special = {int(index) for index, token in added.items() if getattr(token, "special", False)}
     return frozenset(special | set(getattr(tokenizer, "all_special_ids", ())))

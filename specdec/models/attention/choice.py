@@ -7,8 +7,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from specdec.models.attention.invariant import Invariant
-from specdec.models.attention.segment import Folded, Segment
+from specdec.models.attention.invariant import InvariantAttention
+from specdec.models.attention.segment import FoldedAttention, Segment
 
 _FLASH_CAPABILITY = (8, 0)
 _FLASH_DIM, _FLASH_STEP = 256, 8
@@ -42,12 +42,14 @@ def attention_for(
     kernel does not take (float32, older GPUs, odd widths) is folded as well.
     """
     if deterministic:
-        return Invariant(device, scale)
+        return InvariantAttention(device, scale)
     if _has_flash(head_dim, dtype, device):
-        from specdec.models.attention.parted import Parted  # torch's causal masks bring its compiler along
+        from specdec.models.attention.parted import (
+            PartedAttention,  # torch's causal masks bring its compiler along
+        )
 
-        return Parted(groups, dtype, device, scale)
-    return Folded(groups, dtype, device, scale)
+        return PartedAttention(groups, dtype, device, scale)
+    return FoldedAttention(groups, dtype, device, scale)
 
 
 def _has_flash(head_dim: int, dtype: torch.dtype, device: torch.device) -> bool:

@@ -34,7 +34,7 @@ def in_blocks(product: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]
     return blocked
 
 
-class Invariant:
+class InvariantAttention:
     """As `attention_for` gives it; what a segment's rows see is a table bool [rows, slots]."""
 
     def __init__(self, device: torch.device, scale: float | None) -> None:
@@ -59,7 +59,7 @@ def attend(query: Tensor, keys: Tensor, values: Tensor, seen: Tensor, scale: flo
     query = F.pad(query, (0, 0, 0, 0, 0, spare))
     seen = F.pad(
         F.pad(seen, (0, short)), (0, 0, 0, spare), value=True
-    )  # rows that nobody wants see something
+    )  # rows that no caller wants see something
     keys, values = (F.pad(one, (0, 0, 0, short)).float() for one in (keys, values))
     parts = [
         _block(rows.float(), keys, values, visible, scale)

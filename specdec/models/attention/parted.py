@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention.bias import causal_lower_right
 
-from specdec.models.attention.segment import Folded, FoldedSight, Segment, fold, reach, sees, unfold
+from specdec.models.attention.segment import FoldedAttention, FoldedSight, Segment, fold, reach, sees, unfold
 
 
 class PartedSight(NamedTuple):
@@ -31,25 +31,25 @@ class PartedSight(NamedTuple):
     added: Tensor | None = None
 
 
-class Parted:
-    """Attention of a model with so many query heads to a key head."""
+class PartedAttention:
+    """Attention of a model with this many query heads to a key head."""
 
     def __init__(self, groups: int, dtype: torch.dtype, device: torch.device, scale: float | None) -> None:
         self._groups = groups
         self._device = device
         self._scale = scale
-        self._folded = Folded(groups, dtype, device, scale)
+        self._folded = FoldedAttention(groups, dtype, device, scale)
 
     def sight(self, segment: Segment, window: int) -> PartedSight | FoldedSight:
         """What a segment's rows see in layers of a window, 0 for all. The beginning of a sequence, and rows that see
-        few slots in common (long prompts behind a window), are left to `Folded`, with its table.
+        few slots in common (long prompts behind a window), are left to `FoldedAttention`, with its table.
         """
         first, low = reach(segment, window)
         if segment.tree is None and segment.rows == 1:
             return PartedSight(first)
         if segment.tree is None and not low and segment.past:
             return PartedSight(0, causal_lower_right(segment.rows, segment.total))
-        if segment.tree is not None and not low and bool(segment.tree.all()):  # on the CPU: nobody waits
+        if segment.tree is not None and not low and bool(segment.tree.all()):  # on the CPU: no thread waits
             return PartedSight(0)
         high = segment.committed
         others = low - first + segment.total - high

@@ -38,7 +38,7 @@ class Segment:
 
     @property
     def committed(self) -> int:
-        """Slots before the pass's chain, or before the tree: all rows see them, but for windows."""
+        """Slots before the pass's chain, or before the tree: all rows see them, except for windows."""
         return self.past if self.tree is None else self.total - len(self.depths)
 
 
@@ -82,8 +82,8 @@ class FoldedSight(NamedTuple):
     causal: bool = False
 
 
-class Folded:
-    """Attention of a model with so many query heads to a key head."""
+class FoldedAttention:
+    """Attention of a model with this many query heads to a key head."""
 
     def __init__(self, groups: int, dtype: torch.dtype, device: torch.device, scale: float | None) -> None:
         self._groups = groups

@@ -24,7 +24,7 @@ class Network(nn.Module):
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.config = shape
-        self.model: nn.Module = Decoder(shape.text) if shape.vision is None else SeeingModel(shape)
+        self.model: nn.Module = DecoderWeights(shape.text) if shape.vision is None else SeeingModel(shape)
         self.lm_head = nn.Linear(shape.text.hidden_size, shape.text.vocab_size, bias=False)
 
     def get_image_features(self, pixel_values: Tensor, image_grid_thw: Tensor) -> ImageFeatures:
@@ -46,10 +46,10 @@ class SeeingModel(nn.Module):
         super().__init__()
         assert shape.vision is not None
         self.visual = VisionTower(shape.vision)
-        self.language_model = Decoder(shape.text)
+        self.language_model = DecoderWeights(shape.text)
 
 
-class Decoder(nn.Module):
+class DecoderWeights(nn.Module):
     """The weights of a decoder, and its rotary factors."""
 
     def __init__(self, shape: TextShape) -> None:

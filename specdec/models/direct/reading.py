@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from specdec.models.direct.modules import Decoder, Network, SeeingModel
+from specdec.models.direct.modules import DecoderWeights, Network, SeeingModel
 from specdec.models.direct.pixels import PixelProcessor, pixel_processor_of
 from specdec.models.direct.shapes import Shape, shape_of
 from specdec.models.direct.tokenizer import DirectTokenizer, tokenizer_of
@@ -97,7 +97,7 @@ def _network(shape: Shape, path: Path) -> Network:
     if shape.tied:
         core = network.model
         decoder = core.language_model if isinstance(core, SeeingModel) else core
-        assert isinstance(decoder, Decoder)
+        assert isinstance(decoder, DecoderWeights)
         network.lm_head.weight = decoder.embed_tokens.weight
     return network.eval().requires_grad_(False)
 

@@ -43,7 +43,7 @@ class Sizes:
 
 
 @dataclass
-class Rows:
+class DecodeRows:
     """Rows to decode, in order.
 
     ids: int32 [n]; vectors float32 [n, width]: what goes in instead of the embeddings of ids that are below 0, None
@@ -151,7 +151,7 @@ class LlamaDecoder:
         with self._lock:
             self._library.llama_memory_seq_rm(self._memory, sequence, position, END)
 
-    def decode(self, many: Sequence[Rows]) -> list[NDArray[np.float32]]:
+    def decode(self, many: Sequence[DecodeRows]) -> list[NDArray[np.float32]]:
         """The rows of all, as far as they fit into one call; of each the logits float32 [wanted, vocabulary].
 
         Raises NoRoom where the context is full; every sequence holds then what it held before.
@@ -178,7 +178,7 @@ class LlamaDecoder:
         self._library.llama_memory_seq_cp(self._memory, source, sequence, 0, end)
         return sequence
 
-    def _undo(self, rows: Rows) -> None:
+    def _undo(self, rows: DecodeRows) -> None:
         """Take out of the sequences that go on what may have come into them, each from its own first row on."""
         flat = rows.positions if rows.positions.ndim == 1 else rows.positions[0]
         for number, branch in enumerate(rows.branches):
@@ -187,9 +187,9 @@ class LlamaDecoder:
             if isinstance(branch, int) and mine.size:
                 self.cut(branch, int(mine.min()))
 
-    def _decode_all(self, many: Sequence[Rows]) -> list[NDArray[np.float32]]:
+    def _decode_all(self, many: Sequence[DecodeRows]) -> list[NDArray[np.float32]]:
         found: list[list[NDArray[np.float32]]] = [[] for _ in many]
-        parts: list[tuple[int, Rows, int, int]] = []
+        parts: list[tuple[int, DecodeRows, int, int]] = []
         rows = outputs = 0
         for number, one in enumerate(many):
             for start, stop in _stretches(one, self.sizes.batch, self.sizes.outputs):
@@ -206,12 +206,12 @@ class LlamaDecoder:
         return [one[0] if len(one) == 1 else np.concatenate(one) for one in found]
 
     @staticmethod
-    def _batch_is_of_vectors(parts: Sequence[tuple[int, Rows, int, int]]) -> bool:
+    def _batch_is_of_vectors(parts: Sequence[tuple[int, DecodeRows, int, int]]) -> bool:
         _, rows, start, _ = parts[0]
         return rows.vectors is not None and bool(rows.ids[start] < 0)
 
     def _call(
-        self, parts: Sequence[tuple[int, Rows, int, int]], found: list[list[NDArray[np.float32]]]
+        self, parts: Sequence[tuple[int, DecodeRows, int, int]], found: list[list[NDArray[np.float32]]]
     ) -> None:
         """One call of llama.cpp; the wanted logits are copied out before the next one overwrites them."""
         total = 0
@@ -251,7 +251,7 @@ class LlamaDecoder:
             )
         raise ModelError(f"llama.cpp could not decode (its code {state}): it may be out of memory")
 
-    def _fill(self, rows: Rows, start: int, stop: int, at: int) -> None:
+    def _fill(self, rows: DecodeRows, start: int, stop: int, at: int) -> None:
         """Rows start .. stop into the arrays from place `at` on."""
         end = at + stop - start
         self._ids[at:end] = rows.ids[start:stop]
@@ -269,7 +269,7 @@ class LlamaDecoder:
         if rows.last_only and stop == len(rows.ids):
             self._wanted[end - 1] = 1
 
-    def _fill_vectors(self, rows: Rows, start: int, stop: int) -> NDArray[np.float32]:
+    def _fill_vectors(self, rows: DecodeRows, start: int, stop: int) -> NDArray[np.float32]:
         """Positions of vectors have four sections: time, height, width, and nothing."""
         assert rows.vectors is not None
         count = stop - start
@@ -279,14 +279,14 @@ class LlamaDecoder:
         return np.ascontiguousarray(rows.vectors[start:stop], np.float32)
 
 
-def _outputs(rows: Rows, start: int, stop: int) -> int:
+def _outputs(rows: DecodeRows, start: int, stop: int) -> int:
     """Of how many of these rows logits are wanted."""
     if rows.last_only:
         return int(stop == len(rows.ids))
     return stop - start
 
 
-def _stretches(rows: Rows, most: int, outputs: int) -> list[tuple[int, int]]:
+def _stretches(rows: DecodeRows, most: int, outputs: int) -> list[tuple[int, int]]:
     """Where to cut rows so that a stretch is all ids or all vectors, and fits into a call."""
     most = most if rows.last_only else min(most, outputs)
     total = len(rows.ids)

@@ -30,14 +30,14 @@ def gguf_file(name: str | Path) -> Path | None:
 
 
 def check_file(path: Path) -> None:
-    """Raises ModelError for what is no GGUF file."""
+    """Raises ModelError for what is not a GGUF file."""
     try:
         with path.open("rb") as file:
             magic = file.read(len(MAGIC))
     except OSError as error:
         raise ModelError(f"{path} cannot be read ({error.strerror}): give a GGUF file") from error
     if magic != MAGIC:
-        raise ModelError(f"{path} is no GGUF file: make one with `specnav convert gguf FOLDER`")
+        raise ModelError(f"{path} is not a GGUF file: make one with `specnav convert gguf FOLDER`")
     _check_parts(path)
 
 

@@ -88,14 +88,14 @@ class _Reading:
 
 
 def read_header(path: Path) -> Header:
-    """Metadata and places of tensors. Raises ModelError for a file that is no whole GGUF file."""
+    """Metadata and places of tensors. Raises ModelError for a file that is not a whole GGUF file."""
     try:
         with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             return _header(path, _Reading(data))
     except OSError as error:
         raise ModelError(f"{path} cannot be read ({error.strerror}): give a GGUF file") from error
     except (ValueError, KeyError, struct.error, RecursionError, MemoryError) as error:
-        raise ModelError(f"{path} is no whole GGUF file ({error}): copy or convert it anew") from error
+        raise ModelError(f"{path} is not a whole GGUF file ({error}): copy or convert it anew") from error
 
 
 def _header(path: Path, reading: _Reading) -> Header:
@@ -121,7 +121,7 @@ def _header(path: Path, reading: _Reading) -> Header:
         places[name] = TensorPlace(shape, kind, offset)
     step = metadata.get("general.alignment", _ALIGNMENT)
     if not isinstance(step, int) or step < 1:
-        raise ValueError("an alignment that is none")
+        raise ValueError("an invalid alignment")
     start = -(-reading.at // step) * step
     moved = {name: TensorPlace(one.shape, one.kind, start + one.offset) for name, one in places.items()}
     return Header(path, metadata, moved)
@@ -170,7 +170,7 @@ def _unpacked(raw: NDArray[Any], kind: int) -> NDArray[np.float32]:
 
 
 @dataclass(frozen=True)
-class Part:
+class TensorRule:
     """How one tensor of a tower is made of tensors of a file. join: of theirs, in order; split: the other way."""
 
     names: tuple[str, ...]
@@ -178,17 +178,20 @@ class Part:
     split: Callable[[Tensor], list[Tensor]]
 
 
-def parts(family: str, depth: int) -> Iterator[tuple[str, Part]]:
+def parts(family: str, depth: int) -> Iterator[tuple[str, TensorRule]]:
     """All tensors of a tower by the library's names, and where a file has them."""
     yield (
         "patch_embed.proj.weight",
-        Part(("v.patch_embd.weight", "v.patch_embd.weight.1"), _as_frames, _frames),
+        TensorRule(("v.patch_embd.weight", "v.patch_embd.weight.1"), _as_frames, _frames),
     )
     for index in range(depth):
         ours, theirs = f"blocks.{index}", f"v.blk.{index}"
         for kind in ("weight", "bias"):
             names = tuple(f"{theirs}.attn_{one}.{kind}" for one in "qkv")
-            yield f"{ours}.attn.qkv.{kind}", Part(names, torch.cat, lambda joined: list(joined.chunk(3)))
+            yield (
+                f"{ours}.attn.qkv.{kind}",
+                TensorRule(names, torch.cat, lambda joined: list(joined.chunk(3))),
+            )
             for name, place in _layer_names(family).items():
                 if kind == "bias" and family == QWEN2_5_VL and name.startswith("norm"):
                     continue
@@ -208,8 +211,8 @@ def _layer_names(family: str) -> dict[str, str]:
     return names | {"mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"}
 
 
-def _same(name: str) -> Part:
-    return Part((name,), lambda found: found[0], lambda tensor: [tensor])
+def _same(name: str) -> TensorRule:
+    return TensorRule((name,), lambda found: found[0], lambda tensor: [tensor])
 
 
 def _as_frames(found: list[Tensor]) -> Tensor:

@@ -20,8 +20,8 @@ from specdec.models.gguf.files import check_file
 from specdec.models.gguf.options import KV_BYTES, SHARED_TOKENS, GgufOptions
 from specdec.models.gguf.runner import PICTURE_ROW, GgufRunner
 from specdec.models.gguf.session import GgufSession
-from specdec.models.gguf.tower import Tower, load_tower
-from specdec.models.gguf.vocabulary import Vocabulary, ends_of, tokenizer_for
+from specdec.models.gguf.tower import GgufTower, load_tower
+from specdec.models.gguf.vocabulary import GgufVocabulary, ends_of, tokenizer_for
 from specdec.models.loaded import LoadedModel
 from specdec.models.prompt import EncodedPrompt
 
@@ -35,8 +35,8 @@ class GgufModel(LoadedModel):
     """A model on llama.cpp. Made by `load_gguf`."""
 
     def __init__(
-        self, model: LlamaModel, decoder: LlamaDecoder, tokenizer: Any, path: str, vocabulary: Vocabulary,
-        kv_itemsize: float, tower: Tower | None = None,
+        self, model: LlamaModel, decoder: LlamaDecoder, tokenizer: Any, path: str, vocabulary: GgufVocabulary,
+        kv_itemsize: float, tower: GgufTower | None = None,
     ) -> None:  # fmt: skip
         """tower: sees pictures; None: the model takes none. kv_itemsize: bytes of a number in the cache."""
         self._llama = model
@@ -106,7 +106,7 @@ class GgufModel(LoadedModel):
         return torch.cat(list(found.pooler_output))
 
     def _placeholder_ids(self) -> frozenset[int]:
-        """Ids that stand for pictures: a draft must never hold one (TRAPS 26)."""
+        """Ids that stand for pictures: a draft must never hold one."""
         if self._tower is None:
             return frozenset()
         return frozenset(i for i in self._tower.placeholder_ids if 0 <= i < self.vocab_size)
@@ -128,7 +128,7 @@ def load_gguf(
     options = options or GgufOptions()
     check_file(path)
     model = LlamaModel(path, options.gpu_layers, own_copy=fit is not None)
-    vocabulary = Vocabulary(model.tokens(), model.rows)
+    vocabulary = GgufVocabulary(model.tokens(), model.rows)
     tokenizer = tokenizer_for(model, path, vocabulary)
     mmproj = Path(options.mmproj) if options.mmproj else None
     sees = model.metadata("general.architecture") in SEEING
@@ -143,4 +143,4 @@ def load_gguf_tokenizer(path: Path) -> Any:
     """Only the tokenizer of a GGUF file. Raises ModelError."""
     check_file(path)
     model = LlamaModel(path, vocabulary_only=True)
-    return tokenizer_for(model, path, Vocabulary(model.tokens(), model.rows))
+    return tokenizer_for(model, path, GgufVocabulary(model.tokens(), model.rows))

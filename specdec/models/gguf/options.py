@@ -53,7 +53,7 @@ class GgufOptions:
             if name not in known or not is_given:
                 raise OptionsError(f"gguf option {part!r} is unknown: give NAME=VALUE of {', '.join(known)}")
             if known[name] == "int" and not value.lstrip("-").isdecimal():
-                raise OptionsError(f"gguf_{name} = {value!r} is no number")
+                raise OptionsError(f"gguf_{name} = {value!r} is not a number")
             given[name] = int(value) if known[name] == "int" else value
         return cls(**given)  # type: ignore[arg-type]
 

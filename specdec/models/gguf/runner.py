@@ -16,9 +16,9 @@ from torch import Tensor
 from specdec.errors import ModelError
 from specdec.models.attention.segment import Segment
 from specdec.models.gguf.binding import LlamaModel
-from specdec.models.gguf.decoder import LlamaDecoder, Rows
+from specdec.models.gguf.decoder import DecodeRows, LlamaDecoder
 from specdec.models.gguf.session import GgufSegment
-from specdec.models.runner import Joint, LayerObserver, Pace, wait_out
+from specdec.models.runner import ForwardPace, Joint, LayerObserver, wait_out
 
 PICTURE_ROW = -1
 
@@ -44,7 +44,7 @@ class GgufRunner:
         self.head_dim = model.head_dim
         self.context_limit = min(decoder.longest, model.made_for)
         self._kv_itemsize = kv_itemsize
-        self.pacer: Pace | None = None
+        self.pacer: ForwardPace | None = None
         self.joint: Joint | None = None
         self.passes = 0
 
@@ -97,10 +97,10 @@ class GgufRunner:
         raise ModelError("a model on llama.cpp has no exits: only drafts run on it")
 
 
-def _rows_of(segment: GgufSegment, hidden: Tensor) -> Rows:
+def _rows_of(segment: GgufSegment, hidden: Tensor) -> DecodeRows:
     assert segment.positions is not None
     ids = hidden[:, 0].numpy().astype(np.int32)
     vectors = None
     if hidden.shape[1] > 1 and bool((ids == PICTURE_ROW).any()):
         vectors = hidden[:, 1:].numpy()
-    return Rows(ids, segment.positions, segment.branches, segment.leaves, vectors, segment.last_only)
+    return DecodeRows(ids, segment.positions, segment.branches, segment.leaves, vectors, segment.last_only)

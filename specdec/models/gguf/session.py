@@ -27,7 +27,7 @@ from specdec.models.session import ModelSession
 
 @dataclass
 class GgufSegment(Segment):
-    """Rows of one session. See `decoder.Rows`; tips: the tree node that each branch ends with."""
+    """Rows of one session. See `decoder.DecodeRows`; tips: the tree node that each branch ends with."""
 
     positions: NDArray[np.int32] | None = None
     branches: tuple[Branch, ...] = ()

@@ -49,7 +49,7 @@ _LEAST_PIXELS, _MOST_PIXELS = 56 * 56, 28 * 28 * 1280
 
 
 @dataclass(frozen=True)
-class Tower:
+class GgufTower:
     """network: has `get_image_features`. preparer: of pictures. image_token_id: the placeholder of a part of a picture.
     placeholder_ids: all that stand for pictures, which a draft must never hold.
     """
@@ -74,7 +74,7 @@ class TowerNetwork(nn.Module):
         return ImageFeatures((found if isinstance(found, Tensor) else found.pooler_output,))
 
 
-def load_tower(gguf_path: Path, mmproj: Path | None, width: int, pixels: int = 0) -> Tower | None:
+def load_tower(gguf_path: Path, mmproj: Path | None, width: int, pixels: int = 0) -> GgufTower | None:
     """The tower of a GGUF file whose embeddings are `width` wide; None where there is none.
 
     It is that of `mmproj` if that is given; else that of the Hugging Face folder in which the file lies; else that of
@@ -110,7 +110,7 @@ def _beside(gguf_path: Path) -> Path | None:
     raise ModelError(f"{gguf_path.parent} has {len(found)} files mmproj*.gguf: say which one, as mmproj")
 
 
-def _from_folder(folder: Path, width: int, pixels: int) -> Tower:
+def _from_folder(folder: Path, width: int, pixels: int) -> GgufTower:
     shape = read_shape(folder)
     vision: Any
     if shape is not None and shape.vision is not None:
@@ -162,7 +162,7 @@ def _weights(folder: Path, wanted: list[str]) -> dict[str, Tensor]:
     return found
 
 
-def _from_mmproj(gguf_path: Path, mmproj: Path, width: int, pixels: int) -> Tower:
+def _from_mmproj(gguf_path: Path, mmproj: Path, width: int, pixels: int) -> GgufTower:
     header = read_header(mmproj)
     data = header.metadata
     projector = data.get("clip.vision.projector_type") or data.get("clip.projector_type")
@@ -308,9 +308,9 @@ def _tower(
     ids: dict[str, int | None],
     named: dict[str, int],
     whose: Path,
-) -> Tower:
+) -> GgufTower:
     image = ids["image_token_id"]
     if image is None:
         raise ModelError(f"{whose} has no token {_TOKENS['image_token_id']}: it takes no pictures")
     every = {*ids.values(), named.get(_PAD)}
-    return Tower(network, preparer, image, frozenset(one for one in every if one is not None))
+    return GgufTower(network, preparer, image, frozenset(one for one in every if one is not None))

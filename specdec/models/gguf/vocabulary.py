@@ -25,7 +25,7 @@ _NAMED = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_t
 T = TypeVar("T")
 
 
-class Vocabulary:
+class GgufVocabulary:
     """The real tokens of a file, those that only fill it up left out. size: one more than the largest id. rows: of the
     embedding.
     """
@@ -46,7 +46,7 @@ class Vocabulary:
                 )
 
 
-def tokenizer_for(model: LlamaModel, path: Path, vocabulary: Vocabulary) -> Any:
+def tokenizer_for(model: LlamaModel, path: Path, vocabulary: GgufVocabulary) -> Any:
     """A tokenizer for the file at `path`. Raises ModelError where there is none, or one with other tokens."""
     from specdec.models.loading import load_tokenizer
 

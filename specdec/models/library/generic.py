@@ -22,7 +22,7 @@ from specdec.errors import ModelError
 from specdec.models.attention.segment import Segment
 from specdec.models.plans import Extension, KnownPrefix, Plan, planned
 from specdec.models.prompt import EncodedPrompt
-from specdec.models.runner import Joint, LayerObserver, Pace, wait_out
+from specdec.models.runner import ForwardPace, Joint, LayerObserver, wait_out
 from specdec.models.session import ModelSession
 
 _NO_LIMIT = 32768
@@ -102,7 +102,7 @@ class GenericRunner:
         heads = getattr(text, "num_attention_heads", None) or 1
         self.kv_heads: int = getattr(text, "num_key_value_heads", None) or heads
         self.head_dim: int = getattr(text, "head_dim", None) or max(1, self.hidden_size // heads)
-        self.pacer: Pace | None = None
+        self.pacer: ForwardPace | None = None
         self.joint: Joint | None = None
         self.passes = 0
         self._has_deltas = hasattr(getattr(hf_model, "model", None), "rope_deltas")
@@ -181,7 +181,7 @@ class GenericRunner:
             settings["logits_to_keep"] = wanted
         for name, value in extras.items():
             settings[name] = value.to(self.device, self.dtype if value.is_floating_point() else None)
-        if self._has_deltas:  # belongs to a sequence, but the library keeps it in the model (TRAPS 25)
+        if self._has_deltas:  # belongs to a sequence, but the library keeps it in the model
             self._model.model.rope_deltas = None if cache is None else cache.rope_deltas
         ids = torch.tensor([fresh], device=self.device)
         rows: Tensor = self._model(input_ids=ids, **settings).logits[0, -wanted:]

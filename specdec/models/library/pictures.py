@@ -196,7 +196,7 @@ def pictures_of(
         kind = getattr(transformers, named or "", None) or PROCESSOR_MAPPING[type(config)]
         names = kind.get_attributes()
         if "image_processor" not in names:
-            raise ModelError(f"{kind.__name__} takes no single pictures")
+            raise ModelError(f"{kind.__name__} does not take single pictures")
         parts = {
             "image_processor": pixel_part,
             "tokenizer": copy.deepcopy(tokenizer),
@@ -256,7 +256,7 @@ def _images_only(kind: Any) -> Any:
 
 
 def _stand_ins(processor: Any, config: Any) -> frozenset[int]:
-    """Ids of pictures, films and sounds, by everything that names them (TRAPS 26)."""
+    """Ids of pictures, films and sounds, by everything that names them."""
     named = ("image_token_id", "image_token_index", "video_token_id", "video_token_index", "audio_token_id")
     found = [getattr(config, name, None) for name in named]
     for kind in ("image_token_ids", "video_token_ids", "audio_token_ids"):

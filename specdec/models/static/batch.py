@@ -24,7 +24,7 @@ MAX_NODES = 256
 """Nodes of one session's speculative tree that a mask has room for."""
 
 
-class Row(IntEnum):
+class BatchRow(IntEnum):
     """The first lines of `Batch.numbers`: one value per row."""
 
     ID = 0
@@ -53,7 +53,7 @@ class Tile(IntEnum):
     """Tree nodes; 0 for a chain, whose rows see the slots up to their own."""
 
 
-LINES = len(Row) + len(Tile)
+LINES = len(BatchRow) + len(Tile)
 
 
 @dataclass(frozen=True)
@@ -103,8 +103,8 @@ def lay_out(segments: Sequence[Segment], ids: Sequence[Sequence[int]], unused: T
     rows = sum(segment.rows for segment in segments)
     bucket = bucket_of(rows)
     numbers = np.zeros((LINES, bucket), dtype=np.int64)
-    numbers[Row.CACHE] = unused.data_ptr()
-    numbers[Row.CAPACITY] = unused.shape[3]
+    numbers[BatchRow.CACHE] = unused.data_ptr()
+    numbers[BatchRow.CAPACITY] = unused.shape[3]
     mask = None
     caches: list[Tensor] = []
     row = 0
@@ -112,23 +112,25 @@ def lay_out(segments: Sequence[Segment], ids: Sequence[Sequence[int]], unused: T
         end = row + segment.rows
         slots = np.arange(segment.past, segment.total)
         if len(tokens):
-            numbers[Row.ID, row:end] = tokens
-        numbers[Row.ROPE, row:end] = segment.positions
-        numbers[Row.SLOT, row:end] = slots
-        numbers[Row.POSITION, row:end] = slots
-        numbers[Row.CACHE, row:end] = segment.cache.data_ptr()
-        numbers[Row.CAPACITY, row:end] = segment.cache.shape[3]
+            numbers[BatchRow.ID, row:end] = tokens
+        numbers[BatchRow.ROPE, row:end] = segment.positions
+        numbers[BatchRow.SLOT, row:end] = slots
+        numbers[BatchRow.POSITION, row:end] = slots
+        numbers[BatchRow.CACHE, row:end] = segment.cache.data_ptr()
+        numbers[BatchRow.CAPACITY, row:end] = segment.cache.shape[3]
         nodes = 0
         if segment.tree is not None:
             nodes = len(segment.depths)
-            numbers[Row.POSITION, row:end] = segment.committed + np.array(segment.depths[-segment.rows :])
+            numbers[BatchRow.POSITION, row:end] = segment.committed + np.array(
+                segment.depths[-segment.rows :]
+            )
             if mask is None:
                 mask = np.zeros((bucket, MAX_NODES), dtype=np.uint8)
             mask[row:end, :nodes] = segment.tree.numpy()
         for first in range(row, end, TILE):
             count = min(TILE, end - first)
             total = segment.total if nodes else segment.past + first - row + count
-            numbers[len(Row) :, len(caches)] = (first, count, total, segment.committed, nodes)
+            numbers[len(BatchRow) :, len(caches)] = (first, count, total, segment.committed, nodes)
             caches.append(segment.cache)
         row = end
     return Batch(numbers, mask, rows, tuple(caches))

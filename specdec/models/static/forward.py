@@ -20,9 +20,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specdec.models.attention.segment import Segment
-from specdec.models.static.batch import BUCKETS, LINES, MAX_ROWS, Row, Tile, fits, lay_out
+from specdec.models.static.batch import BUCKETS, LINES, MAX_ROWS, BatchRow, Tile, fits, lay_out
 from specdec.models.static.operations import Inputs, Operations, TorchOperations
-from specdec.models.static.recording import CudaGraphs, EagerRuns, Recorder
+from specdec.models.static.recording import CudaGraphs, EagerRuns, GraphRecorder
 from specdec.options import GenerationOptions
 from specdec.sampling.choice import GreedyPicks, chances_of
 from specdec.sampling.noise import noisy_argmax_of, seed_word
@@ -40,7 +40,7 @@ _LONGEST_TABLE = 1 << 17
 _MOST_CHAINS = 32
 MOST_IN_A_RUN = 16
 """Tokens of a chain that are predicted in one launch."""
-_STEPS = (Row.ROPE, Row.SLOT, Row.POSITION, Tile.TOTAL)
+_STEPS = (BatchRow.ROPE, BatchRow.SLOT, BatchRow.POSITION, Tile.TOTAL)
 """What grows by one from one token of a chain to the next."""
 
 
@@ -97,7 +97,7 @@ class StaticForward:
     recording_s: how many were made and what that took.
     """
 
-    def __init__(self, runner: DecoderRunner, operations: Operations, recorder: Recorder) -> None:
+    def __init__(self, runner: DecoderRunner, operations: Operations, recorder: GraphRecorder) -> None:
         self._runner = runner
         self._operations = operations
         self._recorder = recorder
@@ -233,12 +233,12 @@ class StaticForward:
             inputs = self._inputs_of(bucket)
             segment = Segment(cache, 0, bucket, positions=range(bucket))
             inputs.load(lay_out([segment], [[0] * bucket], self._unused))
-            self._through(runner.embed(inputs.numbers[Row.ID]), range(1), 0, inputs)
+            self._through(runner.embed(inputs.numbers[BatchRow.ID]), range(1), 0, inputs)
         if runner.device.type == "cuda":
             torch.cuda.synchronize(runner.device)
 
     def warm_up(self, cache: Tensor, rows: int = MAX_ROWS) -> None:
-        """Record the buckets up to `rows` now. cache: of a session that holds nothing, with room for so many rows."""
+        """Record the buckets up to `rows` now. cache: of a session that holds nothing, with room for this many rows."""
         for bucket in BUCKETS:
             if bucket > rows:
                 break
@@ -263,7 +263,7 @@ class StaticForward:
         row = 0
         for one in staged:
             if one.extension.device_ids is not None:
-                inputs.numbers[Row.ID, row : row + one.segment.rows] = one.extension.device_ids
+                inputs.numbers[BatchRow.ID, row : row + one.segment.rows] = one.extension.device_ids
             row += one.segment.rows
         if first.hidden is not None:
             self._hidden_of(batch.bucket)[: batch.rows] = first.hidden
@@ -310,7 +310,7 @@ class StaticForward:
                 if before is not None:
                     hidden = before()[0]
                 else:
-                    hidden = self._hidden_of(bucket) if from_hidden else self._runner.embed(inputs.numbers[Row.ID])
+                    hidden = self._hidden_of(bucket) if from_hidden else self._runner.embed(inputs.numbers[BatchRow.ID])
                 hidden = self._through(hidden, span, layers.start, inputs)
                 if not with_head or span.stop != layers.stop:
                     return hidden, hidden, inputs.numbers[:2]
@@ -355,13 +355,13 @@ class StaticForward:
             return token
 
         def work() -> Tensor:
-            hidden = self._through(runner.embed(inputs.numbers[Row.ID]), layers, 0, inputs)
+            hidden = self._through(runner.embed(inputs.numbers[BatchRow.ID]), layers, 0, inputs)
             chances: list[Tensor] = []
             picked = [pick(hidden.index_select(0, last), 0, chances)]
             following = self._following
             for step in range(1, run.count):
-                following.numbers[Row.ID].copy_(picked[-1])
-                hidden = self._through(runner.embed(following.numbers[Row.ID]), layers, 0, following)
+                following.numbers[BatchRow.ID].copy_(picked[-1])
+                hidden = self._through(runner.embed(following.numbers[BatchRow.ID]), layers, 0, following)
                 picked.append(pick(hidden, step, chances))
                 following.numbers.add_(self._step)
             ids = torch.cat(picked)

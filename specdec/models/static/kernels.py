@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from specdec.models.direct.modules import TowerOperations
 from specdec.models.layers.pieces import Layer
-from specdec.models.static.batch import MAX_NODES, TILE, Row, Tile
+from specdec.models.static.batch import MAX_NODES, TILE, BatchRow, Tile
 from specdec.models.static.operations import Inputs
 
 _MOST_KEYS, _KEY_BYTES = 64, 16384
@@ -39,7 +39,9 @@ class TritonOperations:
         self._head_dim = head_dim
         self._eps = eps
         self._scale = head_dim**-0.5 if scale is None else scale
-        self._dtype = {torch.float32: tl.float32, torch.float16: tl.float16, torch.bfloat16: tl.bfloat16}[dtype]
+        self._dtype = {torch.float32: tl.float32, torch.float16: tl.float16, torch.bfloat16: tl.bfloat16}[
+            dtype
+        ]
         self._precision = "ieee" if dtype == torch.float32 else "tf32"
 
     def add_norm(
@@ -51,12 +53,22 @@ class TritonOperations:
         normed = torch.empty_like(hidden)
         block = triton.next_power_of_2(width)
         _add_norm[(rows,)](
-            hidden, hidden if added is None else added, weight, total, normed, width, eps,
-            ADD=added is not None, BLOCK=block, num_warps=min(16, max(1, block // 512)),
-        )  # fmt: skip
+            hidden,
+            hidden if added is None else added,
+            weight,
+            total,
+            normed,
+            width,
+            eps,
+            ADD=added is not None,
+            BLOCK=block,
+            num_warps=min(16, max(1, block // 512)),
+        )
         return total, normed
 
-    def attend(self, layer: Layer, index: int, qkv: Tensor, table: tuple[Tensor, Tensor], inputs: Inputs) -> Tensor:
+    def attend(
+        self, layer: Layer, index: int, qkv: Tensor, table: tuple[Tensor, Tensor], inputs: Inputs
+    ) -> Tensor:
         """See Operations."""
         rows, dim, heads, kv_heads = qkv.shape[0], self._head_dim, self._heads, self._kv_heads
         block = triton.next_power_of_2(dim)
@@ -64,10 +76,24 @@ class TritonOperations:
         norm = layer.qk_norm
         cos, sin = table
         _rotate_and_store[(rows, heads + 2 * kv_heads)](
-            qkv, qkv if norm is None else norm, cos, sin, cos.stride(0), inputs.numbers, query, index,
-            self._eps, rows, HEADS=heads, KV_HEADS=kv_heads, DIM=dim, BLOCK=block, NORM=norm is not None,
-            DTYPE=self._dtype, num_warps=1,
-        )  # fmt: skip
+            qkv,
+            qkv if norm is None else norm,
+            cos,
+            sin,
+            cos.stride(0),
+            inputs.numbers,
+            query,
+            index,
+            self._eps,
+            rows,
+            HEADS=heads,
+            KV_HEADS=kv_heads,
+            DIM=dim,
+            BLOCK=block,
+            NORM=norm is not None,
+            DTYPE=self._dtype,
+            num_warps=1,
+        )
         groups = heads // kv_heads
         splits = triton.next_power_of_2(triton.cdiv(_PROGRAMS, kv_heads * rows))
         splits = min(_MOST_SPLITS, max(_FEWEST_SPLITS, splits))
@@ -76,11 +102,28 @@ class TritonOperations:
         partial = torch.empty(splits, rows, heads * dim, dtype=torch.float32, device=qkv.device)
         score = torch.empty(splits, rows, heads, dtype=torch.float32, device=qkv.device)
         _attend_part[(rows, kv_heads, splits)](
-            query, inputs.numbers, inputs.mask, partial, score, index, self._scale, rows,
-            HEADS=heads, KV_HEADS=kv_heads, GROUPS=groups, DIM=dim, BLOCK=block, BLOCK_ROWS=block_rows,
-            KEYS=min(_MOST_KEYS, max(16, _KEY_BYTES // (block * qkv.element_size()))), WINDOW=layer.window,
-            NODES=MAX_NODES, PRECISION=self._precision, DTYPE=self._dtype, num_warps=4, num_stages=2,
-        )  # fmt: skip
+            query,
+            inputs.numbers,
+            inputs.mask,
+            partial,
+            score,
+            index,
+            self._scale,
+            rows,
+            HEADS=heads,
+            KV_HEADS=kv_heads,
+            GROUPS=groups,
+            DIM=dim,
+            BLOCK=block,
+            BLOCK_ROWS=block_rows,
+            KEYS=min(_MOST_KEYS, max(16, _KEY_BYTES // (block * qkv.element_size()))),
+            WINDOW=layer.window,
+            NODES=MAX_NODES,
+            PRECISION=self._precision,
+            DTYPE=self._dtype,
+            num_warps=4,
+            num_stages=2,
+        )
         attended = torch.empty_like(query)
         _join_parts[(rows, heads)](
             partial, score, attended, rows, HEADS=heads, DIM=dim, BLOCK=block, SPLITS=splits, num_warps=1
@@ -106,9 +149,17 @@ class TritonTower(TowerOperations):
         rows, _, heads, dim = qkv.shape
         turned = torch.empty(2, rows, heads, dim, dtype=qkv.dtype, device=qkv.device)
         _turn_patches[(rows, 2)](
-            qkv, cos, sin, turned, rows, HEADS=heads, DIM=dim, BLOCK=triton.next_power_of_2(dim),
-            BLOCK_HEADS=triton.next_power_of_2(heads), num_warps=4,
-        )  # fmt: skip
+            qkv,
+            cos,
+            sin,
+            turned,
+            rows,
+            HEADS=heads,
+            DIM=dim,
+            BLOCK=triton.next_power_of_2(dim),
+            BLOCK_HEADS=triton.next_power_of_2(heads),
+            num_warps=4,
+        )
         return turned[0], turned[1]
 
     def quick_gelu(self, wide: Tensor) -> Tensor:
@@ -118,9 +169,17 @@ class TritonTower(TowerOperations):
         return bent
 
 
-_ROPE, _SLOT, _POSITION = tl.constexpr(int(Row.ROPE)), tl.constexpr(int(Row.SLOT)), tl.constexpr(int(Row.POSITION))
-_CACHE, _CAPACITY = tl.constexpr(int(Row.CACHE)), tl.constexpr(int(Row.CAPACITY))
-_FIRST, _COUNT, _TOTAL = tl.constexpr(int(Tile.FIRST)), tl.constexpr(int(Tile.COUNT)), tl.constexpr(int(Tile.TOTAL))
+_ROPE, _SLOT, _POSITION = (
+    tl.constexpr(int(BatchRow.ROPE)),
+    tl.constexpr(int(BatchRow.SLOT)),
+    tl.constexpr(int(BatchRow.POSITION)),
+)
+_CACHE, _CAPACITY = tl.constexpr(int(BatchRow.CACHE)), tl.constexpr(int(BatchRow.CAPACITY))
+_FIRST, _COUNT, _TOTAL = (
+    tl.constexpr(int(Tile.FIRST)),
+    tl.constexpr(int(Tile.COUNT)),
+    tl.constexpr(int(Tile.TOTAL)),
+)
 _COMMITTED, _NODES = tl.constexpr(int(Tile.COMMITTED)), tl.constexpr(int(Tile.NODES))
 
 
@@ -141,9 +200,16 @@ def _add_norm(hidden, added, weight, total, normed, width, eps, ADD: tl.constexp
 
 @triton.jit(do_not_specialize=["rows"])
 def _turn_patches(
-    qkv, cos, sin, turned, rows,
-    HEADS: tl.constexpr, DIM: tl.constexpr, BLOCK: tl.constexpr, BLOCK_HEADS: tl.constexpr,
-):  # fmt: skip
+    qkv,
+    cos,
+    sin,
+    turned,
+    rows,
+    HEADS: tl.constexpr,
+    DIM: tl.constexpr,
+    BLOCK: tl.constexpr,
+    BLOCK_HEADS: tl.constexpr,
+):
     """All heads of one row, of the queries or of the keys."""
     row = tl.program_id(0)
     part = tl.program_id(1)
@@ -181,10 +247,23 @@ def _silu_gate(gate_up, gated, width, BLOCK: tl.constexpr):
 
 @triton.jit(do_not_specialize=["index", "rows"])
 def _rotate_and_store(
-    qkv, norm, cos, sin, table_stride, numbers, query, index, eps, rows,
-    HEADS: tl.constexpr, KV_HEADS: tl.constexpr, DIM: tl.constexpr, BLOCK: tl.constexpr,
-    NORM: tl.constexpr, DTYPE: tl.constexpr,
-):  # fmt: skip
+    qkv,
+    norm,
+    cos,
+    sin,
+    table_stride,
+    numbers,
+    query,
+    index,
+    eps,
+    rows,
+    HEADS: tl.constexpr,
+    KV_HEADS: tl.constexpr,
+    DIM: tl.constexpr,
+    BLOCK: tl.constexpr,
+    NORM: tl.constexpr,
+    DTYPE: tl.constexpr,
+):
     """One head of one row: a query is rotated, a key is rotated and stored in its cache, a value is stored."""
     row = tl.program_id(0)
     head = tl.program_id(1)
@@ -221,11 +300,26 @@ def _rotate_and_store(
 
 @triton.jit(do_not_specialize=["index", "rows"])
 def _attend_part(
-    query, numbers, mask, partial, score, index, factor, rows,
-    HEADS: tl.constexpr, KV_HEADS: tl.constexpr, GROUPS: tl.constexpr, DIM: tl.constexpr, BLOCK: tl.constexpr,
-    BLOCK_ROWS: tl.constexpr, KEYS: tl.constexpr, WINDOW: tl.constexpr, NODES: tl.constexpr,
-    PRECISION: tl.constexpr, DTYPE: tl.constexpr,
-):  # fmt: skip
+    query,
+    numbers,
+    mask,
+    partial,
+    score,
+    index,
+    factor,
+    rows,
+    HEADS: tl.constexpr,
+    KV_HEADS: tl.constexpr,
+    GROUPS: tl.constexpr,
+    DIM: tl.constexpr,
+    BLOCK: tl.constexpr,
+    BLOCK_ROWS: tl.constexpr,
+    KEYS: tl.constexpr,
+    WINDOW: tl.constexpr,
+    NODES: tl.constexpr,
+    PRECISION: tl.constexpr,
+    DTYPE: tl.constexpr,
+):
     """One tile, one key head, one part of the keys. The query heads that share the key head are rows side by side."""
     tile = tl.program_id(0)
     kv_head = tl.program_id(1)
@@ -255,7 +349,9 @@ def _attend_part(
         return
     at = tl.arange(0, BLOCK)
     inside = at < DIM
-    q = tl.load(query + row[:, None] * HEADS * DIM + head[:, None] * DIM + at[None], mask=inside[None], other=0.0)
+    q = tl.load(
+        query + row[:, None] * HEADS * DIM + head[:, None] * DIM + at[None], mask=inside[None], other=0.0
+    )
     # Allocations are aligned; without a word of it the compiler loads keys element by element.
     address = tl.multiple_of(tl.load(numbers + _CACHE * rows + first), 16)
     cache = tl.multiple_of(address.to(tl.pointer_type(DTYPE)), 16)
@@ -274,7 +370,9 @@ def _attend_part(
         if nodes > 0:
             node = key - committed
             known = tl.load(
-                mask + row[:, None] * NODES + node[None], mask=(node[None] >= 0) & (node[None] < nodes), other=0
+                mask + row[:, None] * NODES + node[None],
+                mask=(node[None] >= 0) & (node[None] < nodes),
+                other=0,
             )
             seen = there[None] & ((node[None] < 0) | (known != 0))
         if WINDOW > 0:
@@ -292,14 +390,22 @@ def _attend_part(
     some_seen = weight > 0.0
     divisor = tl.where(some_seen, weight, 1.0)
     tl.store(score + place, tl.where(some_seen, highest + tl.log(divisor), float("-inf")), mask=own)
-    tl.store(partial + place[:, None] * DIM + at[None], found / divisor[:, None], mask=own[:, None] & inside[None])
+    tl.store(
+        partial + place[:, None] * DIM + at[None], found / divisor[:, None], mask=own[:, None] & inside[None]
+    )
 
 
 @triton.jit(do_not_specialize=["rows"])
 def _join_parts(
-    partial, score, attended, rows,
-    HEADS: tl.constexpr, DIM: tl.constexpr, BLOCK: tl.constexpr, SPLITS: tl.constexpr,
-):  # fmt: skip
+    partial,
+    score,
+    attended,
+    rows,
+    HEADS: tl.constexpr,
+    DIM: tl.constexpr,
+    BLOCK: tl.constexpr,
+    SPLITS: tl.constexpr,
+):
     """One head of one row: parts weighted by exp(score). Parts without keys were never written: they are not read."""
     row = tl.program_id(0)
     head = tl.program_id(1)
@@ -314,6 +420,4 @@ def _join_parts(
     there = (w[:, None] > 0.0) & (at[None] < DIM)
     parts = tl.load(partial + place[:, None] * DIM + at[None], mask=there, other=0.0)
     found = tl.sum(parts * w[:, None], 0)
-    tl.store(
-        attended + (row * HEADS + head) * DIM + at, found.to(attended.dtype.element_ty), mask=at < DIM
-    )
+    tl.store(attended + (row * HEADS + head) * DIM + at, found.to(attended.dtype.element_ty), mask=at < DIM)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from specdec.models.attention.segment import fold, unfold
 from specdec.models.layers.pieces import Layer
-from specdec.models.static.batch import MAX_NODES, Batch, Row, Tile
+from specdec.models.static.batch import MAX_NODES, Batch, BatchRow, Tile
 
 
 class Inputs:
@@ -89,7 +89,7 @@ class TorchOperations:
         raw = qkv[:, : both * self._head_dim].view(rows, both, self._head_dim)
         if layer.qk_norm is not None:
             raw = F.rms_norm(raw, (self._head_dim,), None, self._eps) * layer.qk_norm
-        cos, sin = (part[numbers[Row.ROPE]][:, None] for part in table)
+        cos, sin = (part[numbers[BatchRow.ROPE]][:, None] for part in table)
         rotated = torch.addcmul(raw * cos, raw.roll(self._head_dim // 2, -1), sin)
         value = qkv[:, both * self._head_dim :].view(rows, self._kv_heads, self._head_dim)
         attended = torch.zeros(rows, self._heads * self._head_dim, dtype=qkv.dtype, device=qkv.device)
@@ -97,7 +97,7 @@ class TorchOperations:
         for tile, cache in enumerate(inputs.batch.caches):  # write first: rows of one session may be in several tiles
             first, count = inputs.batch.numbers[[Tile.FIRST, Tile.COUNT], tile].tolist()
             own = slice(first, first + count)
-            slots = numbers[Row.SLOT, own]
+            slots = numbers[BatchRow.SLOT, own]
             cache[index, 0].index_copy_(1, slots, rotated[own, self._heads :].transpose(0, 1))
             cache[index, 1].index_copy_(1, slots, value[own].transpose(0, 1))
             tiles.append(own)
@@ -118,9 +118,9 @@ class TorchOperations:
         node = slot - committed
         known = mask.gather(1, node.clamp(0, MAX_NODES - 1).expand(mask.shape[0], -1)).bool()
         in_tree = (node < 0) | (known & (node < nodes))
-        seen = torch.where(nodes > 0, in_tree, slot <= numbers[Row.SLOT, own][:, None])
+        seen = torch.where(nodes > 0, in_tree, slot <= numbers[BatchRow.SLOT, own][:, None])
         if window:
-            seen = seen & ((node >= 0) & (nodes > 0) | (slot > numbers[Row.POSITION, own][:, None] - window))
+            seen = seen & ((node >= 0) & (nodes > 0) | (slot > numbers[BatchRow.POSITION, own][:, None] - window))
         return seen
 
     def gate(self, layer: Layer, gate_up: Tensor) -> Tensor:

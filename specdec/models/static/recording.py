@@ -10,7 +10,7 @@ import torch
 T = TypeVar("T")
 
 
-class Recorder(Protocol):
+class GraphRecorder(Protocol):
     """Makes replayable recordings of functions that take nothing and return tensors."""
 
     def record(self, work: Callable[[], T]) -> tuple[Callable[[], None], Callable[[], T]]:

@@ -13,7 +13,7 @@ from torch import Tensor
 from specdec.models.direct.modules import TowerOperations, VisionTower, frame_lengths
 from specdec.models.direct.shapes import VisionShape
 from specdec.models.positions import Grid
-from specdec.models.static.recording import CudaGraphs, Recorder
+from specdec.models.static.recording import CudaGraphs, GraphRecorder
 
 _MOST_SIZES = 4
 """Recordings kept; each holds the activations of one pass."""
@@ -24,7 +24,7 @@ _SEEN_BEFORE = 2
 class RecordedTower:
     """Patches of pictures -> embeddings. Thread-safe."""
 
-    def __init__(self, tower: VisionTower, recorder: Recorder) -> None:
+    def __init__(self, tower: VisionTower, recorder: GraphRecorder) -> None:
         self._tower = tower
         self._recorder = recorder
         self._weight = tower.merger.ln_q.weight
@@ -76,7 +76,7 @@ def record_tower(visual: Any, config: Any, device: torch.device) -> RecordedTowe
     return tower_of(visual, config, TritonTower(), CudaGraphs(device))
 
 
-def tower_of(visual: Any, config: Any, operations: TowerOperations, recorder: Recorder) -> RecordedTower | None:
+def tower_of(visual: Any, config: Any, operations: TowerOperations, recorder: GraphRecorder) -> RecordedTower | None:
     """As `record_tower`, with any operations and recordings."""
     if config.model_type not in ("qwen2_vl", "qwen2_vl_vision") or config.hidden_act != "quick_gelu":
         return None

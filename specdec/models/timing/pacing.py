@@ -1,4 +1,4 @@
-"""Pacing: a forward takes at least so long, to stand in for a slower device or a larger model.
+"""Pacing: a forward takes at least this long, to stand in for a slower device or a larger model.
 
 The minimum may depend on the rows that share the forward. It is spread evenly over the layers, so that what happens
 inside a forward (a layer's output, a pre-verify) happens at its proportionate time. Pacing changes when things happen,
@@ -54,14 +54,14 @@ class Pacer:
         return self._took_s / self._should_s if self._should_s else 1.0
 
     def minimum_at(self, rows: int) -> float:
-        """Milliseconds that a forward of so many rows takes at least."""
+        """Milliseconds that a forward of this many rows takes at least."""
         minimum_ms = self._minimum_ms
         return minimum_ms.at(rows) if isinstance(minimum_ms, RowMs) else minimum_ms
 
     def begin(
         self, rows: int, observer: LayerObserver | None = None, layers: int | None = None
     ) -> LayerObserver:
-        """The observer of a forward of so many rows that starts now; `observer` sees each layer when its time comes.
+        """The observer of a forward of this many rows that starts now; `observer` sees each layer when its time comes.
 
         layers: how many the pass has. Where that is known and nobody looks, it waits once, behind the last: who is
         woken seldom is seldom woken late.
@@ -95,7 +95,7 @@ class Pacer:
 
 
 def pace(model: LoadedModel, minimum_ms: float) -> None:
-    """Let every forward of `model`, prefills included, take at least so many milliseconds; 0 ends pacing.
+    """Let every forward of `model`, prefills included, take at least this many milliseconds; 0 ends pacing.
 
     minimum_ms: the same for all, or a RowMs. Raises OptionsError for a time below 0 or above a minute.
     """

@@ -19,7 +19,7 @@ WEIGHTS, ABOUT = "exits.safetensors", "exits.json"
 NUMBERS = torch.float16
 
 
-class About(msgspec.Struct, frozen=True):
+class ExitsMetadata(msgspec.Struct, frozen=True):
     """exits.json. agreement: with the final exit, top-1, in the order of `layers`; empty if it was not measured.
 
     frequent: ids that the target says often, most frequent first; empty if they were not counted.
@@ -43,7 +43,7 @@ def save_exits(folder: Path, exits: Exits) -> None:
     from safetensors.torch import save
 
     weights = {name: value.to("cpu", NUMBERS) for name, value in exits.adapters.state_dict().items()}
-    about = About(
+    about = ExitsMetadata(
         SCHEMA,
         list(exits.layers),
         exits.adapters.width,
@@ -77,7 +77,7 @@ def load_exits(folder: str | Path, model: LoadedModel) -> Exits:
     if not model.runner.sees_layers:
         raise ModelError(f"{model.path} runs on the library's own forward, which has no exits: leave them out")
     try:
-        about = msgspec.json.decode((place / ABOUT).read_bytes(), type=About)
+        about = msgspec.json.decode((place / ABOUT).read_bytes(), type=ExitsMetadata)
         weights = load_file(place / WEIGHTS)
     except OSError as error:
         raise ModelError(f"{place} holds no early exits ({error.strerror or error}): train some") from error

@@ -22,7 +22,7 @@ FIRST_HINT = 0.5
 
 
 def use_exits(exits: Exits, spec: str, most: int = MOST) -> tuple[int, ...]:
-    """Layers of the exits to use, named by "auto" (the few worth it, at most so many), "all", "every:K" or "1,3,5".
+    """Layers of the exits to use, named by "auto" (the few worth it, at most this many), "all", "every:K" or "1,3,5".
 
     Raises OptionsError for anything else, and for layers without an exit.
     """
@@ -42,7 +42,7 @@ def use_exits(exits: Exits, spec: str, most: int = MOST) -> tuple[int, ...]:
 
 
 def _few(exits: Exits, layer_count: int, most: int) -> tuple[int, ...]:
-    """The best set of at most so many exits, built up one by one, each the one that adds most.
+    """The best set of at most this many exits, built up one by one, each the one that adds most.
 
     A set is worth what the latest exit so far is worth, over all the time from its first hint to the verdict: its
     agreement to the third power, because an outcome is two tokens of the draft or so and one behind them.

@@ -22,7 +22,7 @@ from specdec.sampling import process_logits
 from specdec.sampling.choice import Adjuster
 from specdec.sampling.noise import gumbel_noise
 from specdec.verifying.exits import Exits
-from specdec.verifying.hints.beside import Beside, beside_of
+from specdec.verifying.hints.side_stream import SideStream, beside_of
 from specdec.verifying.hints.vocabulary import ExitVocabulary, SessionVocabulary
 
 OUTCOMES = 4
@@ -32,7 +32,7 @@ MIN_CONFIDENCE = 0.02
 """Outcomes less likely than this are not worth a message."""
 
 
-class Outcome(NamedTuple):
+class ExitOutcome(NamedTuple):
     """last: one more than the last accepted node's index, as in Judgement. confidence: the exit's probability of it.
 
     layer: the exit's.
@@ -51,7 +51,7 @@ class HintMaker:
     on the spot.
     """
 
-    def __init__(self, exits: Exits, outcomes: int = OUTCOMES, beside: Beside | None = None) -> None:
+    def __init__(self, exits: Exits, outcomes: int = OUTCOMES, beside: SideStream | None = None) -> None:
         """exits: all of them are used. outcomes: what each names at most. beside: None: as the model's device has it.
         """
         self.exits = exits
@@ -111,7 +111,7 @@ class DraftHints:
         self._rows = len(draft.ids) + 1
         self._layout: _Layout | None = None
 
-    def after(self, layer: int, hidden: Tensor) -> list[Outcome]:
+    def after(self, layer: int, hidden: Tensor) -> list[ExitOutcome]:
         """hidden [rows, hidden_size] after a layer; its last len(draft) + 1 rows count. For the forward's observer.
 
         Returns the likeliest outcomes by this layer's exit, the likeliest first; none where it has no exit, and
@@ -126,7 +126,7 @@ class DraftHints:
         return layer in self._session.maker.layers and hidden.shape[0] >= self._rows
 
     def chances(self, layer: int, hidden: Tensor) -> Tensor:
-        """What `after` works out on the model's device: float32 [rows, n] for `outcomes`. Nobody waits for it."""
+        """What `after` works out on the model's device: float32 [rows, n] for `outcomes`. No thread waits for it."""
         maker = self._session.maker
         if hidden.shape[0] > self._rows:
             hidden = hidden[-self._rows :]
@@ -139,13 +139,13 @@ class DraftHints:
             logits = self._adjust(logits)
         return layout.chances(logits)
 
-    def outcomes(self, layer: int, chances: Tensor) -> list[Outcome]:
+    def outcomes(self, layer: int, chances: Tensor) -> list[ExitOutcome]:
         """What `after` makes of them on the CPU; they are written over."""
         layout = self._layout
         assert layout is not None, "chances come first"
         token = layout.vocabulary.token
         likely = layout.likeliest(chances.numpy(), self._session.maker.outcomes)
-        return [Outcome(row, token(column), min(chance, 1.0), layer) for chance, row, column in likely]
+        return [ExitOutcome(row, token(column), min(chance, 1.0), layer) for chance, row, column in likely]
 
     def _adjust(self, logits: Tensor) -> Tensor:
         """As the target's own rows [rows, vocab] are adjusted."""
@@ -184,7 +184,7 @@ class _Layout:
 
     def chances(self, logits: Tensor) -> Tensor:
         """logits float32 [rows, n] -> of each token to be picked, of the same shape."""
-        if self._noise is not None:  # what is picked is known but for the logits (see Chooser.log_scores)
+        if self._noise is not None:  # what is picked is known except for the logits (see Chooser.log_scores)
             logits = process_logits(logits, self._options) + self._noise
         return torch.softmax(logits, dim=-1)
 
@@ -194,11 +194,11 @@ class _Layout:
 
         Written with what costs least in the middle of a forward: few operations, each on a row.
         """
-        ends = self.vocabulary.ends  # an end is no outcome either, and nothing comes behind it
+        ends = self.vocabulary.ends  # an end is not an outcome either, and nothing comes behind it
         paths = [1.0]
         for row, column in self._nodes:
             paths.append(0.0 if column in ends else paths[row] * scores.item(row, column))
-        for row, column in self._nodes:  # a child is no outcome: the path goes on there
+        for row, column in self._nodes:  # a child is not an outcome: the path goes on there
             scores[row, column] = 0.0
         for row in self._full:
             paths[row] = 0.0

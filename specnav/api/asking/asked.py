@@ -16,13 +16,13 @@ from specdec.models.prompt import Message, Prompt, conversation_prompt, plain_pr
 from specdec.options import LEAST_TEMPERATURE, MAX_SEED, GenerationOptions
 from specdec.text.grammars import to_lark
 from specnav.api.asking.bodies import (
-    Body,
     ChatBody,
     ChatMessage,
     CompletionBody,
     ImagePart,
     JsonObjectFormat,
     JsonSchemaFormat,
+    RequestBody,
     first_unlike,
 )
 from specnav.api.asking.pictures import picture_of
@@ -48,7 +48,7 @@ _FIRST_LOOK = 16
 
 
 @dataclass(frozen=True)
-class Asked:
+class ApiRequest:
     """One request. prompt: turns of a conversation, a plain text, or token ids."""
 
     kind: Kind
@@ -71,7 +71,7 @@ class Asked:
         return Prompt(ids)
 
     def is_surely_longer(self, tokenizer: Any, limit: int) -> bool:
-        """Whether the prompt has certainly more than so many tokens; tells in a time that the limit bounds, where to
+        """Whether the prompt has certainly more than this many tokens; tells in a time that the limit bounds, where to
         count all tokens of a text of megabytes takes a minute. Of twice as many, since cut in pieces it may have more.
         """
         if isinstance(self.prompt, str):
@@ -87,7 +87,7 @@ class Asked:
         return False
 
 
-def chat_asked(body: ChatBody, max_tokens: int) -> Asked:
+def chat_asked(body: ChatBody, max_tokens: int) -> ApiRequest:
     """What a chat request asks for. max_tokens: where it does not say. Raises ApiError."""
     _check_common(body)
     if not body.messages:
@@ -95,17 +95,17 @@ def chat_asked(body: ChatBody, max_tokens: int) -> Asked:
     turns = tuple(_turn(one, f"messages[{place}]") for place, one in enumerate(body.messages))
     most = body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens
     options = _options(body, max_tokens if most is None else most, _grammar(body))
-    return Asked("chat", body.model, turns, options, *_sending(body))
+    return ApiRequest("chat", body.model, turns, options, *_sending(body))
 
 
-def completion_asked(body: CompletionBody) -> Asked:
+def completion_asked(body: CompletionBody) -> ApiRequest:
     """What a request for a plain completion asks for. Raises ApiError."""
     _check_common(body)
     most = COMPLETION_TOKENS if body.max_tokens is None else body.max_tokens
-    return Asked("text", body.model, _plain(body.prompt), _options(body, most, ""), *_sending(body))
+    return ApiRequest("text", body.model, _plain(body.prompt), _options(body, most, ""), *_sending(body))
 
 
-def _check_common(body: Body) -> None:
+def _check_common(body: RequestBody) -> None:
     if body.stream_options is None:
         return
     if not body.stream:
@@ -114,7 +114,7 @@ def _check_common(body: Body) -> None:
     first_unlike([("stream_options.continuous_usage_stats", continuous, (None, False))])
 
 
-def _sending(body: Body) -> tuple[bool, bool, bool]:
+def _sending(body: RequestBody) -> tuple[bool, bool, bool]:
     usage = body.stream_options is not None and body.stream_options.include_usage
     return bool(body.stream), usage, bool(body.return_token_ids)
 
@@ -154,12 +154,12 @@ def _plain(prompt: str | Sequence[Any]) -> str | tuple[int, ...]:
             return prompt[0]
         ids = prompt[0]
     if not isinstance(ids, list) or not all(type(token) is int for token in ids):
-        what = f"holds {len(prompt)} prompts: send one a request" if len(prompt) > 1 else "is no prompt"
+        what = f"holds {len(prompt)} prompts: send one a request" if len(prompt) > 1 else "is not a prompt"
         raise wrong("prompt", f"prompt {what}, a text or a list of token ids")
     return tuple(ids)
 
 
-def _options(body: Body, max_tokens: int, grammar: str) -> GenerationOptions:
+def _options(body: RequestBody, max_tokens: int, grammar: str) -> GenerationOptions:
     temperature = 1.0 if body.temperature is None else body.temperature
     if not 0 <= temperature <= _MOST_TEMPERATURE:
         raise wrong("temperature", f"temperature = {temperature!r} is out of range: choose 0 to 2")

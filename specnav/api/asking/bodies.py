@@ -73,30 +73,30 @@ NEUTRAL: dict[str, tuple[object, ...]] = {
 """Fields that are known and cannot be honoured: the values, null beside them, that ask for nothing."""
 
 
-class Part(Struct, forbid_unknown_fields=True):
+class BodyPart(Struct, forbid_unknown_fields=True):
     """A piece of a body whose every field is declared."""
 
 
-class TextPart(Part, tag="text"):
+class TextPart(BodyPart, tag="text"):
     """A piece of a message that is text."""
 
     text: str
 
 
-class ImageUrl(Part):
+class ImageUrl(BodyPart):
     """Where a picture is. detail: how much of it to look at, which only the model's own rules say here."""
 
     url: str
     detail: str | None = None
 
 
-class ImagePart(Part, tag="image_url"):
+class ImagePart(BodyPart, tag="image_url"):
     """A piece of a message that is a picture."""
 
     image_url: ImageUrl
 
 
-class ChatMessage(Part):
+class ChatMessage(BodyPart):
     """A turn of the conversation. Below the line: what a client sends back of earlier answers; the first three are not
     shown to a model, the others have to be empty.
     """
@@ -114,7 +114,7 @@ class ChatMessage(Part):
     tool_calls: Any = None
 
 
-class StreamOptions(Part):
+class StreamOptions(BodyPart):
     """How to stream. include_obfuscation: of no use here, and of no harm."""
 
     include_usage: bool = False
@@ -122,17 +122,17 @@ class StreamOptions(Part):
     continuous_usage_stats: bool | None = None
 
 
-class TextFormat(Part, tag="text"):
+class TextFormat(BodyPart, tag="text"):
     """Any text."""
 
 
-class JsonObjectFormat(Part, tag="json_object"):
+class JsonObjectFormat(BodyPart, tag="json_object"):
     """Some JSON object, or one as a schema says."""
 
     schema: dict[str, Any] | None = None
 
 
-class JsonSchema(Part):
+class JsonSchema(BodyPart):
     """A schema, and what OpenAI wants to know about it."""
 
     schema: dict[str, Any] | None = None
@@ -141,13 +141,13 @@ class JsonSchema(Part):
     strict: bool | None = None
 
 
-class JsonSchemaFormat(Part, tag="json_schema"):
+class JsonSchemaFormat(BodyPart, tag="json_schema"):
     """JSON as a schema says."""
 
     json_schema: JsonSchema
 
 
-class Body(Struct, kw_only=True):
+class RequestBody(Struct, kw_only=True):
     """What both kinds of requests have; None is what was not said. Below the line: what only ours and a few others'
     servers have.
     """
@@ -169,7 +169,7 @@ class Body(Struct, kw_only=True):
     return_token_ids: bool | None = None
 
 
-class ChatBody(Body, kw_only=True):
+class ChatBody(RequestBody, kw_only=True):
     """POST /v1/chat/completions."""
 
     messages: list[ChatMessage]
@@ -177,13 +177,13 @@ class ChatBody(Body, kw_only=True):
     response_format: TextFormat | JsonObjectFormat | JsonSchemaFormat | None = None
 
 
-class CompletionBody(Body, kw_only=True):
+class CompletionBody(RequestBody, kw_only=True):
     """POST /v1/completions. prompt: a text or token ids, or a list of one of these."""
 
     prompt: str | list[Any]
 
 
-AnyBody = TypeVar("AnyBody", bound=Body)
+AnyBody = TypeVar("AnyBody", bound=RequestBody)
 _AT = re.compile(r" - at `\$\.?([^`]*)`$")
 
 
@@ -203,7 +203,7 @@ def read_body(data: bytes, kind: type[AnyBody]) -> AnyBody:
     except RecursionError:
         raise ApiError(400, "the body is nested too deeply") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ApiError(400, f"the body is no JSON: {error}") from None
+        raise ApiError(400, f"the body is not JSON: {error}") from None
     return body
 
 
@@ -212,7 +212,7 @@ def _check_neutral(name: str, value: object) -> None:
         first_unlike([(name, value, (None, *NEUTRAL[name]))])
     elif value is not None:
         name = name[:_MOST_SHOWN]
-        raise wrong(name, f"{name!r} is no field that is known here: leave it out", code="unknown_parameter")
+        raise wrong(name, f"{name!r} is an unknown field: leave it out", code="unknown_parameter")
 
 
 def _cut(value: object) -> str:

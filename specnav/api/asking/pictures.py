@@ -16,7 +16,7 @@ def picture_of(url: str, param: str) -> bytes:
     """The JPEG or PNG that a data: URL holds. Raises ApiError, param in it."""
     head = _DATA.match(url[:1000])
     if head is None:
-        what = "is no address" if ":" not in url else "is not fetched"
+        what = "is not an address" if ":" not in url else "is not fetched"
         raise wrong(
             param,
             f"{url[:_SHOWN]!r} {what}: send pictures in the request, as data:image/jpeg;base64,…",

@@ -24,7 +24,7 @@ TOLERANCES: dict[Kind, float] = {"tau": 0.05, "alpha": 0.01}
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WantedAcceptance:
     """kind, value: as asked. gamma: draft tokens a round that a tau is meant for; of an alpha 0."""
 
     kind: Kind
@@ -47,7 +47,7 @@ class Wanted:
         return f"alpha:{self.value:g}" if self.kind == "alpha" else f"tau:{self.value:g}@{self.gamma}+1"
 
 
-def read_acceptance(text: str, gamma: int) -> Wanted:
+def read_acceptance(text: str, gamma: int) -> WantedAcceptance:
     """What a text asks for; gamma: of the run. str() of it reads back as the same, whatever the run's gamma is.
 
     Raises EvaluationError for another form, a value that cannot be, and an `@N` that may mean two things.
@@ -56,7 +56,7 @@ def read_acceptance(text: str, gamma: int) -> Wanted:
         alpha = float(found[1])
         if not 0.0 <= alpha <= 1.0:
             raise EvaluationError(f"acceptance {text}: alpha is a probability, 0 to 1")
-        return Wanted("alpha", alpha)
+        return WantedAcceptance("alpha", alpha)
     found = _TAU.fullmatch(text.strip())
     if found is None:
         raise EvaluationError(f"acceptance {text!r} is none; {FORM}")
@@ -73,4 +73,4 @@ def read_acceptance(text: str, gamma: int) -> Wanted:
         raise EvaluationError(
             f"acceptance {text}: a round of {own} draft tokens brings 1 to {own + 1} tokens, {tau:g} is none of that"
         )
-    return Wanted("tau", tau, own)
+    return WantedAcceptance("tau", tau, own)

@@ -23,7 +23,7 @@ _ROUNDS_OF_FIXED_POINT = 30
 
 
 class CurvePoint(msgspec.Struct, frozen=True, kw_only=True):
-    """A forward of so many sessions with so many rows each: shared, and each session's own one after the other."""
+    """A forward of this many sessions with this many rows each: shared, and each session's own one after the other."""
 
     sessions: int
     rows: int
@@ -73,7 +73,7 @@ class BatchCurve(Versioned, frozen=True, kw_only=True):
             raise ValueError("sessions, rows and milliseconds of a forward must be above 0")
 
     def latency_ms(self, sessions: float, rows: float) -> float:
-        """One shared forward of so many sessions with so many rows each.
+        """One shared forward of this many sessions with this many rows each.
 
         Straight lines between what was measured; beyond it the last line goes on, below it the first value stays.
         """

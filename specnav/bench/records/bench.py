@@ -27,7 +27,7 @@ class AnswerRecord(msgspec.Struct, frozen=True, kw_only=True):
     draft_forwards: passes of the draft model after its prompt; null for a contestant that has none.
     predrafts: verdicts that came while something was drafted ahead; predraft_hits: how many left it standing.
     floor_ms: see specnav.bench.records.floor.
-    has_link: false for a contestant in one process, whose bytes are no measurement.
+    has_link: false for a contestant in one process, whose bytes are not a measurement.
     joules: of the whole machine, which both sides share here; null without a sensor (specdec.energy).
     """
 
@@ -93,7 +93,7 @@ class BenchRow(msgspec.Struct, frozen=True, kw_only=True):
     resumes: int = 0
     accepted: float | None = None  # draft tokens accepted a round
     lossy: bool = False  # as published: sampled answers do not follow the target's distribution
-    # where drafts are prepared for verdicts (paper 000); null elsewhere
+    # where drafts are prepared for verdicts (FSD); null elsewhere
     miss_rate: float | None = None  # share of the verdicts whose next draft did not stand ready, whole
     # r of the latency formula: share of draft tokens drafted after the verdict
     redrafted: float | None = None

@@ -1,4 +1,4 @@
-"""What `specnav bench clients` leaves of one method with so many clients."""
+"""What `specnav bench clients` leaves of one method with this many clients."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ CLIENT_BOUND, DISTURBED = "client-bound", "disturbed"
 
 
 class ClientsRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One method with so many clients. Rates are tokens a second while all were asking.
+    """One method with this many clients. Rates are tokens a second while all were asking.
 
     slow: what all but a twentieth of the clients reach or exceed. verify_ms, queue_ms, batch: of the rounds as the
     verdicts tell them (medians, and the mean). tokens_a_round, rows: tokens that a round brought, and rows that it

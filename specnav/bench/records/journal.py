@@ -38,7 +38,7 @@ def load_answers(run: Path) -> list[AnswerRecord]:
     return records
 
 
-class Journal:
+class BenchJournal:
     """Answers by contestant and question. `results` makes the current results.json of the answers so far."""
 
     def __init__(

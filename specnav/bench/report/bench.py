@@ -32,7 +32,7 @@ from specnav.results.files import write_bytes_atomic
 from specnav.results.trace import Span
 
 TIMELINE_ROUNDS = 5
-TIMELINE_TOKENS = 8  # an answer with so many tokens by everybody is long enough to show
+TIMELINE_TOKENS = 8  # an answer with this many tokens by everybody is long enough to show
 QUANTITY_WORDS = {
     "speedup": "speed-up over {}",
     "tau": "τ, tokens a round",
@@ -44,7 +44,7 @@ QUANTITY_WORDS = {
 
 
 @dataclass(frozen=True)
-class Beside:
+class PaperComparison:
     """A paper's figure and ours."""
 
     method: str
@@ -56,7 +56,7 @@ class Beside:
 
 
 @dataclass(frozen=True)
-class Choice:
+class ChosenPlan:
     """What a controller chose for the rounds from one on, and why."""
 
     method: str
@@ -112,9 +112,9 @@ def alert_text(results: BenchResults) -> str:
 
 
 def same_words(results: BenchResults) -> str:
-    """How the same: in half precision but for near-ties."""
+    """How the same: in half precision except for near-ties."""
     near = sum(row.near_ties for row in results.rows)
-    return f"but for {near} near-ties of half precision" if near else "every id of every answer"
+    return f"except for {near} near-ties of half precision" if near else "every id of every answer"
 
 
 def headline(results: BenchResults) -> list[Figure]:
@@ -150,14 +150,14 @@ def headline(results: BenchResults) -> list[Figure]:
     return figures
 
 
-def beside_the_paper(results: BenchResults) -> list[Beside]:
+def beside_the_paper(results: BenchResults) -> list[PaperComparison]:
     """The point's printed figures and this run's, in the file's order."""
     found = []
     for figure in results.point.figures if results.point else []:
         ours = ours_for(figure, results.rows, float(results.config.get("time_scale") or 1.0))
         digits = 1 if figure.quantity in ("tpot_ms", "tokens_per_s") else 2
         found.append(
-            Beside(
+            PaperComparison(
                 method=figure.method,
                 quantity=QUANTITY_WORDS[figure.quantity].format(figure.over),
                 paper=f"{figure.value:.{digits}f}",
@@ -240,16 +240,16 @@ def tokens_until(record: AnswerRecord, until_ms: float) -> int:
     )
 
 
-def choices_of(answers: Mapping[str, Sequence[AnswerRecord]]) -> list[Choice]:
+def choices_of(answers: Mapping[str, Sequence[AnswerRecord]]) -> list[ChosenPlan]:
     """Where a controller changed its mind, and what it said; the first round of all, too."""
-    found: list[Choice] = []
+    found: list[ChosenPlan] = []
     for method, records in answers.items():
         before = ""
         for record in records:
             for number, one in enumerate(record.rounds, start=1):
                 if one.mode and one.mode != before:
                     found.append(
-                        Choice(method, f"{record.source} {record.question_id}", number, one.mode, one.why)
+                        ChosenPlan(method, f"{record.source} {record.question_id}", number, one.mode, one.why)
                     )
                     before = one.mode
     return found

@@ -14,7 +14,7 @@ from specdec.methods import get_method
 from specdec.row_ms import RowMs, read_ms
 from specdec.sampling.recoveries import Recovery
 from specnav.bench.data import latency
-from specnav.bench.data.acceptance import Wanted, read_acceptance
+from specnav.bench.data.acceptance import WantedAcceptance, read_acceptance
 from specnav.bench.data.papers import figures
 from specnav.bench.records.bench import BenchResults, BenchRow, load_bench
 from specnav.bench.records.journal import load_answers
@@ -72,7 +72,7 @@ class PointRun:
 
 
 @dataclass(frozen=True)
-class Cell:
+class PointCell:
     """A figure of ours, the paper's, and its formula's at its own numbers; "" where there is none."""
 
     ours: str
@@ -92,7 +92,7 @@ class PointsTable:
     quantity: str
     title: str
     methods: list[str]
-    cells: list[list[Cell]]
+    cells: list[list[PointCell]]
 
 
 def load_points(folder: Path) -> list[PointRun]:
@@ -132,13 +132,13 @@ def _table(quantity: str, title: str, runs: Sequence[PointRun]) -> PointsTable:
     return PointsTable(quantity, title, methods, cells)
 
 
-def _cell(quantity: str, method: str, run: PointRun) -> Cell:
+def _cell(quantity: str, method: str, run: PointRun) -> PointCell:
     digits = DIGITS[quantity]
     row = next((row for row in run.results.rows if row.method == method), None)
     ours = None if row is None else run.ours(row, quantity)
     paper = paper_of(run, method, quantity)
     formula = formula_at(run, method, quantity)
-    return Cell(*("" if value is None else f"{value:.{digits}f}" for value in (ours, paper, formula)))
+    return PointCell(*("" if value is None else f"{value:.{digits}f}" for value in (ours, paper, formula)))
 
 
 def paper_of(run: PointRun, method: str, quantity: str) -> float | None:
@@ -191,7 +191,7 @@ class Printed:
     @property
     def ar_ms(self) -> float:
         """A token of cloud AR: a forward of one row."""
-        return at(self.verify_ms, 1)
+        return forward_ms(self.verify_ms, 1)
 
     def a_token(self, method: str) -> float | None:
         """Milliseconds a token by the method's formula; None where no formula is about it or lacks a number."""
@@ -201,7 +201,7 @@ class Printed:
         named = get_method(method)
         if not named.drafts and not named.cloud_drafts:
             return self.ar_ms if not named.split else latency.split(1, 0.0, self.ar_ms, self.rtt_ms / 2)
-        draft, verify, link = self.gamma * self.draft_ms, at(self.verify_ms, self.gamma + 1), self.rtt_ms
+        draft, verify, link = self.gamma * self.draft_ms, forward_ms(self.verify_ms, self.gamma + 1), self.rtt_ms
         if formula is CLOUD_SD:
             verify += self.gamma * self.cloud_draft_ms
         if formula is HINTED and self.miss is None:
@@ -219,8 +219,8 @@ class Printed:
         return None if token is None else self.ar_ms / token
 
 
-def at(ms: float, rows: int) -> float:
-    """Milliseconds of a forward of so many rows."""
+def forward_ms(ms: float, rows: int) -> float:
+    """Milliseconds of a forward of this many rows."""
     return ms.at(rows) if isinstance(ms, RowMs) else ms
 
 
@@ -240,8 +240,8 @@ def printed_of(results: BenchResults) -> Printed | None:
         gamma=gamma,
         tau=latency.expected_tokens(alpha, gamma),
         alpha=alpha,
-        draft_ms=at(draft_ms, 1),
-        cloud_draft_ms=at(draft_ms if cloud is None else ms_of(cloud), 1),
+        draft_ms=forward_ms(draft_ms, 1),
+        cloud_draft_ms=forward_ms(draft_ms if cloud is None else ms_of(cloud), 1),
         verify_ms=ms_of(config.get("verify_ms")),
         rtt_ms=float(config.get("rtt_ms") or 0.0),
         miss=None if system is None else system.miss / 100,
@@ -254,7 +254,7 @@ ROW_MS_AT_100 = 8.0
 """DSSD, Table 1: |V| b / R_down at 100 Mb/s."""
 
 
-def wanted_of(results: BenchResults) -> Wanted | None:
+def wanted_of(results: BenchResults) -> WantedAcceptance | None:
     """The acceptance that a run emulated; None where it emulated none."""
     text = str(results.config.get("acceptance") or "").partition(" ")[0]
     try:

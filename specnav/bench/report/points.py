@@ -52,10 +52,10 @@ def notes_of(run: PointRun) -> PointNote:
     lines += [point.explained] if point and point.explained else []
     if results.error or results.interrupted:
         lines.append(f"This run is not complete: {results.error or 'interrupted'}.")
-    return PointNote(run.folder, run.title, f"{run.folder}/{REPORT_FILE}", lines, beside(run))
+    return PointNote(run.folder, run.title, f"{run.folder}/{REPORT_FILE}", lines, comparison_rows(run))
 
 
-def beside(run: PointRun) -> list[tuple[str, str, str, str, str]]:
+def comparison_rows(run: PointRun) -> list[tuple[str, str, str, str, str]]:
     """Three figures a method, where the run is at its paper's acceptance."""
     if run.printed is None:
         return []

@@ -7,7 +7,7 @@ from statistics import fmean
 
 from specdec.edge.stats import RoundStats
 from specnav.bench.records.bench import AnswerRecord
-from specnav.report.charts import Line, LineChart
+from specnav.report.charts import ChartLine, LineChart
 
 WINDOW_TOKENS = 32
 
@@ -53,8 +53,8 @@ def promises_chart(method: str, found: Sequence[Window]) -> LineChart:
         x_label="promised, tokens a second",
         y_label="measured",
         lines=(
-            Line(method, tuple(sorted(speeds)), method, joined=False),
-            Line("as promised", tuple((end, end) for end in ends), "formula", computed=True),
+            ChartLine(method, tuple(sorted(speeds)), method, joined=False),
+            ChartLine("as promised", tuple((end, end) for end in ends), "formula", computed=True),
         ),
         caption=f"{len(found)} windows of {WINDOW_TOKENS} tokens of an answer; mean error of the promised speed "
         f"{100 * (mean_error(found) or 0.0):.1f} %. What is promised allows for the luck by which a plan looked best.",

@@ -30,7 +30,7 @@ class ChartView:
 
 
 @dataclass(frozen=True)
-class StudyView:
+class StudyPage:
     """One study as the template wants it. runs: (folder, label) of its bench runs that there are."""
 
     name: str
@@ -43,12 +43,12 @@ class StudyView:
     runs: list[tuple[str, str]]
 
 
-def view_study(folder: str, results: StudyResults) -> StudyView:
+def view_study(folder: str, results: StudyResults) -> StudyPage:
     """One study; folder: of its runs, relative to the page."""
     study = study_named(results.name)
     found = study.read(results)
     charts = [view_chart(chart) for chart in found.charts]
-    return StudyView(
+    return StudyPage(
         name=study.name,
         title=study.title,
         question=study.question,

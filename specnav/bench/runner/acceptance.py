@@ -21,7 +21,7 @@ from specdec.options import GenerationOptions
 from specdec.sampling import Chooser, process_logits
 from specdec.sampling.choice import Adjuster
 from specdec.sampling.disturbed import MOST_STRENGTH, Disturbance
-from specnav.bench.data.acceptance import Wanted, read_acceptance
+from specnav.bench.data.acceptance import WantedAcceptance, read_acceptance
 from specnav.bench.data.questions import Question
 from specnav.bench.records.bench import AcceptanceRecord
 from specnav.bench.runner.loop import prompt_of, seeded
@@ -29,14 +29,14 @@ from specnav.bench.settings import BenchConfig, generation_options
 from specnav.results.errors import EvaluationError
 
 MOST_NUMBERS = 1 << 26
-"""Logits that are kept (256 MB): of the questions behind them only the answers are needed, and nobody asks."""
+"""Logits that are kept (256 MB): of the questions behind them only the answers are needed, and no caller asks."""
 _HALVINGS = 40
 
 Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Told:
+class TargetAnswer:
     """One answer of the target. rows: its logits float32 [n, vocab] before each of `picks`, an EOS among these.
 
     limit: tokens that the answer may have. options: with the question's own seed.
@@ -50,7 +50,7 @@ class Told:
 
 
 @torch.inference_mode()
-def tell(model: LoadedModel, prompt: Prompt, options: GenerationOptions) -> Told:
+def answer_with_logits(model: LoadedModel, prompt: Prompt, options: GenerationOptions) -> TargetAnswer:
     """What the model alone answers, and its own logits at every place. Raises ModelError."""
     encoded = model.encode(prompt)
     ids = encoded.ids.tolist()
@@ -64,7 +64,7 @@ def tell(model: LoadedModel, prompt: Prompt, options: GenerationOptions) -> Told
         rows.append(row[0].cpu())
         picks += chooser.choose(adjuster.chain(row, picks), len(picks))
         if len(picks) >= limit or picks[-1] in model.eos_token_ids:
-            return Told(tuple(ids), torch.stack(rows), tuple(picks), limit, options)
+            return TargetAnswer(tuple(ids), torch.stack(rows), tuple(picks), limit, options)
         row = cursor.rows(picks)
 
 
@@ -77,14 +77,14 @@ def _adjuster(
 
 def told_of(
     model: LoadedModel, questions: Sequence[Question], options: GenerationOptions, progress: Progress
-) -> Iterator[tuple[Question, Told]]:
+) -> Iterator[tuple[Question, TargetAnswer]]:
     """The target's answers to every turn, until MOST_NUMBERS are kept. The model drafts for nobody yet."""
     kept = 0
     for number, question in enumerate(questions, start=1):
         progress(f"what the target alone answers to question {number} of {len(questions)}")
         answers: list[list[int]] = []
         for _ in question.turns:
-            told = tell(model, prompt_of(model.tokenizer, question, answers), seeded(options, question))
+            told = answer_with_logits(model, prompt_of(model.tokenizer, question, answers), seeded(options, question))
             kept += told.rows.numel()
             if kept > MOST_NUMBERS and number > 1:
                 return
@@ -92,14 +92,14 @@ def told_of(
             yield question, told
 
 
-def matches(model: LoadedModel, told: Told, disturbance: Disturbance) -> list[bool]:
+def matches(model: LoadedModel, told: TargetAnswer, disturbance: Disturbance) -> list[bool]:
     """Whether the draft picks what the target picked, at every place behind the target's own words."""
     adjuster = _adjuster(model, told.prompt_ids, told.options, disturbance)
     drafted = Chooser(told.options).pick(adjuster.chain(told.rows, (), told.picks[:-1]), 0)
     return (drafted == torch.tensor(told.picks)).tolist()
 
 
-def overlaps(model: LoadedModel, told: Told, disturbance: Disturbance) -> list[float]:
+def overlaps(model: LoadedModel, told: TargetAnswer, disturbance: Disturbance) -> list[float]:
     """Σ min(p, q) at every place: the chance that rejection sampling accepts what the draft samples."""
     options, before = told.options, told.picks[:-1]
     p = process_logits(_adjuster(model, told.prompt_ids, options).chain(told.rows, (), before), options).exp()
@@ -129,12 +129,12 @@ def rounds_of(right: Sequence[bool], ends: bool, gamma: int, limit: int) -> list
 
 
 @dataclass(frozen=True)
-class Bench:
+class CalibrationSet:
     """What strengths are tried on."""
 
     model: LoadedModel
-    told: Sequence[Told]
-    wanted: Wanted
+    told: Sequence[TargetAnswer]
+    wanted: WantedAcceptance
     seed: int
 
     def value(self, strength: float) -> float:
@@ -163,7 +163,7 @@ class Bench:
 
 @torch.inference_mode()
 def calibrate(
-    model: LoadedModel, questions: Sequence[Question], options: GenerationOptions, wanted: Wanted, seed: int,
+    model: LoadedModel, questions: Sequence[Question], options: GenerationOptions, wanted: WantedAcceptance, seed: int,
     progress: Progress,
 ) -> AcceptanceRecord:
     """The strength at which the model drafts for itself as was asked, bisected; the same for the same questions.
@@ -172,7 +172,7 @@ def calibrate(
     EvaluationError for an acceptance above what the target itself reaches here, or below what noise can bring about.
     """  # fmt: skip
     asked = list(told_of(model, questions, options, progress))
-    bench = Bench(model, [told for _, told in asked], wanted, seed)
+    bench = CalibrationSet(model, [told for _, told in asked], wanted, seed)
     ceiling = bench.value(0.0)
     if wanted.value > ceiling + wanted.tolerance:
         raise EvaluationError(
@@ -229,12 +229,12 @@ def bisect(value: Callable[[float], float], wanted: float) -> tuple[float, float
     return best
 
 
-def _because(wanted: Wanted, bench: Bench) -> str:
+def _because(wanted: WantedAcceptance, bench: CalibrationSet) -> str:
     longest = max(len(told.picks) for told in bench.told)
     return f" (answers end after at most {longest} tokens, and their last drafts early)" * (wanted.kind == "tau")
 
 
-def _entropy(bench: Bench, disturbance: Disturbance, right: bool) -> float | None:
+def _entropy(bench: CalibrationSet, disturbance: Disturbance, right: bool) -> float | None:
     """The target's mean entropy, nats, where the draft is right, or where it is wrong; None where it never is."""
     found = [
         entropy

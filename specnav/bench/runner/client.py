@@ -22,7 +22,7 @@ PATIENCE_S = 60.0
 
 
 @dataclass(frozen=True)
-class ClientJob:
+class BenchClientJob:
     """What one client does. endpoint: where it connects. prompts: asked in turn from `first` on. pacing: draft_ms.
     disturbed: how the draft is, where acceptance is emulated.
     """
@@ -55,7 +55,7 @@ class Round(NamedTuple):
 
 @dataclass
 class ClientRecord:
-    """What came of it; times are seconds of the machine's monotonic clock.
+    """The result; times are seconds of the machine's monotonic clock.
 
     chunks: (time, tokens) as they came. rounds: in order. answers: which prompt, and its ids where the answer came to
     its end. error: why it ended early.
@@ -68,7 +68,7 @@ class ClientRecord:
     error: str = ""
 
 
-def run_client(job: ClientJob, pipe: Connection) -> None:
+def run_client(job: BenchClientJob, pipe: Connection) -> None:
     """Load, say "ready", wait to be told when to begin and end (clock times), ask, and send a ClientRecord."""
     method = get_method(job.method)
     draft = load_draft(job.draft_model, gguf=GgufOptions.read(job.gguf)) if method.drafts else None
@@ -97,7 +97,7 @@ def run_client(job: ClientJob, pipe: Connection) -> None:
     pipe.send(record)
 
 
-def _ask(job: ClientJob, decoder: EdgeDecoder, index: int, record: ClientRecord, end: float) -> None:
+def _ask(job: BenchClientJob, decoder: EdgeDecoder, index: int, record: ClientRecord, end: float) -> None:
     ids: list[int] = []
     left = threading.Event()
     answer = decoder.generate(job.prompts[index], job.options, left)

@@ -30,7 +30,7 @@ from specnav.bench.data.questions import load_questions
 from specnav.bench.records.bench import AcceptanceRecord
 from specnav.bench.records.clients import ClientsRow
 from specnav.bench.runner.acceptance import disturbance_of, find_acceptance
-from specnav.bench.runner.client import PATIENCE_S, ClientJob, ClientRecord, run_client
+from specnav.bench.runner.client import PATIENCE_S, BenchClientJob, ClientRecord, run_client
 from specnav.bench.runner.near_ties import NearTies
 from specnav.bench.runner.processes import surroundings
 from specnav.bench.runner.run import methods_of, settings_of
@@ -70,7 +70,7 @@ def measure_clients(
         endpoint = place.open_link()
         metrics = metrics_of(place.verifier.log)
         jobs = [
-            ClientJob(
+            BenchClientJob(
                 number, endpoint, method, config.draft_model, config.gguf, config.gamma, config.draft_ms,
                 tuple(prompts), number * 5 % len(prompts), options, str(disturbance or ""),
             )
@@ -176,7 +176,7 @@ def load_target(config: BenchConfig) -> LoadedModel:
 
 
 @contextmanager
-def processes_of(jobs: Sequence[ClientJob]) -> Iterator[list[Connection]]:
+def processes_of(jobs: Sequence[BenchClientJob]) -> Iterator[list[Connection]]:
     """A process for each, forked from one that has imported everything; all are ended in any case."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["specnav.bench.runner.client"])
@@ -308,7 +308,7 @@ def run_capacity(
         view.say(found.line)
     view.say(f"results: {place}")
     if near := sum(row.near_ties for row in rows):
-        view.say(f"half precision: {near} answers left the target's at a near-tie, which is no error")
+        view.say(f"half precision: {near} answers left the target's at a near-tie, which is not an error")
     wrong = sum(row.wrong for row in rows)
     if wrong:
         raise UsageError(f"{wrong} answers were not the target's: see {place}")

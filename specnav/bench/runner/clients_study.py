@@ -38,7 +38,7 @@ from specnav.bench.runner.run import LOGS, settings_of
 from specnav.bench.runner.study import keep_study, show, study_folder
 from specnav.bench.settings import BenchConfig, make_config
 from specnav.bench.studies import study_named
-from specnav.bench.studies.cells import COUNTS, METHODS, RTTS, Cell, best_gammas, cells, searches
+from specnav.bench.studies.cells import COUNTS, METHODS, RTTS, ServingCell, best_gammas, cells, searches
 from specnav.errors import HarnessError, UsageError
 from specnav.results.demo import SCHEMA, Setting, describe_machine
 from specnav.results.errors import EvaluationError
@@ -57,12 +57,12 @@ START_S = 9.0
 FEW, FEW_LONGER = 2, 2.0
 MAY_DIFFER = frozenset({"methods", "limit", "questions", "seconds"})
 
-Measure = Callable[[Cell, Path], ClientsRow]
+Measure = Callable[[ServingCell, Path], ClientsRow]
 """Takes a cell and a folder for logs."""
 
 
 @dataclass(frozen=True)
-class Plan:
+class ServingPlan:
     """What was asked for. config: scaled; methods, rtts (of the operating point), counts: what is varied."""
 
     config: BenchConfig
@@ -75,23 +75,23 @@ class Plan:
     curve: BatchCurve | None
     results: StudyResults
 
-    def of(self, cell: Cell) -> BenchConfig:
+    def of(self, cell: ServingCell) -> BenchConfig:
         """The settings of one measurement."""
         return replace(self.config, gamma=cell.gamma, rtt_ms=cell.rtt_ms * self.time_scale)
 
-    def seconds_of(self, cell: Cell) -> float:
+    def seconds_of(self, cell: ServingCell) -> float:
         """How long its clients are watched: the few longer, for they have few rounds, and plans are made of them."""
         return self.seconds * (FEW_LONGER if cell.clients <= FEW else 1)
 
-    def estimate_s(self, cell: Cell) -> float:
+    def estimate_s(self, cell: ServingCell) -> float:
         """Seconds that a measurement takes."""
         return START_S + settling_s(self.of(cell), cell.clients) + self.seconds_of(cell)
 
-    def searches(self) -> list[Cell]:
+    def searches(self) -> list[ServingCell]:
         """What finds draft lengths: nothing where one was given."""
         return [] if self.gamma is not None else searches(self.methods, self.rtts[0])
 
-    def cells(self, measured: Sequence[CellRecord]) -> list[Cell]:
+    def cells(self, measured: Sequence[CellRecord]) -> list[ServingCell]:
         """All the others; their draft lengths are those that the searches found so far."""
         gammas = best_gammas(measured) if self.gamma is None else {}
         return cells(self.methods, self.rtts, self.counts, gammas, self.config.gamma)
@@ -131,7 +131,7 @@ def run_clients_study(
 
 def _plan(
     flags: Mapping[str, Any], time_scale: float, clients: str | None, seconds: float, curve: Path | None
-) -> Plan:
+) -> ServingPlan:
     study = study_named(NAME)
     check_flags(flags, [study])
     given = {name: value for name, value in flags.items() if value is not None and name not in ("out", "resume")}
@@ -154,10 +154,10 @@ def _plan(
         started_at=started_at(),
     )
     loaded = None if curve is None else load_curve(curve)
-    return Plan(config, methods, rtts, counts, given.get("gamma"), seconds, time_scale, loaded, results)
+    return ServingPlan(config, methods, rtts, counts, given.get("gamma"), seconds, time_scale, loaded, results)
 
 
-def _check_same(plan: Plan, before: StudyResults) -> None:
+def _check_same(plan: ServingPlan, before: StudyResults) -> None:
     """Raise UsageError where a study was begun with other settings, such as another time scale."""
     now = plan.results
     if now.time_scale != before.time_scale:
@@ -168,7 +168,7 @@ def _check_same(plan: Plan, before: StudyResults) -> None:
             raise UsageError(f"cannot resume: {name} was {was!r} and is {value!r}; use the same settings")
 
 
-def _measure_all(plan: Plan, folder: Path, measure: Measure, console: Console) -> None:
+def _measure_all(plan: ServingPlan, folder: Path, measure: Measure, console: Console) -> None:
     """Every measurement that is missing or was disturbed, the searches first; each is kept as soon as it is there."""
     again = disturbed_in(folder)
     for stage in (plan.searches, lambda: plan.cells(measured_in(folder))):
@@ -188,7 +188,7 @@ def _measure_all(plan: Plan, folder: Path, measure: Measure, console: Console) -
             say(console, f"  {in_one_line(row, plan.time_scale)}")
 
 
-def is_missing(cell: Cell, folder: Path, again: Collection[str]) -> bool:
+def is_missing(cell: ServingCell, folder: Path, again: Collection[str]) -> bool:
     """Whether it is to be measured. again: files of those that are there and count for nothing."""
     return cell.file in again or not (folder / CELLS / cell.file).is_file()
 
@@ -229,11 +229,11 @@ def in_one_line(row: ClientsRow, scale: float) -> str:
     )
 
 
-def _measuring(plan: Plan, console: Console) -> Measure:
+def _measuring(plan: ServingPlan, console: Console) -> Measure:
     """Real measurements; the target is asked alone first, so that every answer can be compared."""
     asked: list[tuple[list[Any], list[tuple[int, ...]], Disturbance | None, NearTies | None]] = []
 
-    def measure(cell: Cell, logs: Path) -> ClientsRow:
+    def measure(cell: ServingCell, logs: Path) -> ClientsRow:
         if not asked:
             say(console, "what the target alone answers")
             target = load_target(plan.config)
@@ -252,7 +252,7 @@ def _measuring(plan: Plan, console: Console) -> Measure:
     return measure
 
 
-def _announce(console: Console, plan: Plan, folder: Path) -> None:
+def _announce(console: Console, plan: ServingPlan, folder: Path) -> None:
     asked, again = asked_of(plan, measured_in(folder)), disturbed_in(folder)
     missing = [cell for cell in asked if is_missing(cell, folder, again)]
     done = f", {len(asked) - len(missing)} done already" * (len(missing) < len(asked))
@@ -264,12 +264,12 @@ def _announce(console: Console, plan: Plan, folder: Path) -> None:
     )
 
 
-def asked_of(plan: Plan, measured: Sequence[CellRecord]) -> list[Cell]:
+def asked_of(plan: ServingPlan, measured: Sequence[CellRecord]) -> list[ServingCell]:
     """Everything to measure, as far as is known; what is searched counts once."""
     return list({cell.file: cell for cell in (*plan.searches(), *plan.cells(measured))}.values())
 
 
-def _keep(plan: Plan, folder: Path, error: str) -> None:
+def _keep(plan: ServingPlan, folder: Path, error: str) -> None:
     """`study.json` of what is there now."""
     asked = asked_of(plan, measured_in(folder))
     complete = all((folder / CELLS / cell.file).is_file() for cell in asked)

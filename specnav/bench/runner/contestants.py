@@ -19,7 +19,7 @@ from specnav.results.trace import Span
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredAnswer:
     """One answer and what it took; the fields are AnswerRecord's."""
 
     ids: list[int]
@@ -46,7 +46,7 @@ class Contestant(Protocol):
         """How it is called in the table."""
         ...
 
-    def answer(self, prompt: Prompt, options: GenerationOptions) -> Measured:
+    def answer(self, prompt: Prompt, options: GenerationOptions) -> MeasuredAnswer:
         """One answer, measured."""
         ...
 
@@ -89,14 +89,14 @@ class EdgeContestant:
             keep_bytes=0,  # every question as if it were the first, as on the verifier
         )
 
-    def answer(self, prompt: Prompt, options: GenerationOptions) -> Measured:
+    def answer(self, prompt: Prompt, options: GenerationOptions) -> MeasuredAnswer:
         """One answer over the link. Raises specdec's errors."""
         started = self._clock()
         ids = [token for chunk in self._decoder.generate(prompt, options) for token in chunk]
         wall_ms = (self._clock() - started) * 1e3
         stats = self._decoder.stats
         rounds, timeline = list(stats.rounds), timeline_of(stats)
-        return Measured(
+        return MeasuredAnswer(
             ids=ids,
             finish=stats.finish,
             wall_ms=wall_ms,

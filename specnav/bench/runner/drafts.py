@@ -78,7 +78,7 @@ def run_drafts_study(
     return code
 
 
-def _timed(one: Candidate, config: BenchConfig, seconds: float) -> DraftRecord:
+def _timed(one: DraftCandidate, config: BenchConfig, seconds: float) -> DraftRecord:
     """Load a draft and time its forwards, in this process, which does nothing else meanwhile."""
     quantize = one.kind if one.backend == TORCH else "none"
     draft = load_draft(one.model, config.device, config.dtype, quantize, gguf=GgufOptions.read(config.gguf))
@@ -97,7 +97,7 @@ def _timed(one: Candidate, config: BenchConfig, seconds: float) -> DraftRecord:
 
 
 def _run_links(
-    one: Candidate, config: BenchConfig, rtts: tuple[float, ...], folder: Path, results: StudyResults,
+    one: DraftCandidate, config: BenchConfig, rtts: tuple[float, ...], folder: Path, results: StudyResults,
     bench: Callable[[BenchConfig], int],
 ) -> int:  # fmt: skip
     for rtt in rtts:
@@ -139,7 +139,7 @@ GGUF_KINDS = ("f16", "q8_0", "q4_0")
 
 
 @dataclass(frozen=True)
-class Candidate:
+class DraftCandidate:
     """One draft as it is run. kind: a number type; of torch "none", "8bit" or "4bit" (bitsandbytes). convert: the
     folder that a GGUF file is to be made from, None where `model` is there already.
     """
@@ -156,12 +156,12 @@ class Candidate:
         return "".join(letter if letter.isalnum() or letter in "-_" else "-" for letter in self.label)
 
 
-def candidates_of(backends: str | None, models: str | None, default: str, work: Path) -> list[Candidate]:
+def candidates_of(backends: str | None, models: str | None, default: str, work: Path) -> list[DraftCandidate]:
     """backends: "torch,gguf", each also with a number type ("torch:8bit", "gguf:q4_0"); None: both. models: folders and
     GGUF files by commas, None: the default. work: where files that are made on the way go. Raises UsageError.
     """
     asked = [_backend(word) for word in _words(backends) or [TORCH, GGUF]]
-    found: list[Candidate] = []
+    found: list[DraftCandidate] = []
     for name in _words(models) or [default]:
         path = Path(name)
         file = gguf_file(path)
@@ -174,20 +174,20 @@ def candidates_of(backends: str | None, models: str | None, default: str, work: 
     return list(dict.fromkeys(found))
 
 
-def _of(path: Path, file: Path | None, backend: str, kind: str, work: Path) -> list[Candidate]:
+def _of(path: Path, file: Path | None, backend: str, kind: str, work: Path) -> list[DraftCandidate]:
     if file is not None:
-        return [Candidate(f"gguf {file.stem}", GGUF, "as is", file)] if backend == GGUF and not kind else []
+        return [DraftCandidate(f"gguf {file.stem}", GGUF, "as is", file)] if backend == GGUF and not kind else []
     name = path.resolve().name
     if backend == TORCH:
         label = f"torch {name}" + f" {kind}" * (kind not in ("", "none"))
-        return [Candidate(label, TORCH, kind or "none", path)]
+        return [DraftCandidate(label, TORCH, kind or "none", path)]
     return [
-        Candidate(f"gguf {name} {one}", GGUF, one, work / f"{name}-{one}.gguf", path)
+        DraftCandidate(f"gguf {name} {one}", GGUF, one, work / f"{name}-{one}.gguf", path)
         for one in ((kind,) if kind else GGUF_KINDS)
     ]
 
 
-def make_files(candidates: list[Candidate]) -> None:
+def make_files(candidates: list[DraftCandidate]) -> None:
     """Make the GGUF files that are missing. Raises UsageError or ModelError."""
     from specnav.convert.run import ConvertConfig, run_convert
 

@@ -26,7 +26,7 @@ from specnav.results.demo import percentile
 
 
 @dataclass(frozen=True)
-class Edge:
+class BenchEdge:
     """The loaded edge. front: the target for methods that run its first layers here; oracle: for the oracles, which
     pace it themselves. notes: what the report must say about it.
     """
@@ -68,7 +68,7 @@ class Edge:
         return found
 
 
-def pacing_notes(edge: Edge, answers: Sequence[AnswerRecord]) -> list[str]:
+def pacing_notes(edge: BenchEdge, answers: Sequence[AnswerRecord]) -> list[str]:
     """Whether forwards kept the times that they were paced to, on both sides, in words."""
     config, pacer = edge.config, edge.draft.runner.pacer
     notes = []
@@ -81,7 +81,7 @@ def pacing_notes(edge: Edge, answers: Sequence[AnswerRecord]) -> list[str]:
     return notes
 
 
-def load_edge(config: BenchConfig, methods: Sequence[str]) -> Edge:
+def load_edge(config: BenchConfig, methods: Sequence[str]) -> BenchEdge:
     """Load what the methods need here, paced. Raises ModelError, OptionsError."""
     how: dict[str, Any] = {"device": config.device, "dtype": config.dtype, "quantize": config.quantize}
     drafts = {**how, "quantize": config.quantize if config.draft_quantize is None else config.draft_quantize}
@@ -107,7 +107,7 @@ def load_edge(config: BenchConfig, methods: Sequence[str]) -> Edge:
                 f"{name}: the edge holds {held} of the target's {layers} layers"
                 + (" and takes as long for a layer as the cloud" if config.verify_ms else "")
             )
-    return Edge(config, tuple(methods), draft, front, oracle, tuple(notes))
+    return BenchEdge(config, tuple(methods), draft, front, oracle, tuple(notes))
 
 
 FEW = 0.05

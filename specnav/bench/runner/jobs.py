@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from cloud_verifier.config import NO_EXITS
-from cloud_verifier.loading import beside
+from cloud_verifier.loading import exits_folder_of
 from specdec.methods import METHODS, get_method
-from specdec.verifying.exits.files import ABOUT, About
+from specdec.verifying.exits.files import ABOUT, ExitsMetadata
 from specnav.bench.data import latency
 from specnav.bench.data.questions import load_questions
 from specnav.bench.runner.loop import WARM_UP_TOKENS
 from specnav.bench.runner.points import point_names
 from specnav.bench.runner.run import methods_of
 from specnav.bench.settings import BenchConfig, make_config, with_times
-from specnav.bench.studies.plan import Asked, Setting, Study
+from specnav.bench.studies.plan import Study, StudyRequest, StudySetting
 from specnav.errors import UsageError
 from specnav.results.files import read_json
 
@@ -27,14 +27,14 @@ _FLAGS = {"rtt_ms": "--rtt"}
 
 
 @dataclass(frozen=True)
-class Job:
+class StudyJob:
     """One setting as a bench run. costs: estimated seconds of all of a method's answers to one question.
 
     start_s: what comes before the first question.
     """
 
     study: Study
-    setting: Setting
+    setting: StudySetting
     config: BenchConfig
     questions: int
     costs: Mapping[str, float]
@@ -45,7 +45,7 @@ class Job:
         """Seconds it will take."""
         return self.start_s + self.questions * sum(self.costs.values())
 
-    def within(self, folder: Path) -> Job:
+    def within(self, folder: Path) -> StudyJob:
         """The same, writing into a folder of studies; going on there if it was begun."""
         place = folder / self.study.name / self.setting.folder
         return replace(self, config=replace(self.config, out=place, resume=place.is_dir()))
@@ -69,12 +69,12 @@ def check_flags(flags: Mapping[str, Any], studies: Sequence[Study]) -> None:
                 raise UsageError(f"study {study.name} varies this itself; leave {flag} out")
 
 
-def make_jobs(flags: Mapping[str, Any], studies: Sequence[Study], time_scale: float) -> list[Job]:
+def make_jobs(flags: Mapping[str, Any], studies: Sequence[Study], time_scale: float) -> list[StudyJob]:
     """The runs of some studies, in order. Raises UsageError and the rooms' errors for flags that cannot be."""
     return [job for study in studies for job in _jobs_of(flags, study, time_scale)]
 
 
-def _jobs_of(flags: Mapping[str, Any], study: Study, time_scale: float) -> list[Job]:
+def _jobs_of(flags: Mapping[str, Any], study: Study, time_scale: float) -> list[StudyJob]:
     given = {name: value for name, value in flags.items() if value is not None}
     given = {"point": study.point or POINT, "limit": study.limit, "max_new_tokens": study.max_new_tokens, **given}
     if "acceptance" in study.sets:
@@ -85,11 +85,11 @@ def _jobs_of(flags: Mapping[str, Any], study: Study, time_scale: float) -> list[
         raise UsageError(
             f"study {study.name} needs a target with early exits: specnav train exits makes them, --exits names them"
         )
-    settings = study.settings(Asked(tuple(METHODS), named, layers))
+    settings = study.settings(StudyRequest(tuple(METHODS), named, layers))
     return [_job(given, study, one, time_scale) for one in settings]
 
 
-def _job(given: Mapping[str, Any], study: Study, setting: Setting, time_scale: float) -> Job:
+def _job(given: Mapping[str, Any], study: Study, setting: StudySetting, time_scale: float) -> StudyJob:
     config = make_config({**given, **setting.changes, "methods": setting.methods})
     config = scaled(config, time_scale)
     methods, _ = methods_of(config)
@@ -99,7 +99,7 @@ def _job(given: Mapping[str, Any], study: Study, setting: Setting, time_scale: f
     turns = sum(len(one.turns) for one in questions) / len(questions)
     costs = {name: turns * answer_s(name, *size) for name in methods}
     start_s = START_S + sum(warm_up_s(name, *size) for name in methods)
-    return Job(study, setting, config, len(questions), costs, start_s)
+    return StudyJob(study, setting, config, len(questions), costs, start_s)
 
 
 def scaled(config: BenchConfig, scale: float) -> BenchConfig:
@@ -111,8 +111,8 @@ def exits_of(config: BenchConfig) -> tuple[int, ...]:
     """Layers of the early exits that the verifier will have; none where it has none. Raises EvaluationError."""
     if config.exits == NO_EXITS:
         return ()
-    folder = Path(config.exits) if config.exits else beside(Path(config.target_model))
-    return () if folder is None else tuple(read_json(folder / ABOUT, About).layers)
+    folder = Path(config.exits) if config.exits else exits_folder_of(Path(config.target_model))
+    return () if folder is None else tuple(read_json(folder / ABOUT, ExitsMetadata).layers)
 
 
 ALPHA = 0.5

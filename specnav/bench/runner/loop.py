@@ -17,7 +17,7 @@ from specdec.models import Prompt, chat_prompt
 from specdec.options import MAX_SEED, GenerationOptions
 from specnav.bench.data.questions import Question
 from specnav.bench.records.bench import AnswerRecord, Skipped
-from specnav.bench.records.journal import Journal
+from specnav.bench.records.journal import BenchJournal
 from specnav.bench.runner.contestants import Contestant
 
 WARM_UP_TOKENS = 8
@@ -64,7 +64,7 @@ def split_by_length(
     return fitting, skipped
 
 
-def ask(
+def ask_question(
     contestant: Contestant, question: Question, tokenizer: Any, options: GenerationOptions, meter: Meter
 ) -> list[AnswerRecord]:
     """All turns of one question by one contestant."""
@@ -105,7 +105,7 @@ def run_questions(
     contestants: Sequence[Contestant],
     tokenizer: Any,
     options: GenerationOptions,
-    journal: Journal,
+    journal: BenchJournal,
     advance: Advance,
     meter: Meter | None = None,
 ) -> None:
@@ -131,5 +131,5 @@ def run_questions(
         for contestant in [*contestants[first:], *contestants[:first]]:
             if not journal.has(question, contestant.name):
                 advance(question, contestant.name)
-                journal.add(ask(contestant, question, tokenizer, own, meter))
+                journal.add(ask_question(contestant, question, tokenizer, own, meter))
         journal.settle()

@@ -31,7 +31,7 @@ SAMPLED = 4
 class Replayed:
     """flips: places where answers leave those of `ar`; noise: by how much logits of the same positions differ.
 
-    close: picks of `ar` that won by less than the noise, of so many positions that were looked at.
+    close: picks of `ar` that won by less than the noise, of this many positions that were looked at.
     """
 
     flips: list[Flip]

@@ -17,7 +17,7 @@ from transformers.utils import logging as hf_logging
 from specdec.edge.stats import RoundStats
 from specdec.models import LoadedModel, Prompt
 from specdec.options import GenerationOptions
-from specnav.bench.runner.contestants import Measured
+from specnav.bench.runner.contestants import MeasuredAnswer
 from specnav.results.errors import EvaluationError, one_line
 
 
@@ -108,7 +108,7 @@ class OracleContestant:
             if model is not None:
                 _ = model.hf_model  # loaded now, not while the first answer is timed
 
-    def answer(self, prompt: Prompt, options: GenerationOptions) -> Measured:
+    def answer(self, prompt: Prompt, options: GenerationOptions) -> MeasuredAnswer:
         """One answer in this process. Raises EvaluationError when the library refuses the pair."""
         target = self._target
         ids = torch.tensor([prompt.ids], device=target.device)
@@ -135,7 +135,7 @@ class OracleContestant:
         drafted = self._draft is not None
         # Alone, the prompt's own forward gives the first token; with an assistant it judges the first draft, too.
         chunks = arrivals.chunks if drafted else arrivals.chunks[1:]
-        return Measured(
+        return MeasuredAnswer(
             ids=answer[:eos],
             finish="length" if eos is None else "eos",
             wall_ms=(ended - started) * 1e3,

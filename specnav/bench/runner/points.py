@@ -22,7 +22,7 @@ from specnav.bench.report.bench import write_bench_report
 from specnav.bench.report.point_runs import load_points
 from specnav.bench.report.points import write_points
 from specnav.bench.report.written import write_tables
-from specnav.bench.runner.run import methods_of, run_bench, unlike_before
+from specnav.bench.runner.run import changed_settings, methods_of, run_bench
 from specnav.bench.settings import BenchConfig, make_config
 from specnav.errors import UsageError
 from specnav.paths import ROOT
@@ -138,7 +138,7 @@ def is_finished(config: BenchConfig, folder: Path) -> bool:
     """Whether the run in `folder` has answered all that the config asks, with the same settings."""
     methods, _ = methods_of(config)
     before = load_bench(folder)
-    if before.error or before.interrupted or unlike_before(config, methods, before):
+    if before.error or before.interrupted or changed_settings(config, methods, before):
         return False
     asked = len(load_questions(config.questions, config.limit))
     rows = {row.method: row.questions for row in before.rows}

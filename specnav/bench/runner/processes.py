@@ -18,7 +18,7 @@ from specnav.supervise.vllm import vllm_environment
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class BenchProcesses:
     """The processes of a run. The verifier loads its model while the caller loads the edge's."""
 
     config: BenchConfig
@@ -45,7 +45,7 @@ class Surroundings:
 def surroundings(
     config: BenchConfig, logs: Path, drafts_in_cloud: bool, server_flags: Sequence[str] = (), engine: str = "own",
     disturbance: Disturbance | None = None,
-) -> Iterator[Surroundings]:
+) -> Iterator[BenchProcesses]:
     """Start the verifier; everything is stopped in any case. Raises ChildFailed, UsageError where vLLM is not set up.
 
     drafts_in_cloud: give the verifier the draft model, too. server_flags: more words of its command line. engine: its.
@@ -73,4 +73,4 @@ def surroundings(
     argv = on_vllm(spec.argv) if engine == "vllm" else spec.argv
     with Supervisor(logs) as supervisor:
         spec = replace(spec, argv=[*argv, *server_flags])
-        yield Surroundings(config, supervisor, supervisor.start(spec))
+        yield BenchProcesses(config, supervisor, supervisor.start(spec))

@@ -15,7 +15,7 @@ import numpy as np
 from PIL import Image
 
 from cloud_verifier.engine.engine import Engine
-from cloud_verifier.engine.interface import Surroundings
+from cloud_verifier.engine.interface import EngineEnvironment
 from cloud_verifier.engine.policy import Policy
 from cloud_verifier.engine.scheduler import Scheduler
 from cloud_verifier.engine.tasks import CloseTask, OpenTask, SessionKey, VerifyTask
@@ -60,7 +60,7 @@ def measure_prompt(model: LoadedModel, chunk: int, sessions: int = SESSIONS) -> 
     def outbox(key: SessionKey, message: Down, _: bool) -> None:
         said.put(_Said(key[1], message, time.perf_counter()))
 
-    around = Surroundings(outbox, EventLog(StringIO()))
+    around = EngineEnvironment(outbox, EventLog(StringIO()))
     engine = Engine(Models(model), around, Scheduler(Policy(rows=4096, chunk=chunk)))
     thread = threading.Thread(target=engine.run, name="engine", daemon=True)
     thread.start()
@@ -143,7 +143,7 @@ class _Edges:
             self._hand_in(DraftUp(opened.session, 1, 1, list(ids)))
 
     def verdicts(self, each: int) -> list[float]:
-        """Seconds from draft to verdict, of so many of each session."""
+        """Seconds from draft to verdict, of this many of each session."""
         return [self._one(self._take()) for _ in range(each * len(self._drafts))]
 
     def until_opened(self, session: int) -> tuple[list[float], float]:

@@ -26,7 +26,7 @@ from specnav.bench.records.bench import (
     load_bench,
     save_bench,
 )
-from specnav.bench.records.journal import Journal, load_answers, whole_questions
+from specnav.bench.records.journal import BenchJournal, load_answers, whole_questions
 from specnav.bench.records.summary import make_rows
 from specnav.bench.report.bench import write_bench_report
 from specnav.bench.runner.processes import surroundings
@@ -42,7 +42,7 @@ from specnav.signals import ends_on_signals
 
 if TYPE_CHECKING:
     from specdec.options import GenerationOptions
-    from specnav.bench.runner.edge import Edge
+    from specnav.bench.runner.edge import BenchEdge
 
 LOGS = "logs"
 MAY_DIFFER = frozenset({"methods", "limit", "questions"})
@@ -50,7 +50,7 @@ MAY_DIFFER = frozenset({"methods", "limit", "questions"})
 
 
 @dataclass
-class Run:
+class BenchRun:
     """A run in progress: where it writes, what it was asked, and how it ends."""
 
     folder: Path
@@ -112,13 +112,13 @@ def open_folder(config: BenchConfig, methods: Sequence[str]) -> tuple[Path, Benc
             return folder, None  # it ended before the first question
         raise UsageError(f"{folder} holds no bench run to resume; leave --resume out to start one")
     before = load_bench(folder)
-    differing = unlike_before(config, methods, before)
+    differing = changed_settings(config, methods, before)
     if differing:
         raise UsageError(f"cannot resume {folder}: {differing}; use the same settings or a new folder")
     return folder, before
 
 
-def unlike_before(config: BenchConfig, methods: Sequence[str], before: BenchResults) -> str:
+def changed_settings(config: BenchConfig, methods: Sequence[str], before: BenchResults) -> str:
     """Which settings differ from those of an earlier run, in words; "" where it can go on."""
     now = settings_of(config, methods)
     differing = [
@@ -151,7 +151,7 @@ def methods_of(config: BenchConfig) -> tuple[tuple[str, ...], str]:
     check_names(names)
     if config.acceptance and "hf-assisted" in names:
         raise EvaluationError(
-            "hf-assisted drafts with the library's own forward, which nobody disturbs: leave it or --acceptance out"
+            "hf-assisted drafts with the library's own forward pass: leave it or --acceptance out"
         )
     return tuple(names), f"left out, for these axes do not go with them: {', '.join(left_out)}" * bool(
         left_out
@@ -170,7 +170,7 @@ def run_bench(config: BenchConfig, view: BenchView | None = None) -> int:
     questions = load_questions(config.questions, config.limit)
     point = load_point(config.point)[1] if config.point else None
     folder, before = open_folder(config, methods)
-    run = Run(folder, config, methods, point, describe_machine(), time.monotonic())
+    run = BenchRun(folder, config, methods, point, describe_machine(), time.monotonic())
     if left_out:
         run.notes.append(left_out)
         view.say(left_out)
@@ -195,7 +195,7 @@ def run_bench(config: BenchConfig, view: BenchView | None = None) -> int:
     return 130 if run.interrupted else 0
 
 
-def _answer_all(run: Run, questions: Sequence[Question], view: BenchView, stack: ExitStack) -> None:
+def _answer_all(run: BenchRun, questions: Sequence[Question], view: BenchView, stack: ExitStack) -> None:
     """Start the processes, load what the edge needs, and put the questions to every contestant."""
     from specdec.energy import Meter, find_sensors
     from specdec.errors import LinkLost
@@ -227,7 +227,7 @@ def _answer_all(run: Run, questions: Sequence[Question], view: BenchView, stack:
     options = generation_options(config)
     earlier = whole_questions(load_answers(run.folder), run.questions, run.methods)
     dtype = edge.draft.dtype
-    journal = Journal(run.folder, run.results, earlier)
+    journal = BenchJournal(run.folder, run.results, earlier)
     missing = sum(not journal.has(q, name) for q in run.questions for name in run.methods)
     meter = Meter(find_sensors()).start()
     stack.callback(meter.close)
@@ -246,7 +246,7 @@ def _answer_all(run: Run, questions: Sequence[Question], view: BenchView, stack:
         _replay_flips(run, options, view)
 
 
-def _fit(run: Run, questions: Sequence[Question], edge: Edge) -> None:
+def _fit(run: BenchRun, questions: Sequence[Question], edge: BenchEdge) -> None:
     """The questions that both models have room for. Raises EvaluationError where there is none."""
     from specnav.bench.runner.loop import split_by_length
 
@@ -256,7 +256,7 @@ def _fit(run: Run, questions: Sequence[Question], edge: Edge) -> None:
         raise EvaluationError(f"no question fits: {run.skipped[0].reason}; ask shorter ones")
 
 
-def _replay_flips(run: Run, options: GenerationOptions, view: BenchView) -> None:
+def _replay_flips(run: BenchRun, options: GenerationOptions, view: BenchView) -> None:
     """In half precision: where answers left those of `ar`, was it a near-tie?"""
     from specdec.models import load_model
     from specnav.bench.runner.near_ties import find_flips

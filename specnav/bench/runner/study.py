@@ -28,10 +28,10 @@ from specnav.bench.data.questions import Question
 from specnav.bench.records.bench import BenchResults, load_bench
 from specnav.bench.records.study import SettingRecord, StudyResults, gather, load_studies, save_study
 from specnav.bench.report.studies import write_studies
-from specnav.bench.runner.jobs import POINT, Job, check_flags, in_words, make_jobs
+from specnav.bench.runner.jobs import POINT, StudyJob, check_flags, in_words, make_jobs
 from specnav.bench.runner.loop import Advance
 from specnav.bench.runner.points import is_finished
-from specnav.bench.runner.run import methods_of, run_bench, unlike_before
+from specnav.bench.runner.run import changed_settings, methods_of, run_bench
 from specnav.bench.runner.view import BenchView
 from specnav.bench.settings import BenchConfig
 from specnav.bench.studies import study_named, study_names
@@ -50,7 +50,7 @@ def run_studies(
     flags: Mapping[str, Any],
     given: str,
     time_scale: float = TIME_SCALE,
-    run: Callable[[BenchConfig, StudyView], int] = run_bench,
+    run: Callable[[BenchConfig, StudyTerminalView], int] = run_bench,
 ) -> int:
     """Run the studies that `given` names; returns the exit code. flags: the bench's, None where not given.
 
@@ -76,7 +76,7 @@ def run_studies(
         keep_study(folder / study.name, _asked_of(study, mine, point, time_scale, error))
 
     try:
-        with ends_on_signals(), StudyView(console, missing) as view:
+        with ends_on_signals(), StudyTerminalView(console, missing) as view:
             for job in missing:
                 view.begin(job)
                 code = run(job.config, view)
@@ -120,18 +120,18 @@ def redraw(folder: Path) -> int:
     return 0
 
 
-def is_done(job: Job) -> bool:
+def is_done(job: StudyJob) -> bool:
     """Whether a run has answered all that it was asked."""
     place = job.config.out
     return place is not None and (place / RESULTS_FILE).is_file() and is_finished(job.config, place)
 
 
-def _check_same(job: Job) -> None:
+def _check_same(job: StudyJob) -> None:
     """Raise UsageError where a run was begun with other settings, such as another time scale."""
     place = job.config.out
     if place is None or not (place / RESULTS_FILE).is_file():
         return
-    if differing := unlike_before(job.config, methods_of(job.config)[0], load_bench(place)):
+    if differing := changed_settings(job.config, methods_of(job.config)[0], load_bench(place)):
         raise UsageError(f"cannot resume {place}: {differing}; use the same settings or a new folder")
 
 
@@ -147,7 +147,7 @@ def study_folder(out: Path | None, resumed: bool) -> Path:
     return folder
 
 
-def _announce(console: Console, jobs: Sequence[Job], missing: Sequence[Job], time_scale: float) -> None:
+def _announce(console: Console, jobs: Sequence[StudyJob], missing: Sequence[StudyJob], time_scale: float) -> None:
     """How long it will take, before anything starts."""
     for study in dict.fromkeys(job.study for job in jobs):
         mine = [job for job in missing if job.study is study]
@@ -166,7 +166,7 @@ def _announce(console: Console, jobs: Sequence[Job], missing: Sequence[Job], tim
         )
 
 
-def _asked_of(study: Study, jobs: Sequence[Job], point: str, time_scale: float, error: str) -> StudyResults:
+def _asked_of(study: Study, jobs: Sequence[StudyJob], point: str, time_scale: float, error: str) -> StudyResults:
     """A study as it was asked for, nothing measured yet."""
     complete = all(is_done(job) for job in jobs)
     settings = [job.setting for job in jobs]
@@ -191,17 +191,17 @@ def keep_study(folder: Path, results: StudyResults) -> None:
 
 
 _SPEED_OVER_S = 600.0
-"""The time left is worked out from how fast it went for so long."""
+"""The time left is worked out from how fast it went for this long."""
 
 
-class StudyView(BenchView):
+class StudyTerminalView(BenchView):
     """The view of every run of some studies. Progress is counted in estimated seconds; a bar only on a terminal."""
 
-    def __init__(self, console: Console, jobs: Sequence[Job]) -> None:
+    def __init__(self, console: Console, jobs: Sequence[StudyJob]) -> None:
         """jobs: those still to be run."""
         super().__init__(console)
         self._jobs = list(jobs)
-        self._job: Job | None = None
+        self._job: StudyJob | None = None
         self._before_s = 0.0
         columns = (
             TextColumn("{task.description}"),
@@ -220,7 +220,7 @@ class StudyView(BenchView):
         )
         self._task = self._bar.add_task("starting", total=sum(job.estimate_s for job in self._jobs))
 
-    def __enter__(self) -> StudyView:
+    def __enter__(self) -> StudyTerminalView:
         self._bar.start()
         return self
 
@@ -229,7 +229,7 @@ class StudyView(BenchView):
     ) -> None:
         self._bar.stop()
 
-    def begin(self, job: Job) -> None:
+    def begin(self, job: StudyJob) -> None:
         """This run is next."""
         if self._job is not None:
             self._before_s += self._job.estimate_s
@@ -249,7 +249,7 @@ class StudyView(BenchView):
         self._show(0.0, words)
 
     @contextmanager
-    def _advancing(self, job: Job) -> Iterator[Advance]:
+    def _advancing(self, job: StudyJob) -> Iterator[Advance]:
         done_s, last = job.start_s, ""
 
         def advance(question: Question, who: str) -> None:
@@ -277,5 +277,5 @@ class StudyView(BenchView):
         )
 
     @staticmethod
-    def _where(job: Job) -> str:
+    def _where(job: StudyJob) -> str:
         return f"study {job.study.name}, {job.setting.label}"

@@ -13,10 +13,10 @@ from specnav.bench.data.questions import Question
 from specnav.bench.records.bench import BenchResults, BenchRow
 from specnav.bench.runner.loop import Advance
 from specnav.report.page import shown
-from specnav.terminal import View, progress_bar, say
+from specnav.terminal import RunView, progress_bar, say
 
 
-class BenchView(View):
+class BenchView(RunView):
     """What the user sees of one run."""
 
     def answering(self, answers: int, questions: int) -> AbstractContextManager[Advance]:
@@ -66,7 +66,7 @@ def progress(console: Console, answers: int, questions: int) -> Iterator[Advance
 
 
 def as_ar(row: BenchRow) -> str:
-    """Whether the ids are those of `ar`; "≈ 3": but for 3 near-ties of half precision."""
+    """Whether the ids are those of `ar`; "≈ 3": except for 3 near-ties of half precision."""
     if row.near_ties and not row.errors:
         return f"≈ {row.near_ties}"
     return {True: "yes", False: "NO", None: "–"}[row.identical_to_ar]

@@ -18,7 +18,7 @@ METRICS_FLAGS = ("--metrics", "127.0.0.1:0")
 
 
 @dataclass(frozen=True)
-class Look:
+class LoadSample:
     """Counters at one moment, seconds and numbers since they began. ours_s: CPU of this process and all below it."""
 
     at_s: float
@@ -48,11 +48,11 @@ def metrics_of(log: Path) -> str:
     raise HarnessError(f"the verifier's log does not say where its metrics are: see {log}")
 
 
-def look(metrics: str) -> Look:
+def look(metrics: str) -> LoadSample:
     """Look now. Raises HarnessError where the verifier does not answer."""
     found = parse(fetch(Address.of(metrics)), time.monotonic())
     times = psutil.cpu_times()
-    return Look(
+    return LoadSample(
         time.monotonic(),
         found.total("forwards_total"),
         found.total("forward_sessions_total"),
@@ -64,7 +64,7 @@ def look(metrics: str) -> Look:
     )
 
 
-def between(before: Look, after: Look) -> Between:
+def between(before: LoadSample, after: LoadSample) -> Between:
     """What happened from one look to the other."""
     whole = max(after.at_s - before.at_s, 1e-9)
     cores_s = max(after.cores_s - before.cores_s, 1e-9)

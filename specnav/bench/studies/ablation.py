@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from specnav.bench.data.papers import figures
 from specnav.bench.records.study import SettingRecord, StudyResults
 from specnav.bench.studies.figures import speedup, times
-from specnav.bench.studies.plan import Asked, Findings, Setting, Study, Table
+from specnav.bench.studies.plan import Study, StudyFindings, StudyRequest, StudySetting, Table
 from specnav.report.charts import RowChart, RowSeries
 from specnav.report.page import shown
 
@@ -27,10 +27,10 @@ BANDWIDTH_MBPS = 100.0 * ROW_BYTES / (2 * 151_936)
 SPEEDUPS = {"picospec-qwen32b": "qwen_gsm8k", "picospec-llama70b": "llama_gsm8k"}
 
 
-def _settings(asked: Asked) -> Sequence[Setting]:
+def _settings(asked: StudyRequest) -> Sequence[StudySetting]:
     methods = ("ar", "sd", *(method for method, _ in PARTS.values()))
     changes = {"temperature": 1.0, "bandwidth_mbps": BANDWIDTH_MBPS}
-    return [Setting("parts", "one part left out at a time", methods, 0.0, changes)]
+    return [StudySetting("parts", "one part left out at a time", methods, 0.0, changes)]
 
 
 def _printed(results: StudyResults, row: str) -> float | None:
@@ -42,10 +42,10 @@ def _printed(results: StudyResults, row: str) -> float | None:
     return float(paper[TABLES[name]][row][0]) / float(paper["speedup"][SPEEDUPS[name]]["ar"])
 
 
-def _read(results: StudyResults) -> Findings:
+def _read(results: StudyResults) -> StudyFindings:
     run = results.settings[0] if results.settings else SettingRecord(folder="", label="", x=0.0)
     if not run.rows:
-        return Findings()
+        return StudyFindings()
     ours = {words: run.value(method, speedup) for words, (method, _) in PARTS.items()}
     paper = {words: _printed(results, row) for words, (_, row) in PARTS.items()}
     series = (RowSeries("ours", tuple(ours.values())), RowSeries("paper", tuple(paper.values()), paper=True))
@@ -72,7 +72,7 @@ def _read(results: StudyResults) -> Findings:
         f"{BANDWIDTH_MBPS:.1f} Mb/s, at which it takes as long as that does at 100. "
         f"Sampled at temperature 1, for greedy drafts carry no rows; sd there: {times(run.value('sd', speedup))}."
     )
-    return Findings([chart], [Table("One part left out at a time", head, rows, caption)])
+    return StudyFindings([chart], [Table("One part left out at a time", head, rows, caption)])
 
 
 def _share(values: dict[str, float | None], words: str) -> float | None:

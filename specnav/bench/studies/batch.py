@@ -5,8 +5,8 @@ from __future__ import annotations
 from specnav.bench.records.batch import BatchCurve
 from specnav.bench.records.study import StudyResults
 from specnav.bench.studies.figures import percent, times
-from specnav.bench.studies.plan import Findings, Study, Table
-from specnav.report.charts import Line, LineChart
+from specnav.bench.studies.plan import Study, StudyFindings, Table
+from specnav.report.charts import ChartLine, LineChart
 from specnav.report.page import shown
 
 SESSIONS = (1, 2, 4, 8, 16, 32)
@@ -14,16 +14,16 @@ ROWS = (1, 5, 9, 33)
 """Of a session: a token, chains of 4 and 8, a tree of 32; the session's own last token included."""
 
 
-def _read(results: StudyResults) -> Findings:
+def _read(results: StudyResults) -> StudyFindings:
     curve = results.curve
     if curve is None:
-        return Findings()
+        return StudyFindings()
     counts = tuple(sorted({one.sessions for one in curve.points}))
     kinds = sorted({one.rows for one in curve.points})
 
-    def lines(value: str) -> tuple[Line, ...]:
+    def lines(value: str) -> tuple[ChartLine, ...]:
         return tuple(
-            Line(
+            ChartLine(
                 f"{rows} row{'s' * (rows > 1)}",
                 tuple(
                     (one.sessions, one.together_ms if value == "ms" else one.apart_ms / one.together_ms)
@@ -39,7 +39,7 @@ def _read(results: StudyResults) -> Findings:
         LineChart("One shared forward", "sessions in it", "ms", lines("ms"), counts),
         LineChart("One after the other, over shared", "sessions", "times as long", lines("times"), counts, level=1.0),
     ]
-    return Findings(charts, [_table(curve), _prompt_table(curve)])
+    return StudyFindings(charts, [_table(curve), _prompt_table(curve)])
 
 
 def _table(curve: BatchCurve) -> Table:

@@ -27,7 +27,7 @@ ByCount = Mapping[int, CellRecord]
 
 
 @dataclass(frozen=True)
-class Cell:
+class ServingCell:
     """One measurement to make. rtt_ms: of the operating point, before it is scaled."""
 
     name: str
@@ -48,10 +48,13 @@ class Cell:
         return f"{self.name}, γ = {self.gamma}, RTT {self.rtt_ms:g} ms, {clients}"
 
 
-def searches(methods: Sequence[str], rtt_ms: float) -> list[Cell]:
+def searches(methods: Sequence[str], rtt_ms: float) -> list[ServingCell]:
     """The cells that find the draft length of the methods that keep one."""
     return [
-        Cell(method, method, gamma, 1, rtt_ms, 1) for method in methods if _keeps_length(method) for gamma in GAMMAS
+        ServingCell(method, method, gamma, 1, rtt_ms, 1)
+        for method in methods
+        if _keeps_length(method)
+        for gamma in GAMMAS
     ]
 
 
@@ -72,11 +75,22 @@ def best_gammas(cells: Sequence[CellRecord]) -> dict[str, int]:
 
 
 def cells(
-    methods: Sequence[str], rtts: Sequence[float], counts: Sequence[int], gammas: Mapping[str, int], gamma: int
-) -> list[Cell]:
+    methods: Sequence[str],
+    rtts: Sequence[float],
+    counts: Sequence[int],
+    gammas: Mapping[str, int],
+    gamma: int,
+) -> list[ServingCell]:
     """All the others, one round trip after the other. gammas: by method; gamma: of those that are not in it."""
     return [
-        Cell(method if groups == 1 else f"{method}, {groups} groups", method, gammas.get(method, gamma), groups, rtt, n)
+        ServingCell(
+            method if groups == 1 else f"{method}, {groups} groups",
+            method,
+            gammas.get(method, gamma),
+            groups,
+            rtt,
+            n,
+        )
         for rtt in rtts
         for method in methods
         for groups in GROUPS.get(method, (1,))
@@ -91,7 +105,7 @@ def _keeps_length(name: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Seen:
+class ServingMeasurements:
     """What was measured, read at the operating point's own times. cells: by round trip, name and number of clients."""
 
     cells: Mapping[float, Mapping[str, ByCount]]
@@ -107,7 +121,7 @@ class Seen:
         return {n: one.row.slow * self.scale for n, one in self.cells[rtt].get(name, {}).items()}
 
     def capacity(self, rtt: float, name: str) -> tuple[Capacity, float]:
-        """The most clients that get the bound, and tokens a second of the verifier with so many; 0 without any."""
+        """The most clients that get the bound, and tokens a second of the verifier with this many; 0 without any."""
         most = most_clients(self.slow(rtt, name), BOUND)
         rates = sorted((float(n), rate) for n, rate in self.rates(rtt, name).items())
         return most, on_line(rates, most.clients) if most.clients else 0.0
@@ -126,7 +140,7 @@ class Seen:
         return [name for name in self.names() if get_method(name.split(",")[0]).drafts]
 
 
-def seen_in(results: StudyResults) -> Seen | None:
+def seen_in(results: StudyResults) -> ServingMeasurements | None:
     """The cells without those of a draft length that was not chosen; None before there is one."""
     chosen = best_gammas(results.cells)
     found: dict[float, dict[str, dict[int, CellRecord]]] = {}
@@ -137,5 +151,7 @@ def seen_in(results: StudyResults) -> Seen | None:
         return None
     point = float(results.config.get("rtt_ms") or 0.0) / results.time_scale
     nearest = min(found, key=lambda rtt: (abs(rtt - point), rtt))
-    ordered = {rtt: {name: dict(sorted(by.items())) for name, by in found[rtt].items()} for rtt in sorted(found)}
-    return Seen(ordered, nearest, results.time_scale)
+    ordered = {
+        rtt: {name: dict(sorted(by.items())) for name, by in found[rtt].items()} for rtt in sorted(found)
+    }
+    return ServingMeasurements(ordered, nearest, results.time_scale)

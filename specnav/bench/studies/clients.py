@@ -12,33 +12,33 @@ from specnav.bench.data.papers import figure, figures
 from specnav.bench.records.batch import Flow, rounds_a_second
 from specnav.bench.records.clients import BUSY, CLIENT_BOUND, DISTURBED, ClientsRow
 from specnav.bench.records.study import StudyResults
-from specnav.bench.studies.cells import BASELINE, BOUND, Seen, best_gammas, seen_in
+from specnav.bench.studies.cells import BASELINE, BOUND, ServingMeasurements, best_gammas, seen_in
 from specnav.bench.studies.cost import kilotokens_per_dollar
 from specnav.bench.studies.figures import percent, signed, times
-from specnav.bench.studies.plan import Findings, Study, Table
-from specnav.report.charts import Line, LineChart
+from specnav.bench.studies.plan import Study, StudyFindings, Table
+from specnav.report.charts import ChartLine, LineChart
 from specnav.report.page import shown
 from specnav.results.demo import mean
 
 PAPER = "specedge_001.headline.server_throughput"
 
 
-def _read(results: StudyResults) -> Findings:
+def _read(results: StudyResults) -> StudyFindings:
     seen = seen_in(results)
     if seen is None:
-        return Findings()
+        return StudyFindings()
     tables = [_headline(seen), _equal_batches_table(seen), _cost_table(seen)]
     tables += [_predictions_table(results, seen)] if results.curve else []
     tables += [_table(results, seen, rtt) for rtt in seen.cells]
-    return Findings(_charts(results, seen), tables)
+    return StudyFindings(_charts(results, seen), tables)
 
 
-def _charts(results: StudyResults, seen: Seen) -> list[LineChart]:
+def _charts(results: StudyResults, seen: ServingMeasurements) -> list[LineChart]:
     rtt, counts = seen.rtt_ms, sorted({n for by in seen.cells[seen.rtt_ms].values() for n in by})
     here = f"RTT {rtt:g} ms"
     names = [name for name in seen.names() if name in seen.cells[rtt]]
-    rates = [Line(name, _points(seen.rates(rtt, name)), name) for name in names]
-    slow = [Line(name, _points(seen.slow(rtt, name)), name) for name in names]
+    rates = [ChartLine(name, _points(seen.rates(rtt, name)), name) for name in names]
+    slow = [ChartLine(name, _points(seen.slow(rtt, name)), name) for name in names]
     charts = [
         LineChart(f"Tokens a second of one verifier, {here}", "clients", "tok/s", tuple(rates), tuple(counts)),
         LineChart(
@@ -48,7 +48,7 @@ def _charts(results: StudyResults, seen: Seen) -> list[LineChart]:
     ]  # fmt: skip
     if len(seen.cells) > 1:
         most = [
-            Line(
+            ChartLine(
                 name,
                 tuple((r, seen.capacity(r, name)[0].clients) for r in seen.cells if name in seen.cells[r]),
                 name,
@@ -61,9 +61,9 @@ def _charts(results: StudyResults, seen: Seen) -> list[LineChart]:
             title, "emulated round trip, ms", "clients", tuple(most), tuple(seen.cells), caption=words
         )
         charts.append(chart)
-    ratios = [Line(name, _points(seen.equal_batches(rtt, name)), name) for name in seen.on_the_edge()]
+    ratios = [ChartLine(name, _points(seen.equal_batches(rtt, name)), name) for name in seen.on_the_edge()]
     if ns := sorted({n for one in ratios for n, _ in one.points}):
-        paper = Line("paper, SpecEdge", ((1.0, figure(PAPER)),), "paper", paper=True, joined=False)
+        paper = ChartLine("paper, SpecEdge", ((1.0, figure(PAPER)),), "paper", paper=True, joined=False)
         title = f"Twice the clients on the edge, over {BASELINE} with as many sessions a forward, {here}"
         charts.append(
             LineChart(
@@ -74,8 +74,8 @@ def _charts(results: StudyResults, seen: Seen) -> list[LineChart]:
         lines = []
         for name in names:
             if planned := predicted(results, seen, rtt, name):
-                lines.append(Line(name, _points(seen.rates(rtt, name)), name))
-                lines.append(Line(f"{name}, planned", _points(planned), name, computed=True))
+                lines.append(ChartLine(name, _points(seen.rates(rtt, name)), name))
+                lines.append(ChartLine(f"{name}, planned", _points(planned), name, computed=True))
         charts.append(
             LineChart(
                 f"Planned from one client and the measured cost of a forward, {here}", "clients", "tok/s",
@@ -89,7 +89,7 @@ def _points(values: Mapping[int, float]) -> tuple[tuple[float, float], ...]:
     return tuple((float(n), values[n]) for n in sorted(values))
 
 
-def _headline(seen: Seen) -> Table:
+def _headline(seen: ServingMeasurements) -> Table:
     head = ["Method"]
     for rtt in seen.cells:
         head += [f"RTT {rtt:g}:\nclients", "tok/s", f"over\n{BASELINE}"]
@@ -109,7 +109,7 @@ def _headline(seen: Seen) -> Table:
     return Table("Capacity", tuple(head), tuple(rows), caption)
 
 
-def _equal_batches_table(seen: Seen) -> Table:
+def _equal_batches_table(seen: ServingMeasurements) -> Table:
     counts = sorted({n for rtt in seen.cells for name in seen.names() for n in seen.equal_batches(rtt, name)})
     rows = []
     for rtt in seen.cells:
@@ -125,7 +125,7 @@ def _equal_batches_table(seen: Seen) -> Table:
     return Table("Server throughput with as many sessions a forward", head, tuple(rows), caption)
 
 
-def _cost_table(seen: Seen) -> Table:
+def _cost_table(seen: ServingMeasurements) -> Table:
     """Tokens a dollar beside the paper's: its server, and its GPUs on the edge where these draft."""
     paper = figures()["specedge_001"]
     server, edge = paper["prices_per_hour"]["a100_80"], paper["prices_per_hour"]["rtx4090"]
@@ -167,7 +167,7 @@ def _cost_table(seen: Seen) -> Table:
     return Table("What it costs", head, tuple(rows), caption)
 
 
-def _predictions_table(results: StudyResults, seen: Seen) -> Table:
+def _predictions_table(results: StudyResults, seen: ServingMeasurements) -> Table:
     rows = []
     for rtt in seen.cells:
         for name in seen.cells[rtt]:
@@ -188,7 +188,7 @@ def _predictions_table(results: StudyResults, seen: Seen) -> Table:
     return Table("Planned and measured", head, tuple(rows), caption)
 
 
-def _table(results: StudyResults, seen: Seen, rtt: float) -> Table:
+def _table(results: StudyResults, seen: ServingMeasurements, rtt: float) -> Table:
     head = (
         "Method", "Clients", "tok/s", "Each,\np50", "Each,\np95", "Tokens\na round", "Forward\nms", "Wait\nms",
         "Sessions\na forward", "Idle", "Cores\nbusy", "",
@@ -269,7 +269,7 @@ FORWARD_ROWS = 256
 """Rows of a forward at most, where a study's settings do not say."""
 
 
-def predicted(results: StudyResults, seen: Seen, rtt: float, name: str) -> dict[int, float]:
+def predicted(results: StudyResults, seen: ServingMeasurements, rtt: float, name: str) -> dict[int, float]:
     """Tokens a second by number of clients, planned from the cell with one client and the curve; none without them.
 
     Interleaved groups are not in the formula.

@@ -10,8 +10,8 @@ from specnav.bench.data.latency import dssd_comm
 from specnav.bench.data.papers import figures
 from specnav.bench.records.study import SettingRecord, StudyResults
 from specnav.bench.studies.figures import percent, signed
-from specnav.bench.studies.plan import Asked, Findings, Setting, Study, Table
-from specnav.report.charts import Line, LineChart
+from specnav.bench.studies.plan import Study, StudyFindings, StudyRequest, StudySetting, Table
+from specnav.report.charts import ChartLine, LineChart
 from specnav.report.page import shown
 
 ALPHAS = (0.5, 0.7, 0.9)
@@ -24,41 +24,56 @@ ROW_BYTES = 4 * 3072
 BANDWIDTH_MBPS = 8 * ROW_BYTES / (ROW_MS * 1e3)
 
 
-def _settings(asked: Asked) -> Sequence[Setting]:
+def _settings(asked: StudyRequest) -> Sequence[StudySetting]:
     link = {"rtt_ms": TRIP_MS, "bandwidth_mbps": BANDWIDTH_MBPS, "top_k": 0}
     return [
-        Setting(
-            f"gamma-{gamma}-alpha-{alpha:g}", f"γ = {gamma}, α = {alpha:g}", ("ar", METHOD), alpha,
+        StudySetting(
+            f"gamma-{gamma}-alpha-{alpha:g}",
+            f"γ = {gamma}, α = {alpha:g}",
+            ("ar", METHOD),
+            alpha,
             {**link, "gamma": gamma, "acceptance": f"alpha:{alpha:g}"},
         )
         for gamma in GAMMAS
         for alpha in ALPHAS
-    ]  # fmt: skip
+    ]
 
 
-def _read(results: StudyResults) -> Findings:
+def _read(results: StudyResults) -> StudyFindings:
     done = [one for one in results.settings if one.row(METHOD)]
     by_gamma = {gamma: [one for one in done if one.folder.startswith(f"gamma-{gamma}-")] for gamma in GAMMAS}
     paper = figures()["dssd_003"]["comm_time"]
     lines = []
     for gamma, settings in by_gamma.items():
         points = tuple((one.x, ms) for one in settings if (ms := _comm_ms(one, results)) is not None)
-        printed = tuple((float(alpha), ms) for alpha, (_, ms) in paper[gamma].items() if float(alpha) <= ALPHAS[-1])
-        lines += [Line(f"γ = {gamma}", points, METHOD), Line(f"γ = {gamma}, paper", printed, "paper", paper=True)]
+        printed = tuple(
+            (float(alpha), ms) for alpha, (_, ms) in paper[gamma].items() if float(alpha) <= ALPHAS[-1]
+        )
+        lines += [
+            ChartLine(f"γ = {gamma}", points, METHOD),
+            ChartLine(f"γ = {gamma}, paper", printed, "paper", paper=True),
+        ]
     words = "α, chance that a draft token is accepted"
     chart = LineChart("Communication of a round", words, "ms", tuple(lines), ALPHAS)
     rows = tuple(_line(gamma, one, results) for gamma, settings in by_gamma.items() for one in settings)
     head = (
-        "γ", "α", "Rounds with\na rejection", "Paper,\n1 − α^γ", "Bytes up\na round", "Bytes down\na round",
-        "Tcomm,\nms", "Paper,\nms", "Measured\nover paper",
-    )  # fmt: skip
+        "γ",
+        "α",
+        "Rounds with\na rejection",
+        "Paper,\n1 − α^γ",
+        "Bytes up\na round",
+        "Bytes down\na round",
+        "Tcomm,\nms",
+        "Paper,\nms",
+        "Measured\nover paper",
+    )
     caption = (
         f"A row of the target is {ROW_BYTES} bytes here, so the link is emulated with {BANDWIDTH_MBPS:.1f} Mb/s, at "
         f"which it takes the paper's {ROW_MS:g} ms, and a round trip of {TRIP_MS:g} ms. Tcomm: waiting for the verdict "
         "less the forward and its queue."
     )
     table = Table("Beside DSSD's Table 1", head, rows, caption)
-    return Findings([chart] if rows else [], [table])
+    return StudyFindings([chart] if rows else [], [table])
 
 
 def _comm_ms(one: SettingRecord, results: StudyResults) -> float | None:

@@ -9,7 +9,7 @@ from specdec.options import DecodingOptions
 from specdec.settings import check_settings, same_as, setting
 from specnav.bench.data.papers import figures
 from specnav.bench.records.study import StudyResults
-from specnav.bench.studies.plan import Findings, Study, Table
+from specnav.bench.studies.plan import Study, StudyFindings, Table
 from specnav.errors import UsageError
 from specnav.report.charts import RowChart, RowSeries
 
@@ -25,7 +25,7 @@ class Price:
 
 
 @dataclass(frozen=True)
-class Workload:
+class ApiWorkload:
     """`requests` of `tokens_in` prompt and `tokens_out` answer tokens; gamma drafts a round, tau tokens gained."""
 
     requests: int = 1_000_000
@@ -44,7 +44,7 @@ class ApiCost:
     edge_sd: float
 
 
-def api_cost(target: Price, draft: Price, work: Workload) -> ApiCost:
+def api_cost(target: Price, draft: Price, work: ApiWorkload) -> ApiCost:
     """Cost by method when a verified round is billed as one output token of the target.
 
     This reading reproduces all twelve figures of the early-exit paper's Table 1 (which truncates to whole dollars):
@@ -86,9 +86,9 @@ class CostAsked:
             parse_price(price)
 
     @property
-    def work(self) -> Workload:
+    def work(self) -> ApiWorkload:
         """What is paid for."""
-        return Workload(self.requests, self.tokens_in, self.tokens_out, self.gamma, self.tau)
+        return ApiWorkload(self.requests, self.tokens_in, self.tokens_out, self.gamma, self.tau)
 
 
 def parse_price(text: str) -> Price:
@@ -102,7 +102,7 @@ def parse_price(text: str) -> Price:
     return price
 
 
-def _read(results: StudyResults) -> Findings:
+def _read(results: StudyResults) -> StudyFindings:
     asked = CostAsked(**results.config)  # type: ignore[arg-type]
     pairs: list[tuple[str, Price, Price, dict[str, Any]]]
     if asked.target_price:
@@ -112,7 +112,7 @@ def _read(results: StudyResults) -> Findings:
             (f"{row['draft']} → {row['target']}", Price(*row["target_price"]), Price(*row["draft_price"]), row)
             for row in figures()["fsd_000"]["api_cost"]["rows"]
         ]
-    is_printed = asked.work == Workload()
+    is_printed = asked.work == ApiWorkload()
     costs = {name: api_cost(target, draft, asked.work) for name, target, draft, _ in pairs}
     rows = []
     for name, _, _, paper in pairs:
@@ -130,7 +130,7 @@ def _read(results: StudyResults) -> Findings:
         RowSeries(words, tuple(getattr(one, way) for one in costs.values()), shade=place)
         for place, (way, words) in enumerate(WAYS.items())
     )
-    return Findings([RowChart("API bills", "$", tuple(costs), series)], [Table(title, head, tuple(rows))])
+    return StudyFindings([RowChart("API bills", "$", tuple(costs), series)], [Table(title, head, tuple(rows))])
 
 
 STUDY = Study(

@@ -8,7 +8,7 @@ from itertools import combinations
 
 Points = Sequence[tuple[float, float]]
 TELL_APART = 0.01
-"""Two values closer than this share of the smaller are the same: runs differ by so much."""
+"""Two values closer than this share of the smaller are the same: runs differ by this much."""
 
 
 @dataclass(frozen=True)

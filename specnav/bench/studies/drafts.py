@@ -7,8 +7,8 @@ from __future__ import annotations
 from specnav.bench.records.bench import BenchRow
 from specnav.bench.records.study import DraftRecord, SettingRecord, StudyResults
 from specnav.bench.studies.figures import percent, times
-from specnav.bench.studies.plan import Findings, Study, Table
-from specnav.report.charts import Line, LineChart, RowChart, RowSeries
+from specnav.bench.studies.plan import Study, StudyFindings, Table
+from specnav.report.charts import ChartLine, LineChart, RowChart, RowSeries
 from specnav.report.page import shown
 
 METHODS = ("ar", "sd", "fsd", "auto")
@@ -18,16 +18,19 @@ TAU_OF = "sd"
 """The method whose accepted tokens say how good a draft is: chains, nothing else."""
 
 
-def _read(results: StudyResults) -> Findings:
+def _read(results: StudyResults) -> StudyFindings:
     drafts = results.drafts
     if not drafts:
-        return Findings()
+        return StudyFindings()
     charts: list[LineChart | RowChart] = [
         LineChart(
             "One draft forward by its rows",
             "rows",
             "ms",
-            tuple(Line(one.label, tuple((float(rows), ms) for rows, ms in one.row_ms), one.label) for one in drafts),
+            tuple(
+                ChartLine(one.label, tuple((float(rows), ms) for rows, ms in one.row_ms), one.label)
+                for one in drafts
+            ),
             ROWS,
         )
     ]
@@ -36,7 +39,7 @@ def _read(results: StudyResults) -> Findings:
         series = (RowSeries("τ", taus),)
         names = tuple(one.label for one in drafts)
         charts.append(RowChart(f"Tokens a round ({TAU_OF})", "τ", names, series, digits=2))
-    return Findings(charts, [_cost_table(results), _speed_table(results)])
+    return StudyFindings(charts, [_cost_table(results), _speed_table(results)])
 
 
 def _tau(row: BenchRow) -> float | None:
@@ -59,22 +62,35 @@ def _ms(draft: DraftRecord, rows: int) -> float | None:
 
 def _cost_table(results: StudyResults) -> Table:
     head = (
-        "Draft", "Runs on", "Numbers", "MB", *(f"{rows} row{'s' * (rows > 1)},\nms" for rows in ROWS),
-        "1 row, over\nthe first", f"τ\n({TAU_OF})", "accepted",
-    )  # fmt: skip
+        "Draft",
+        "Runs on",
+        "Numbers",
+        "MB",
+        *(f"{rows} row{'s' * (rows > 1)},\nms" for rows in ROWS),
+        "1 row, over\nthe first",
+        f"τ\n({TAU_OF})",
+        "accepted",
+    )
     first = _ms(results.drafts[0], 1)
     rows = []
     for one in results.drafts:
         alone = _ms(one, 1)
-        accepted = _value(results, one, TAU_OF, lambda row: None if row.acceptance is None else 100 * row.acceptance)
+        accepted = _value(
+            results, one, TAU_OF, lambda row: None if row.acceptance is None else 100 * row.acceptance
+        )
         gain = None if not alone or first is None else first / alone
         rows.append(
             (
-                one.label, one.backend, one.kind, shown(one.size_mb, 1),
-                *(shown(_ms(one, count), 3) for count in ROWS), times(gain),
-                shown(_value(results, one, TAU_OF, _tau), 2), percent(accepted),
+                one.label,
+                one.backend,
+                one.kind,
+                shown(one.size_mb, 1),
+                *(shown(_ms(one, count), 3) for count in ROWS),
+                times(gain),
+                shown(_value(results, one, TAU_OF, _tau), 2),
+                percent(accepted),
             )
-        )  # fmt: skip
+        )
     one = results.drafts[0]
     said = f"Medians, {one.threads} CPU thread{'s' * (one.threads > 1)} a forward, {one.context} tokens in the cache."
     return Table("What a draft forward takes, and what it is worth", head, tuple(rows), said)
@@ -92,7 +108,9 @@ def _speed_table(results: StudyResults) -> Table:
             for rtt in rtts
             for name in methods
         ]
-        verdicts = [row.identical_to_ar for setting in by_rtt.values() for row in setting.rows if row.method != "ar"]
+        verdicts = [
+            row.identical_to_ar for setting in by_rtt.values() for row in setting.rows if row.method != "ar"
+        ]
         same = "–" if None in verdicts or not verdicts else "yes" if all(verdicts) else "NO"
         rows.append((one.label, *cells, same))
     return Table("Tokens a second", head, tuple(rows))
@@ -100,7 +118,10 @@ def _speed_table(results: StudyResults) -> Table:
 
 def _how(results: StudyResults) -> list[tuple[str, str]]:
     verify = results.config.get("verify_ms")
-    return [("Draft forwards", "not paced"), ("Target forwards", f"paced to {verify} ms" if verify else "not paced")]
+    return [
+        ("Draft forwards", "not paced"),
+        ("Target forwards", f"paced to {verify} ms" if verify else "not paced"),
+    ]
 
 
 STUDY = Study(

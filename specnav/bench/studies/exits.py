@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from specnav.bench.records.bench import BenchRow
 from specnav.bench.records.study import SettingRecord, StudyResults
 from specnav.bench.studies.figures import miss_percent, percent, speedup, system_of, times
-from specnav.bench.studies.plan import Asked, Findings, Setting, Study, Table
+from specnav.bench.studies.plan import Study, StudyFindings, StudyRequest, StudySetting, Table
 from specnav.report.charts import RowChart, RowSeries
 from specnav.report.page import shown
 
@@ -16,15 +16,15 @@ METHOD = "fsd+overlap:hints"
 SETS = {"every:2": "every second", "all": "all", "auto": "auto"}
 
 
-def _settings(asked: Asked) -> Sequence[Setting]:
+def _settings(asked: StudyRequest) -> Sequence[StudySetting]:
     single = [(str(layer), f"after layer {layer}") for layer in asked.layers]
     return [
-        Setting(f"exits-{spec.replace(':', '-')}", words, ("ar", METHOD), place, {"exit_layers": spec})
+        StudySetting(f"exits-{spec.replace(':', '-')}", words, ("ar", METHOD), place, {"exit_layers": spec})
         for place, (spec, words) in enumerate([*single, *SETS.items()])
     ]
 
 
-def _read(results: StudyResults) -> Findings:
+def _read(results: StudyResults) -> StudyFindings:
     done = [one for one in results.settings if one.row(METHOD)]
     names = tuple(one.label for one in done)
     system = system_of(results.point)
@@ -57,7 +57,7 @@ def _read(results: StudyResults) -> Findings:
         ),
         RowChart("Speed-up over cloud AR", "times ar", names, (RowSeries("", speeds),), 2, 1.0, "ar"),
     ]
-    return Findings(charts if done else [], [_table(done, results.time_scale)])
+    return StudyFindings(charts if done else [], [_table(done, results.time_scale)])
 
 
 def _hits_a_hint(one: SettingRecord) -> float | None:

@@ -15,23 +15,23 @@ from specnav.bench.studies.figures import (
     speedup,
     times,
 )
-from specnav.bench.studies.plan import Asked, Findings, Setting, Study, Table
-from specnav.report.charts import Line, LineChart, Mark
+from specnav.bench.studies.plan import Study, StudyFindings, StudyRequest, StudySetting, Table
+from specnav.report.charts import ChartLine, LineChart, Mark
 from specnav.report.page import shown
 
 GAMMAS = tuple(range(1, 11))
 PICOSPEC_PAIR = "qwen_gsm8k"
 
 
-def _settings(asked: Asked) -> Sequence[Setting]:
+def _settings(asked: StudyRequest) -> Sequence[StudySetting]:
     methods = asked.choose("ar", "sd", "fsd", "auto")
-    return [Setting(f"gamma-{one}", f"γ = {one}", methods, one, {"gamma": one}) for one in GAMMAS]
+    return [StudySetting(f"gamma-{one}", f"γ = {one}", methods, one, {"gamma": one}) for one in GAMMAS]
 
 
-def _read(results: StudyResults) -> Findings:
+def _read(results: StudyResults) -> StudyFindings:
     methods = [name for name in results.methods() if name != "ar"]
     pays_to = figure(f"{FSD_PAPER}.ablations.sd_pays_up_to_gamma")
-    lines = [Line(name, results.series(name, speedup), name) for name in methods]
+    lines = [ChartLine(name, results.series(name, speedup), name) for name in methods]
     charts = [
         LineChart(
             "Speed-up over cloud AR",
@@ -52,8 +52,8 @@ def _read(results: StudyResults) -> Findings:
                 "γ, draft tokens a round",
                 "times sd",
                 (
-                    Line("measured", _ratios(results, "measured_token"), "fsd"),
-                    Line(
+                    ChartLine("measured", _ratios(results, "measured_token"), "fsd"),
+                    ChartLine(
                         "by the formulas",
                         _ratios(results, "predicted_token"),
                         "formula",
@@ -63,21 +63,21 @@ def _read(results: StudyResults) -> Findings:
                 level=1.0,
             )
         )
-    return Findings(charts, [_table(results, methods)])
+    return StudyFindings(charts, [_table(results, methods)])
 
 
-def _paper_lines(results: StudyResults) -> list[Line]:
+def _paper_lines(results: StudyResults) -> list[ChartLine]:
     """The point's printed figures at its own γ, and PicoSpec's own curve."""
     gamma = 4.0  # of all operating points whose paper prints `sd` or `fsd` over AR
     found = [
-        Line(f"paper, {name}", ((gamma, value),), name, paper=True, joined=False)
+        ChartLine(f"paper, {name}", ((gamma, value),), name, paper=True, joined=False)
         for name, value in printed_speedups(results.point).items()
         if name in ("sd", "fsd") and name in results.methods()
     ]
     paper = figures()["picospec_002"]
     alone = paper["speedup"][PICOSPEC_PAIR]["ar"]
     curve = tuple((float(one), speed / alone) for one, (speed, _) in paper["draft_length"].items())
-    return [*found, Line("picospec's paper", curve, "paper", paper=True)]
+    return [*found, ChartLine("picospec's paper", curve, "paper", paper=True)]
 
 
 def _ratios(results: StudyResults, name: str) -> tuple[tuple[float, float], ...]:

@@ -9,8 +9,8 @@ from specnav.bench.data.papers import figures
 from specnav.bench.records.study import SettingRecord, StudyResults
 from specnav.bench.studies.crossings import Points, crossings
 from specnav.bench.studies.figures import OFF_WORDS, signed
-from specnav.bench.studies.plan import Asked, Findings, Setting, Study, Table
-from specnav.report.charts import Line, LineChart, Mark
+from specnav.bench.studies.plan import Study, StudyFindings, StudyRequest, StudySetting, Table
+from specnav.report.charts import ChartLine, LineChart, Mark
 from specnav.report.page import shown
 
 RTTS = (0, 5, 15, 40, 80, 150, 250)
@@ -19,16 +19,16 @@ MOST_RINGS = 9
 SPECEDGE_POINT = "specedge-32b"
 
 
-def _settings(asked: Asked) -> Sequence[Setting]:
+def _settings(asked: StudyRequest) -> Sequence[StudySetting]:
     methods = asked.choose("ar", "cloud-sd", "sd", "fsd", "specedge", "auto")
-    return [Setting(f"rtt-{one}", f"RTT {one} ms", methods, one, {"rtt_ms": one}) for one in RTTS]
+    return [StudySetting(f"rtt-{one}", f"RTT {one} ms", methods, one, {"rtt_ms": one}) for one in RTTS]
 
 
-def _read(results: StudyResults) -> Findings:
+def _read(results: StudyResults) -> StudyFindings:
     lines = {name: _a_token(results, name) for name in results.methods()}
     lines = {name: points for name, points in lines.items() if points}
     if not lines:
-        return Findings()
+        return StudyFindings()
     found = crossings(lines)
     if len(found) > MOST_RINGS:
         found = [one for one in found if "ar" in (one.before, one.after)]
@@ -36,7 +36,7 @@ def _read(results: StudyResults) -> Findings:
         "Time of a token against the round trip",
         "emulated round trip, ms",
         "ms a token after the first",
-        (*(Line(name, points, name) for name, points in lines.items()), *_paper_lines(results, lines)),
+        (*(ChartLine(name, points, name) for name, points in lines.items()), *_paper_lines(results, lines)),
         RTTS,
         tuple(
             Mark(one.x, f"{one.before} faster below {one.x:.0f} ms, {one.after} above", one.y)
@@ -44,7 +44,7 @@ def _read(results: StudyResults) -> Findings:
         ),
     )
     tables = [_crossing_table(lines), _time_table(results, lines), *_eq_9(results)]
-    return Findings([chart], [table for table in tables if table.rows])
+    return StudyFindings([chart], [table for table in tables if table.rows])
 
 
 def _a_token(results: StudyResults, name: str) -> tuple[tuple[float, float], ...]:
@@ -53,7 +53,7 @@ def _a_token(results: StudyResults, name: str) -> tuple[tuple[float, float], ...
     return tuple((x, ms / results.time_scale) for x, ms in points)
 
 
-def _paper_lines(results: StudyResults, lines: Mapping[str, Points]) -> list[Line]:
+def _paper_lines(results: StudyResults, lines: Mapping[str, Points]) -> list[ChartLine]:
     """The one paper that prints the time of a token against the round trip, at its own operating point."""
     if results.point is None or results.point.name != SPECEDGE_POINT:
         return []
@@ -64,7 +64,9 @@ def _paper_lines(results: StudyResults, lines: Mapping[str, Points]) -> list[Lin
         "cloud-sd": ((RTTS[0], paper["server_only"]), (RTTS[-1], paper["server_only"])),
     }
     return [
-        Line(f"paper, {name}", points, name, paper=True) for name, points in printed.items() if name in lines
+        ChartLine(f"paper, {name}", points, name, paper=True)
+        for name, points in printed.items()
+        if name in lines
     ]
 
 

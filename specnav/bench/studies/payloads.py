@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from specdec.options import DecodingOptions, GenerationOptions
 from specdec.settings import check_settings, same_as, setting
 from specnav.bench.records.study import StudyResults
-from specnav.bench.studies.plan import Findings, Study, Table
+from specnav.bench.studies.plan import Study, StudyFindings, Table
 from specnav.errors import UsageError
 from specnav.report.charts import RowChart, RowSeries
 
@@ -29,7 +29,7 @@ class PayloadsAsked:
         check_settings(self, UsageError)
 
 
-def _read(results: StudyResults) -> Findings:
+def _read(results: StudyResults) -> StudyFindings:
     rows = results.payloads
     table = Table(
         "Bytes of a round",
@@ -57,7 +57,7 @@ def _read(results: StudyResults) -> Findings:
         )
         for sampling in dict.fromkeys(one.sampling for one in rows)
     ]  # fmt: skip
-    return Findings(charts, [table])
+    return StudyFindings(charts, [table])
 
 
 STUDY = Study(

@@ -14,7 +14,7 @@ Kind = Literal["runs", "clients", "batch", "drafts", "computed"]
 
 
 @dataclass(frozen=True)
-class Setting:
+class StudySetting:
     """One bench run of a study. x: its place on the axis. changes: settings of the bench beside the common ones.
 
     Times in `changes` are those of the operating point, before they are scaled.
@@ -28,7 +28,7 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Asked:
+class StudyRequest:
     """What a plan depends on. available: the core's methods. methods: named by the user, else empty.
 
     layers: of the target's early exits.
@@ -56,7 +56,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Findings:
+class StudyFindings:
     """What a study shows."""
 
     charts: Sequence[LineChart | RowChart] = ()
@@ -78,8 +78,8 @@ class Study:
     title: str
     question: str
     sets: frozenset[str]
-    settings: Callable[[Asked], Sequence[Setting]]
-    read: Callable[[StudyResults], Findings]
+    settings: Callable[[StudyRequest], Sequence[StudySetting]]
+    read: Callable[[StudyResults], StudyFindings]
     takes_methods: bool = False
     needs_exits: bool = False
     limit: int = 2

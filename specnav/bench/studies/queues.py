@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from specnav.bench.data.papers import figures
 from specnav.bench.records.study import SettingRecord, StudyResults
 from specnav.bench.studies.figures import FSD_PAPER, miss_percent, percent
-from specnav.bench.studies.plan import Asked, Findings, Setting, Study, Table
+from specnav.bench.studies.plan import Study, StudyFindings, StudyRequest, StudySetting, Table
 from specnav.report.charts import RowChart, RowSeries
 
 ROWS = (3, 5, 10)
@@ -15,7 +15,7 @@ ROWS = (3, 5, 10)
 
 
 def policies() -> dict[str, list[float]]:
-    """By "edge/cloud", the paper's miss rates, percent, with so many rows."""
+    """By "edge/cloud", the paper's miss rates, percent, with this many rows."""
     return figures()[FSD_PAPER]["queue_ablation_miss"]
 
 
@@ -24,12 +24,12 @@ def method_of(policy: str, rows: int) -> str:
     return f"fsd+overlap:hints+queues:{policy}+rows:{rows}"
 
 
-def _settings(asked: Asked) -> Sequence[Setting]:
+def _settings(asked: StudyRequest) -> Sequence[StudySetting]:
     methods = ("ar", *(method_of(one, rows) for rows in ROWS for one in policies()))
-    return [Setting("policies", "all policies", methods)]
+    return [StudySetting("policies", "all policies", methods)]
 
 
-def _read(results: StudyResults) -> Findings:
+def _read(results: StudyResults) -> StudyFindings:
     run = results.settings[0] if results.settings else SettingRecord(folder="", label="", x=0.0)
     names = tuple(policies())
     series = []
@@ -47,7 +47,7 @@ def _read(results: StudyResults) -> Findings:
         tuple(series),
         dots=True,
     )
-    return Findings([chart], [_table(run)])
+    return StudyFindings([chart], [_table(run)])
 
 
 def _miss(run: SettingRecord, policy: str, rows: int) -> float | None:

@@ -16,8 +16,8 @@ from specnav.bench.studies.figures import (
     systems,
     times,
 )
-from specnav.bench.studies.plan import Asked, Findings, Setting, Study, Table
-from specnav.report.charts import Line, LineChart, Mark
+from specnav.bench.studies.plan import Study, StudyFindings, StudyRequest, StudySetting, Table
+from specnav.report.charts import ChartLine, LineChart, Mark
 
 ROWS = (0, 1, 2, 3, 5, 7, 10, 15, 20, 30)
 KINDS = {"hints and guesses": "fsd", "hints only, as in the paper": "fsd+overlap:hints"}
@@ -26,22 +26,22 @@ NEAR_BEST = 3.0
 """Points of the miss rate within which more rows gain little."""
 
 
-def _settings(asked: Asked) -> Sequence[Setting]:
+def _settings(asked: StudyRequest) -> Sequence[StudySetting]:
     kinds = [kind for name, kind in KINDS.items() if asked.layers or "hints only" not in name]
     varied = [f"{kind}+rows:{rows}" for kind in kinds for rows in ROWS]
-    return [Setting("rows", "all rows", ("ar", "sd", *varied))]
+    return [StudySetting("rows", "all rows", ("ar", "sd", *varied))]
 
 
-def _read(results: StudyResults) -> Findings:
+def _read(results: StudyResults) -> StudyFindings:
     run = results.settings[0] if results.settings else SettingRecord(folder="", label="", x=0.0)
     paper = figures()[FSD_PAPER]
     plateau = figure(f"{FSD_PAPER}.ablations.threads_plateau")
     mark = Mark(plateau, "paper: little more past here")
     table_7 = tuple(zip(TABLE_7_THREADS, paper["queue_ablation_miss"]["priority/priority"], strict=True))
     miss_lines = [
-        *(Line(name, _by_rows(run, kind, miss_percent), kind) for name, kind in KINDS.items()),
-        Line("paper, Table 7", table_7, "paper", paper=True),
-        Line(
+        *(ChartLine(name, _by_rows(run, kind, miss_percent), kind) for name, kind in KINDS.items()),
+        ChartLine("paper, Table 7", table_7, "paper", paper=True),
+        ChartLine(
             "paper, its seven systems",
             tuple((s.threads, s.miss) for s in systems()),
             "paper",
@@ -49,13 +49,13 @@ def _read(results: StudyResults) -> Findings:
             joined=False,
         ),
     ]
-    speed_lines = [Line(name, _by_rows(run, kind, speedup), kind) for name, kind in KINDS.items()]
+    speed_lines = [ChartLine(name, _by_rows(run, kind, speedup), kind) for name, kind in KINDS.items()]
     if (sd := run.row("sd")) and sd.speedup_vs_ar is not None:
         ends = ((ROWS[0], sd.speedup_vs_ar), (ROWS[-1], sd.speedup_vs_ar))
-        speed_lines.append(Line("sd", ends, "sd"))
+        speed_lines.append(ChartLine("sd", ends, "sd"))
     if system := system_of(results.point):
         speed_lines.append(
-            Line("paper, this system", ((system.threads, system.over_ar),), "paper", True, joined=False)
+            ChartLine("paper, this system", ((system.threads, system.over_ar),), "paper", True, joined=False)
         )
     charts = [
         LineChart(
@@ -68,7 +68,7 @@ def _read(results: StudyResults) -> Findings:
         ),
         LineChart("Speed-up over cloud AR", "rows", "times ar", tuple(speed_lines), ROWS, (mark,), level=1.0),
     ]
-    return Findings(charts, [_table(run)])
+    return StudyFindings(charts, [_table(run)])
 
 
 def _by_rows(

@@ -7,21 +7,27 @@ import enum
 from spec_vlm_nav.common.geometry import ZERO, Velocity
 from spec_vlm_nav.motion.limits import slew
 from spec_vlm_nav.motion.response.histories import NOWHERE, MeasuredHistory
-from spec_vlm_nav.motion.stopping import Rest
-from spec_vlm_nav.motion.watchdogs import Reading
-from specnav.calibrate.core.guard import STOP_S, Guard
-from specnav.calibrate.core.procedure import CalibrationError, Findings, Limits, Procedure, moved
-from specnav.calibrate.core.records import Record, Sample
-from specnav.calibrate.core.steps import ANGULAR_ACCELERATION, LINEAR_ACCELERATION, Step
+from spec_vlm_nav.motion.stopping import RestDetector
+from spec_vlm_nav.motion.watchdogs import OdometryReading
+from specnav.calibrate.core.guard import STOP_S, SafetyGuard
+from specnav.calibrate.core.procedure import (
+    CalibrationError,
+    CalibrationFindings,
+    CalibrationLimits,
+    Procedure,
+    moved,
+)
+from specnav.calibrate.core.records import PoseSamplesSample, StepRecord
+from specnav.calibrate.core.steps import ANGULAR_ACCELERATION, LINEAR_ACCELERATION, CalibrationStep
 
-SEARCH_ON_S = 0.5  # a search goes on for so long when the base has moved
+SEARCH_ON_S = 0.5  # a search goes on for this long when the base has moved
 STANDS_S = 0.1  # of being seen to stand, behind every step
-INSIST_S = 2.0  # plain zeros that are not obeyed for so long are followed by the creep
+INSIST_S = 2.0  # plain zeros that are not obeyed for this long are followed by the creep
 LONGEST_GAP_S = 0.1  # a late tick earns no bigger step of speed
 STALLED_S = 0.5  # a gap between two ticks in mid-step: nothing can be measured then
 
 
-class Phase(enum.Enum):
+class CalibrationPhase(enum.Enum):
     """What a calibration is doing."""
 
     WAITING = "waiting until the next step is allowed"
@@ -30,22 +36,22 @@ class Phase(enum.Enum):
     OVER = "over"
 
 
-class Course:
+class CalibrationRun:
     """Runs a procedure. `fault` is "" or why everything has ended; `findings` are there at the good end.
 
     Steps wait for `allow`. `style`: how a stop is to be said now, "" where the back-end has no styles.
     """
 
-    def __init__(self, limits: Limits, guard: Guard | None = None) -> None:
-        self.guard = guard or Guard(limits.room_m)
+    def __init__(self, limits: CalibrationLimits, guard: SafetyGuard | None = None) -> None:
+        self.guard = guard or SafetyGuard(limits.room_m)
         self.fault = ""
-        self.findings: Findings | None = None
-        self.phase = Phase.WAITING
-        self.next: Step | None = None  # waits to be allowed
-        self.records: list[Record] = []
+        self.findings: CalibrationFindings | None = None
+        self.phase = CalibrationPhase.WAITING
+        self.next: CalibrationStep | None = None  # waits to be allowed
+        self.records: list[StepRecord] = []
         self._style = limits.stop_style
         self._script = Procedure(limits, self.guard).script()
-        self._record: Record | None = None
+        self._record: StepRecord | None = None
         self._measured, self._zero = MeasuredHistory(), NOWHERE
         self._sent = ZERO
         self._ticked_at = 0.0
@@ -55,12 +61,14 @@ class Course:
 
     # -- what comes in
 
-    def hear(self, reading: Reading, now: float) -> None:
+    def hear(self, reading: OdometryReading, now: float) -> None:
         """Odometry came in."""
         if self.guard.hear(reading, now):
             self._measured.add(reading.pose, now)
             if self._record is not None:
-                self._record.samples.append(Sample(now, reading.pose, self._measured.total - self._zero))
+                self._record.samples.append(
+                    PoseSamplesSample(now, reading.pose, self._measured.total - self._zero)
+                )
         # Here and not in the tick: the robot is to stand at once.
         if self._record is not None and (reason := self.guard.fault(now)):
             self.end(reason)
@@ -68,27 +76,27 @@ class Course:
     def allow(self, now: float) -> None:
         """Begin the step that waits."""
         step, self.next = self.next, None
-        if step is None or self.phase is not Phase.WAITING:
+        if step is None or self.phase is not CalibrationPhase.WAITING:
             return
         if reason := self.guard.fault(now):
             self.end(reason)
             return
-        self._record, self._zero = Record(step, now), self._measured.total
+        self._record, self._zero = StepRecord(step, now), self._measured.total
         self._found_at = self._stands_since = None
-        self._ticked_at, self.phase = now, Phase.MOVING
+        self._ticked_at, self.phase = now, CalibrationPhase.MOVING
         self.guard.begin(step, now)
 
     def end(self, reason: str) -> None:
         """End everything now."""
         self.fault = self.fault or reason
-        self.phase, self.next, self._sent = Phase.OVER, None, ZERO
+        self.phase, self.next, self._sent = CalibrationPhase.OVER, None, ZERO
 
     # -- what goes out
 
     @property
     def is_over(self) -> bool:
         """Whether nothing more will be sent."""
-        return self.phase is Phase.OVER
+        return self.phase is CalibrationPhase.OVER
 
     @property
     def doing(self) -> str:
@@ -104,9 +112,9 @@ class Course:
             return "epsilon"
         return style
 
-    def rest(self, now: float) -> Rest:
+    def rest(self, now: float) -> RestDetector:
         """What odometry shows while nothing is asked of the robot."""
-        return self.guard.rest(now) if self.phase is not Phase.MOVING else Rest.UNKNOWN
+        return self.guard.rest(now) if self.phase is not CalibrationPhase.MOVING else RestDetector.UNKNOWN
 
     def tick(self, now: float) -> Velocity:
         """The velocity to send now."""
@@ -123,21 +131,21 @@ class Course:
             self.end(reason)
         elif record is None:
             return ZERO
-        elif self.phase is Phase.MOVING and gap > STALLED_S:
+        elif self.phase is CalibrationPhase.MOVING and gap > STALLED_S:
             self.end(f"this machine stood still for {gap:.1f} s in the middle of a step; try again")
-        elif self.phase is Phase.MOVING:
+        elif self.phase is CalibrationPhase.MOVING:
             return self._move(record, gap, now)
         elif now - record.stopped_at > STOP_S:
-            self.end(f"the base still goes {STOP_S:g} s after it was told to stand")
+            self.end(f"the base still goes {STOP_S:g} s after the stop was sent")
         elif not record.step.amount or self._has_rested(now):
             self._finish(record, now)
         return ZERO
 
-    def _move(self, record: Record, gap: float, now: float) -> Velocity:
+    def _move(self, record: StepRecord, gap: float, now: float) -> Velocity:
         step, after = record.step, now - record.began
         if after >= step.seconds or self._is_found(record, now):
             record.commands.add(ZERO, now)
-            record.stopped_at, self.phase = now, Phase.STOPPING
+            record.stopped_at, self.phase = now, CalibrationPhase.STOPPING
             self.guard.stopping()
             return ZERO
         wanted, last, gap = step.velocity(after), self._sent, min(gap, LONGEST_GAP_S)
@@ -148,7 +156,7 @@ class Course:
         record.commands.add(sent, now)
         return sent
 
-    def _is_found(self, record: Record, now: float) -> bool:
+    def _is_found(self, record: StepRecord, now: float) -> bool:
         """Whether a search has gone on for long enough since the base moved."""
         if not record.step.is_search:
             return False
@@ -157,19 +165,19 @@ class Course:
         return self._found_at is not None and now - self._found_at >= SEARCH_ON_S
 
     def _has_rested(self, now: float) -> bool:
-        if self.guard.rest(now) is not Rest.STANDS:
+        if self.guard.rest(now) is not RestDetector.STANDS:
             self._stands_since = None
             return False
         self._stands_since = now if self._stands_since is None else self._stands_since
         return now - self._stands_since >= STANDS_S
 
-    def _finish(self, record: Record, now: float) -> None:
-        record.rested_at, self._record, self.phase = now, None, Phase.WAITING
+    def _finish(self, record: StepRecord, now: float) -> None:
+        record.rested_at, self._record, self.phase = now, None, CalibrationPhase.WAITING
         self.guard.end()
         self.records.append(record)
         try:
             self.next = self._script.send(record)
         except StopIteration as end:
-            self.findings, self.phase = end.value, Phase.OVER
+            self.findings, self.phase = end.value, CalibrationPhase.OVER
         except CalibrationError as error:
             self.end(str(error))

@@ -9,11 +9,17 @@ import math
 from dataclasses import replace
 
 from spec_vlm_nav.common.geometry import Pose, Velocity, wrap
-from spec_vlm_nav.motion.response.monitor import Kind, ResponseConfig, ResponseMonitor, compare, expected
-from spec_vlm_nav.motion.stopping import Rest
-from spec_vlm_nav.motion.watchdogs import OdometryWatch, Reading, WatchdogConfig
+from spec_vlm_nav.motion.response.monitor import (
+    DeviationKind,
+    ResponseConfig,
+    ResponseMonitor,
+    compare,
+    expected,
+)
+from spec_vlm_nav.motion.stopping import RestDetector
+from spec_vlm_nav.motion.watchdogs import OdometryReading, OdometryWatch, WatchdogConfig
 from specnav.calibrate.core.measuring import Noise
-from specnav.calibrate.core.steps import Step
+from specnav.calibrate.core.steps import CalibrationStep
 
 LONGEST_DELAY_S = 1.2  # between a command and odometry; a base that is later cannot be calibrated
 LEAST_SCALE, MOST_SCALE = 0.2, 3.0  # as the parameters allow
@@ -28,13 +34,13 @@ _WATCHED = ResponseConfig(
     response_timeout_s=LONGEST_DELAY_S, response_low=LEAST_SCALE, response_high=MOST_SCALE
 )
 WINDOWS_S, SHORTEST_S = (0.6, 1.2, 2.4), 0.25  # over which commanded and measured motion are compared
-STALL_S = 0.5  # a step of which odometry shows nothing for so long ...
+STALL_S = 0.5  # a step of which odometry shows nothing for this long ...
 DELAY_PARTS = 7  # delays that are tried
 STALL_M, STALL_RAD = 0.03, 0.06  # ... although so much at least is due ...
 STALL_SHARE = 0.5 * LEAST_SCALE  # ... or less than this share of it, is a fault
 
 
-class Guard:
+class SafetyGuard:
     """Watches odometry and place of the robot. Times are receive times on a steady clock, s."""
 
     def __init__(self, room_m: float, odom_timeout_s: float = 0.5) -> None:
@@ -45,13 +51,13 @@ class Guard:
         self._config = WatchdogConfig(odom_timeout_s=odom_timeout_s)
         self._watch, self._monitor = OdometryWatch(), ResponseMonitor(_WATCHED)
         self._origin: Pose | None = None
-        self._step: Step | None = None
+        self._step: CalibrationStep | None = None
         self._began_at, self._began_with = math.inf, 0.0
         self._heard_at = -math.inf
 
     # -- what happens
 
-    def hear(self, reading: Reading, now: float) -> bool:
+    def hear(self, reading: OdometryReading, now: float) -> bool:
         """Take note of odometry; returns whether it is sound."""
         if not self._watch.hear(reading, now, self._config):
             return False
@@ -65,7 +71,7 @@ class Guard:
         """A delay of the base was measured, s: from now on it is missed sooner when it does not answer."""
         self.delay_s, self._latest_s = delay_s, min(LONGEST_DELAY_S, delay_s + LATER_S)
 
-    def begin(self, step: Step, now: float) -> None:
+    def begin(self, step: CalibrationStep, now: float) -> None:
         """A step begins."""
         self._step = step
         self._began_at = now
@@ -121,11 +127,11 @@ class Guard:
         cos, sin = math.cos(origin.yaw), math.sin(origin.yaw)
         return dx * cos + dy * sin, dy * cos - dx * sin
 
-    def rest(self, now: float) -> Rest:
+    def rest(self, now: float) -> RestDetector:
         """What odometry shows of a robot that was told to stand."""
         if self._monitor.resists(now):
-            return Rest.RESISTS
-        return Rest.STANDS if self._monitor.stands(now) else Rest.UNKNOWN
+            return RestDetector.RESISTS
+        return RestDetector.STANDS if self._monitor.stands(now) else RestDetector.UNKNOWN
 
     def fault(self, now: float) -> str:
         """Why nothing may move now, or ""."""
@@ -158,7 +164,7 @@ class Guard:
             return f"turned {math.degrees(done):.0f} degrees where it {step.words}"
         return ""
 
-    def _stall(self, step: Step) -> str:
+    def _stall(self, step: CalibrationStep) -> str:
         """What is wrong where odometry shows nothing of a step that ought to be under way.
 
         Sooner than the comparison below, which leaves room for every delay and scale: whether it is the base that
@@ -176,7 +182,7 @@ class Guard:
         what = f"{math.degrees(due):.0f} degrees" if step.turns else f"{due * 100:.0f} cm"
         return f"the base does not respond: odometry shows nothing of {what} within {STALL_S:g} s; does it stand?"
 
-    def _discrepancy(self, step: Step, now: float) -> str:
+    def _discrepancy(self, step: CalibrationStep, now: float) -> str:
         """What is wrong with what odometry shows of a step, given what was commanded."""
         for window in WINDOWS_S:
             begin = max(self._began_at, now - window)
@@ -184,7 +190,7 @@ class Guard:
                 return ""
             along, turned = expected(self._monitor.commands, begin, now, _WATCHED)
             found = compare(along, turned, self._monitor.measured.since(begin), _WATCHED)
-            # A search begins with speeds that no base follows: too little is no fault of it.
+            # A search begins with speeds that no base follows: too little is not a fault of it.
             if found is not None and not (step.is_search and _is_too_little(found.kind, found.reason)):
                 return found.reason
             if begin == self._began_at:
@@ -192,5 +198,5 @@ class Guard:
         return ""
 
 
-def _is_too_little(kind: Kind, reason: str) -> bool:
-    return kind is Kind.NONE or "not far enough" in reason
+def _is_too_little(kind: DeviationKind, reason: str) -> bool:
+    return kind is DeviationKind.NONE or "not far enough" in reason

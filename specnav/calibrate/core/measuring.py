@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from statistics import linear_regression, median, pstdev
 
 from spec_vlm_nav.common.geometry import wrap
-from specnav.calibrate.core.records import Record
+from specnav.calibrate.core.records import StepRecord
 from specnav.calibrate.core.steps import STAIR_S, acceleration_of, speed_of
 
 ONSET_M, ONSET_RAD = 0.02, 0.04  # as soon as odometry shows so much, the base has responded
 ONSET_ENDS = 3.0  # so many times that much belongs to the onset
-NOISES = 5.0  # so many standard deviations are no noise
+NOISES = 5.0  # so many standard deviations are not noise
 RAMP_S, EDGE_S = 0.15, 0.05  # left out of the steady part: the base's own ramp, and its end
 FEWEST = 4  # samples that a figure is made of
 LATER_S = 0.25  # a stop that takes so much longer than another was not heard at once
@@ -45,14 +45,14 @@ class Response:
 
 
 @dataclass(frozen=True)
-class Stop:
+class MeasuredStop:
     """What came after a stop was sent: metres or radians, and seconds until it stood."""
 
     way: float
     seconds: float
 
 
-def noise_of(record: Record) -> Noise:
+def noise_of(record: StepRecord) -> Noise:
     """Noise and rate of odometry, from a record of a base that stands."""
     poses = [sample.pose for sample in record.samples]
     if len(poses) < FEWEST:
@@ -63,7 +63,7 @@ def noise_of(record: Record) -> Noise:
     return Noise(metres, pstdev(yaws), (len(poses) - 1) / max(1e-9, span))
 
 
-def response_of(record: Record, noise: Noise) -> Response | None:
+def response_of(record: StepRecord, noise: Noise) -> Response | None:
     """Delay and scale; None: it did not respond, or too little of it was heard."""
     scale = 1.0
     delay: float | None = None
@@ -76,7 +76,7 @@ def response_of(record: Record, noise: Noise) -> Response | None:
     return None if delay is None else Response(delay, scale)
 
 
-def delay_of(record: Record, scale: float, noise: Noise) -> float | None:
+def delay_of(record: StepRecord, scale: float, noise: Noise) -> float | None:
     """How long before, in the middle, what odometry shows of the onset had been commanded, s."""
     turns = record.step.turns
     least = max(ONSET_RAD if turns else ONSET_M, NOISES * noise.of(turns))
@@ -91,7 +91,7 @@ def delay_of(record: Record, scale: float, noise: Noise) -> float | None:
     return max(0.0, median(found)) if found else None
 
 
-def scale_of(record: Record, delay: float) -> float | None:
+def scale_of(record: StepRecord, delay: float) -> float | None:
     """Measured over commanded speed while it was steady; None where it was not for long enough."""
     step = record.step
     rise = step.speed / acceleration_of(step.turns)
@@ -104,21 +104,21 @@ def scale_of(record: Record, delay: float) -> float | None:
     return speed / step.speed if speed > 0 else None
 
 
-def stop_of(record: Record, noise: Noise) -> Stop:
+def stop_of(record: StepRecord, noise: Noise) -> MeasuredStop:
     """The way after the stop was sent, and how long it took."""
     turns, last = record.step.turns, record.total
     near = max((ONSET_RAD if turns else ONSET_M) / 5, NOISES * noise.of(turns))
     moving = [s.at for s in record.samples if abs(record.step.of(s.moved) - last) > near]
     seconds = moving[-1] - record.stopped_at if moving else 0.0
-    return Stop(max(0.0, last - record.done(record.stopped_at)), max(0.0, seconds))
+    return MeasuredStop(max(0.0, last - record.done(record.stopped_at)), max(0.0, seconds))
 
 
-def obeys_zeros(zero: Stop, epsilon: Stop) -> bool:
+def obeys_zeros(zero: MeasuredStop, epsilon: MeasuredStop) -> bool:
     """Whether plain zeros stop a base as soon as a creep and zeros do."""
     return zero.seconds <= epsilon.seconds + LATER_S
 
 
-def slowest_of(record: Record, response: Response, noise: Noise) -> float:
+def slowest_of(record: StepRecord, response: Response, noise: Noise) -> float:
     """The slowest speed of a search that the base followed, given how it responds; m/s or rad/s.
 
     What is measured of a speed comes a delay later.

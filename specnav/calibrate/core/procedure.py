@@ -10,29 +10,29 @@ from collections.abc import Generator
 from dataclasses import dataclass, field
 
 from spec_vlm_nav.common.geometry import wrap
-from specnav.calibrate.core.guard import Guard
+from specnav.calibrate.core.guard import SafetyGuard
 from specnav.calibrate.core.measuring import (
     EDGE_S,
     NOISES,
     ONSET_M,
     ONSET_RAD,
     RAMP_S,
+    MeasuredStop,
     Noise,
     Response,
-    Stop,
     noise_of,
     obeys_zeros,
     response_of,
     slowest_of,
     stop_of,
 )
-from specnav.calibrate.core.records import Record
+from specnav.calibrate.core.records import StepRecord
 from specnav.calibrate.core.steps import (
     LINEAR_ACCELERATION,
     SLOWEST_ANGULAR,
     SLOWEST_LINEAR,
     STAIR_FACTOR,
-    Step,
+    CalibrationStep,
     forward,
     resting,
     search_forward,
@@ -47,9 +47,9 @@ STEADY_S, LEAST_STEADY_S = 1.0, 0.35  # of a forward step
 AFTER_STOP_S, SPARE_M = 0.5, 0.05  # kept free ahead of a step, beside the delay
 ALIGNED_RAD = 0.2  # heading that is as good as along the line
 TURNS_A_STEP, WALKS_A_STEP = 3, 3  # to face along the line, with room ahead
-NOISIEST_M, NOISIEST_RAD = 0.003, 0.006  # of odometry at rest: with more, nobody knows whether it stands
+NOISIEST_M, NOISIEST_RAD = 0.003, 0.006  # of odometry at rest: with more, no caller knows whether it stands
 
-Script = Generator[Step, Record, "Findings"]
+Script = Generator[CalibrationStep, StepRecord, "CalibrationFindings"]
 
 
 class CalibrationError(UsageError):
@@ -57,7 +57,7 @@ class CalibrationError(UsageError):
 
 
 @dataclass(frozen=True)
-class Limits:
+class CalibrationLimits:
     """What may be used: m/s, rad/s, metres ahead. stop_style: how stops are said, "" where there are no styles."""
 
     max_linear: float = 0.3
@@ -68,7 +68,7 @@ class Limits:
 
 
 @dataclass
-class Findings:
+class CalibrationFindings:
     """What was learnt, step by step. `stops`: of max_linear, metres; the last two of turns, radians."""
 
     noise: Noise = field(default_factory=lambda: Noise(0.0, 0.0, 0.0))
@@ -76,9 +76,9 @@ class Findings:
     drives: list[Response] = field(default_factory=list)
     slowest_turns: list[float] = field(default_factory=list)
     slowest_drives: list[float] = field(default_factory=list)
-    stops: list[Stop] = field(default_factory=list)
-    zero_stop: Stop | None = None
-    epsilon_stop: Stop | None = None
+    stops: list[MeasuredStop] = field(default_factory=list)
+    zero_stop: MeasuredStop | None = None
+    epsilon_stop: MeasuredStop | None = None
 
 
 def middle(values: list[float]) -> float:
@@ -93,10 +93,10 @@ def middle(values: list[float]) -> float:
 class Procedure:
     """The script of one calibration; `guard` knows where the robot is."""
 
-    def __init__(self, limits: Limits, guard: Guard) -> None:
+    def __init__(self, limits: CalibrationLimits, guard: SafetyGuard) -> None:
         self._limits, self._guard = limits, guard
-        self.findings = Findings()
-        self._searches: list[Record] = []
+        self.findings = CalibrationFindings()
+        self._searches: list[StepRecord] = []
         self._style = ""  # of stops: as the user chose, until that is seen not to work
         self._linear_scale = 1.0  # for the room that a step takes: at least that of a base that does as told
 
@@ -124,7 +124,7 @@ class Procedure:
 
     # -- the parts
 
-    def _search_turns(self) -> Generator[Step, Record, None]:
+    def _search_turns(self) -> Generator[CalibrationStep, StepRecord, None]:
         limits, slowest = self._limits, SLOWEST_ANGULAR
         for left in (True, False):
             record = yield search_turn(left, slowest, limits.max_angular)
@@ -133,7 +133,7 @@ class Procedure:
             reached = abs(record.step.velocity(record.stopped_at - record.began - 1e-6).angular)
             slowest = max(SLOWEST_ANGULAR, reached / STAIR_FACTOR**3)
 
-    def _search_forward(self) -> Generator[Step, Record, None]:
+    def _search_forward(self) -> Generator[CalibrationStep, StepRecord, None]:
         yield from self._face(ahead=True)
         limit = self._limits.max_linear
         # So far it may go where odometry shows nothing of it.
@@ -142,7 +142,7 @@ class Procedure:
         self._check_moved(record, f"{step.speed:.2f} m/s")
         self._linear_scale = max(1.0, record.total / record.told(record.began, record.stopped_at))
 
-    def _check_moved(self, record: Record, fastest: str) -> None:
+    def _check_moved(self, record: StepRecord, fastest: str) -> None:
         step = record.step
         self._searches.append(record)
         if record.total >= moved(step, self._guard.noise):
@@ -153,7 +153,7 @@ class Procedure:
             f"odometry shows {shown}; is it standing and free to move, and is this the odometry of the same robot?"
         )
 
-    def _turn_about(self, tests_stops: bool) -> Generator[Step, Record, None]:
+    def _turn_about(self, tests_stops: bool) -> Generator[CalibrationStep, StepRecord, None]:
         """Turn left and right at both rates; where `tests_stops`, the slow ones are stopped in the two styles."""
         fast = self._limits.max_angular
         slow = fast * SLOW
@@ -165,7 +165,7 @@ class Procedure:
         for angle in (TURN_RAD, -TURN_RAD):
             self._learn_turn(self._response((yield turn(angle, fast, style=self._style))))
 
-    def _test_stop(self, angle: float, rate: float) -> Generator[Step, Record, None]:
+    def _test_stop(self, angle: float, rate: float) -> Generator[CalibrationStep, StepRecord, None]:
         """To the left stopped by plain zeros, to the right by a creep and zeros."""
         found, plain = self.findings, angle > 0
         why = ", stopped by plain zeros" if plain else ", stopped by a creep and zeros"
@@ -184,7 +184,7 @@ class Procedure:
         self.findings.turns.append(response)
         self._guard.learn(middle([r.delay_s for r in self.findings.turns]))
 
-    def _response(self, record: Record) -> Response:
+    def _response(self, record: StepRecord) -> Response:
         found = response_of(record, self._guard.noise)
         if record.total < moved(record.step, self._guard.noise):
             raise CalibrationError(
@@ -197,7 +197,7 @@ class Procedure:
             )
         return found
 
-    def _go_forward(self, speed: float) -> Generator[Step, Record, None]:
+    def _go_forward(self, speed: float) -> Generator[CalibrationStep, StepRecord, None]:
         step = yield from self._place_for(speed)
         record = yield step
         self.findings.drives.append(self._response(record))
@@ -205,7 +205,7 @@ class Procedure:
         if speed == self._limits.max_linear:
             self.findings.stops.append(stop_of(record, self._guard.noise))
 
-    def _place_for(self, speed: float) -> Generator[Step, Record, Step]:
+    def _place_for(self, speed: float) -> Generator[CalibrationStep, StepRecord, CalibrationStep]:
         """Face along the line, the way that has room, and return the step forward."""
         wanted, scale = speed * STEADY_S + _ramp_m(speed), self._linear_scale
         reserve = self._reserve(speed)
@@ -248,14 +248,14 @@ class Procedure:
         """So much of the room is left ahead, or back along the line, m."""
         return self._guard.room_m - self._guard.along_m if ahead else self._guard.along_m
 
-    def _walk_on(self) -> Generator[Step, Record, None]:
+    def _walk_on(self) -> Generator[CalibrationStep, StepRecord, None]:
         """From the middle of the room neither way is long enough: go slowly to its end."""
         speed = self._limits.max_linear * SLOW
         left = self._free(self._is_ahead()) - self._reserve(speed)
         if left > SPARE_M:
             yield forward(left / self._linear_scale, speed, self._style)
 
-    def _face(self, ahead: bool) -> Generator[Step, Record, None]:
+    def _face(self, ahead: bool) -> Generator[CalibrationStep, StepRecord, None]:
         fast, along = self._limits.max_angular, "along the line" if ahead else "back along the line"
         for _ in range(TURNS_A_STEP):
             error = wrap((0.0 if ahead else math.pi) - self._guard.heading)
@@ -291,6 +291,6 @@ def _shortest_m(speed: float) -> float:
     return speed * (LEAST_STEADY_S + RAMP_S + EDGE_S) + _ramp_m(speed)
 
 
-def moved(step: Step, noise: Noise) -> float:
+def moved(step: CalibrationStep, noise: Noise) -> float:
     """So much of a step is a motion, and no noise; metres or radians."""
     return max((ONSET_RAD if step.turns else ONSET_M) / 2, NOISES * noise.of(step.turns))

@@ -8,13 +8,13 @@ from statistics import median
 
 from spec_vlm_nav.common.geometry import Pose
 from spec_vlm_nav.motion.response.histories import CommandHistory, Travel
-from specnav.calibrate.core.steps import Step
+from specnav.calibrate.core.steps import CalibrationStep
 
 TOTAL_OF = 5  # poses
 
 
 @dataclass(frozen=True)
-class Sample:
+class PoseSamplesSample:
     """A pose, when it was received, and the movement since the step began."""
 
     at: float
@@ -23,13 +23,13 @@ class Sample:
 
 
 @dataclass
-class Record:
+class StepRecord:
     """One step as it went. `stopped_at`: when the stop was sent; `rested_at`: when it was seen to stand."""
 
-    step: Step
+    step: CalibrationStep
     began: float
     commands: CommandHistory = field(default_factory=CommandHistory)
-    samples: list[Sample] = field(default_factory=list)
+    samples: list[PoseSamplesSample] = field(default_factory=list)
     stopped_at: float = math.inf
     rested_at: float = math.inf
 

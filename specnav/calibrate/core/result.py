@@ -9,15 +9,15 @@ from spec_vlm_nav.common.errors import ParameterError
 from spec_vlm_nav.common.parameters import Value, check_all
 from spec_vlm_nav.motion.parameters.motion import MOTION, check_motion
 from specnav.calibrate.core.measuring import LATER_S, obeys_zeros
-from specnav.calibrate.core.procedure import CalibrationError, Findings, middle
+from specnav.calibrate.core.procedure import CalibrationError, CalibrationFindings, middle
 
 DELAYS_AGREE_S, SCALES_AGREE, STOPS_AGREE_M = 0.1, 0.1, 0.06  # further apart is said
-DELAY_ROOM_S = 0.3  # response_timeout_s is at least so much more than the delay
+DELAY_ROOM_S = 0.3  # response_timeout_s is at least this much more than the delay
 DEFAULTS: dict[str, Value] = {parameter.name: parameter.default for parameter in MOTION}
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredParameter:
     """One parameter: its value, and what it was made of."""
 
     name: str
@@ -34,10 +34,10 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Calibration:
+class CalibrationResult:
     """What is written. `notes`: what the user should know."""
 
-    values: tuple[Measured, ...]
+    values: tuple[MeasuredParameter, ...]
     notes: tuple[str, ...] = ()
 
     def parameters(self) -> dict[str, Value]:
@@ -45,49 +45,53 @@ class Calibration:
         return {one.name: one.value for one in self.values}
 
 
-def calibration(findings: Findings, max_linear: float, stop_style: str = "") -> Calibration:
+def calibration(findings: CalibrationFindings, max_linear: float, stop_style: str = "") -> CalibrationResult:
     """Make parameters of what was found. stop_style: what the stops were said with, "" where there are no styles."""
     turns, drives = [r.delay_s for r in findings.turns], [r.delay_s for r in findings.drives]
     linear, angular = [r.scale for r in findings.drives], [r.scale for r in findings.turns]
     stops = [stop.way for stop in findings.stops]
     delay = round((middle(turns) + middle(drives)) / 2, 3)
     made = [
-        Measured("actuation_delay_s", delay, (*turns, *drives), _apart([*turns, *drives], DELAYS_AGREE_S)),
+        MeasuredParameter(
+            "actuation_delay_s", delay, (*turns, *drives), _apart([*turns, *drives], DELAYS_AGREE_S)
+        ),
         _scale("linear_scale", linear),
         _scale("angular_scale", angular),
         _slowest("min_linear", findings.slowest_drives),
         _slowest("min_angular", findings.slowest_turns),
         # The longest: a stop that is sometimes longer is as long as that.
-        Measured("stopping_distance_m", round(max(stops), 3), tuple(stops), _apart(stops, STOPS_AGREE_M)),
+        MeasuredParameter(
+            "stopping_distance_m", round(max(stops), 3), tuple(stops), _apart(stops, STOPS_AGREE_M)
+        ),
     ]
     notes = [f"repetitions disagree: {one.name} {one.spread}" for one in made if one.is_apart]
     if (timeout := float(DEFAULTS["response_timeout_s"])) < delay + DELAY_ROOM_S:
         later = round(delay + DELAY_ROOM_S, 1)
-        made.append(Measured("response_timeout_s", max(later, timeout)))
+        made.append(MeasuredParameter("response_timeout_s", max(later, timeout)))
         notes.append(f"the base answers so late that response_timeout_s has to be {later:g} s")
     notes.append(
         f"the stopping distance is that of {max_linear:g} m/s: it is longer where motion_node's max_linear is more"
     )
     if stop_style:
         style, said = suggest_style(findings, stop_style)
-        made.append(Measured("stop_style", style))
+        made.append(MeasuredParameter("stop_style", style))
         notes.append(said)
-    return Calibration(tuple(made), tuple(notes))
+    return CalibrationResult(tuple(made), tuple(notes))
 
 
-def _scale(name: str, values: list[float]) -> Measured:
-    return Measured(name, round(middle(values), 3), tuple(values), _apart(values, SCALES_AGREE))
+def _scale(name: str, values: list[float]) -> MeasuredParameter:
+    return MeasuredParameter(name, round(middle(values), 3), tuple(values), _apart(values, SCALES_AGREE))
 
 
-def _slowest(name: str, values: list[float]) -> Measured:
-    return Measured(name, round(max(values), 3), tuple(values))
+def _slowest(name: str, values: list[float]) -> MeasuredParameter:
+    return MeasuredParameter(name, round(max(values), 3), tuple(values))
 
 
 def _apart(values: list[float], agree: float) -> bool:
     return max(values) - min(values) > agree
 
 
-def suggest_style(findings: Findings, used: str) -> tuple[str, str]:
+def suggest_style(findings: CalibrationFindings, used: str) -> tuple[str, str]:
     """A stop style and why, from turns that were stopped in both ways. used: what the others were stopped with."""
     zero, epsilon = findings.zero_stop, findings.epsilon_stop
     if zero is None or epsilon is None:
@@ -102,7 +106,7 @@ def suggest_style(findings: Findings, used: str) -> tuple[str, str]:
     return used, f"plain zeros are obeyed, the creep does no harm: {times}"
 
 
-def check(found: Calibration, given: Mapping[str, Value]) -> None:
+def check(found: CalibrationResult, given: Mapping[str, Value]) -> None:
     """Raise CalibrationError where motion_node would refuse the values. given: its other parameters."""
     values = found.parameters()
     try:

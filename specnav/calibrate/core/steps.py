@@ -9,7 +9,7 @@ from spec_vlm_nav.common.geometry import ZERO, Motion, Velocity
 from spec_vlm_nav.motion.response.histories import Travel
 
 LINEAR_ACCELERATION, ANGULAR_ACCELERATION = 1.0, 3.0  # as motion_node begins its motions, m/s2 and rad/s2
-STAIR_S, STAIR_FACTOR = 0.6, 1.3  # a search holds each speed for so long, and the next is so much faster
+STAIR_S, STAIR_FACTOR = 0.6, 1.3  # a search holds each speed for this long, and the next is so much faster
 SLOWEST_LINEAR, SLOWEST_ANGULAR = 0.02, 0.04  # the first of a search, m/s and rad/s
 RESTING_S = 1.5
 
@@ -23,7 +23,7 @@ class Stretch:
 
 
 @dataclass(frozen=True)
-class Step:
+class CalibrationStep:
     """One small motion. `style`: how it is stopped, "" as the user chose; `amount`: metres or radians, signed."""
 
     words: str
@@ -54,7 +54,7 @@ class Step:
         return Motion(0.0, self.amount) if self.turns else Motion(self.amount, 0.0)
 
     def velocity(self, after_s: float) -> Velocity:
-        """What is asked for so long after the beginning."""
+        """What is asked for this long after the beginning."""
         for stretch in self.stretches:
             if after_s < stretch.seconds:
                 return stretch.velocity
@@ -76,25 +76,25 @@ def acceleration_of(turns: bool) -> float:
     return ANGULAR_ACCELERATION if turns else LINEAR_ACCELERATION
 
 
-def resting(seconds: float = RESTING_S) -> Step:
+def resting(seconds: float = RESTING_S) -> CalibrationStep:
     """Stand, and listen to odometry."""
-    return Step(f"stands for {seconds:g} s", (Stretch(ZERO, seconds),))
+    return CalibrationStep(f"stands for {seconds:g} s", (Stretch(ZERO, seconds),))
 
 
-def turn(angle: float, rate: float, why: str = "", style: str = "") -> Step:
+def turn(angle: float, rate: float, why: str = "", style: str = "") -> CalibrationStep:
     """Turn by an angle (left positive) at a rate (positive)."""
     side = "left" if angle > 0 else "right"
     words = f"turns {side} {abs(math.degrees(angle)):.0f} degrees at {rate:.2f} rad/s{why}"
     seconds = abs(angle) / rate + rate / (2 * ANGULAR_ACCELERATION)
     speed = Velocity(0.0, math.copysign(rate, angle))
-    return Step(words, (Stretch(speed, seconds),), angle, turns=True, style=style)
+    return CalibrationStep(words, (Stretch(speed, seconds),), angle, turns=True, style=style)
 
 
-def forward(distance: float, speed: float, style: str = "") -> Step:
+def forward(distance: float, speed: float, style: str = "") -> CalibrationStep:
     """Go forward by a distance at a speed."""
     words = f"goes forward {distance:.2f} m at {speed:.2f} m/s"
     seconds = distance / speed + speed / (2 * LINEAR_ACCELERATION)
-    return Step(words, (Stretch(Velocity(speed, 0.0), seconds),), distance, style=style)
+    return CalibrationStep(words, (Stretch(Velocity(speed, 0.0), seconds),), distance, style=style)
 
 
 def stairs(slowest: float, fastest: float) -> list[float]:
@@ -106,20 +106,20 @@ def stairs(slowest: float, fastest: float) -> list[float]:
     return [*speeds, fastest]
 
 
-def search_turn(left: bool, slowest: float, fastest: float) -> Step:
+def search_turn(left: bool, slowest: float, fastest: float) -> CalibrationStep:
     """Turn faster and faster from a rate on, until the base moves."""
     sign = 1.0 if left else -1.0
     rates = stairs(slowest, fastest)
     words = f"turns {'left' if left else 'right'} slowly, from {slowest:.2f} rad/s on, until it moves"
     stretches = tuple(Stretch(Velocity(0.0, sign * rate), STAIR_S) for rate in rates)
-    return Step(words, stretches, sign * sum(rates) * STAIR_S, turns=True, is_search=True)
+    return CalibrationStep(words, stretches, sign * sum(rates) * STAIR_S, turns=True, is_search=True)
 
 
-def search_forward(slowest: float, fastest: float, room_m: float, style: str = "") -> Step:
+def search_forward(slowest: float, fastest: float, room_m: float, style: str = "") -> CalibrationStep:
     """Go forward faster and faster from a speed on, until the base moves, or so much was commanded."""
     speeds = stairs(slowest, fastest)
     while len(speeds) > 1 and sum(speeds) * STAIR_S > room_m:
         speeds.pop()
     words = f"goes forward slowly, from {slowest:.2f} m/s on, until it moves"
     stretches = tuple(Stretch(Velocity(speed, 0.0), STAIR_S) for speed in speeds)
-    return Step(words, stretches, sum(speeds) * STAIR_S, is_search=True, style=style)
+    return CalibrationStep(words, stretches, sum(speeds) * STAIR_S, is_search=True, style=style)

@@ -84,6 +84,6 @@ def _choice(
 
 
 def _by_rows(findings: ModelFindings) -> dict[int, float]:
-    """Milliseconds of forwards of so many rows behind the shortest context."""
+    """Milliseconds of forwards of this many rows behind the shortest context."""
     context = min(one.context for one in findings.forwards)
     return {one.rows: one.ms for one in findings.forwards if one.context == context}

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from cloud_verifier.config import ServerConfig
 from cloud_verifier.engine.engine import Engine
-from cloud_verifier.engine.interface import Surroundings
+from cloud_verifier.engine.interface import EngineEnvironment
 from cloud_verifier.engine.tasks import OpenTask, SessionKey
 from cloud_verifier.engine.work import Models
 from cloud_verifier.loading import load_hint_maker
@@ -35,7 +35,7 @@ from specdec.verifying.verifier import Verifier
 from specnav.bench.runner.forwards import clock_of, plain_ids
 from specnav.bench.runner.near_ties import both_ways
 from specnav.doctor.gpu.counting import Launches, Reads
-from specnav.doctor.gpu.records import Exits, Flips, ForwardTime, Growing, Vision
+from specnav.doctor.gpu.records import ExitsCost, Flips, ForwardTime, Growing, Vision
 
 CAMERA = (640, 480)
 LEAST_TIMES = 5
@@ -81,7 +81,7 @@ def settle(device: torch.device) -> None:
 def time_forwards(
     model: LoadedModel, rows: Sequence[int], contexts: Sequence[int], bandwidth: float, budget_s: float
 ) -> list[ForwardTime]:
-    """Medians of forwards of so many rows behind so many tokens, as far as the model's context goes."""
+    """Medians of forwards of this many rows behind so many tokens, as far as the model's context goes."""
     ids = _text(model, max(contexts) + max(rows))
     fitting = [context for context in contexts if context + max(rows) < model.context_limit]
     share_s = budget_s / max(1, len(fitting) * len(rows))
@@ -146,7 +146,7 @@ def hint_maker_of(model: LoadedModel) -> HintMaker | None:
 
 
 @torch.inference_mode()
-def time_exits(model: LoadedModel, maker: HintMaker, gamma: int, context: int, budget_s: float) -> Exits:
+def time_exits(model: LoadedModel, maker: HintMaker, gamma: int, context: int, budget_s: float) -> ExitsCost:
     """A forward over a draft with and without hints, by turns."""
     context = min(context, model.context_limit - 2 * gamma - 2)
     ids = _text(model, context + gamma)
@@ -178,7 +178,7 @@ def time_exits(model: LoadedModel, maker: HintMaker, gamma: int, context: int, b
             took[on].append(_timed(model, partial(extended, observer() if on else None)))
             session.rollback(context)
     without, with_hints = (1e3 * statistics.median(took[on][1:]) for on in (False, True))
-    return Exits(tuple(maker.layers), without, with_hints)
+    return ExitsCost(tuple(maker.layers), without, with_hints)
 
 
 @torch.inference_mode()
@@ -210,7 +210,7 @@ def _served_s(model: LoadedModel, ids: Sequence[int]) -> float:
         if last or len(told) >= GROWING:
             ended.set()
 
-    engine = Engine(Models(model), Surroundings(outbox, EventLog(io.StringIO())))
+    engine = Engine(Models(model), EngineEnvironment(outbox, EventLog(io.StringIO())))
     sampling = sampling_to_wire(GenerationOptions(GROWING + 1, min_new_tokens=GROWING + 1))
     engine.submit(OpenTask((b"doctor", 1), Open(1, True, sampling, list(ids)), time.perf_counter()))
     thread = threading.Thread(target=engine.run)

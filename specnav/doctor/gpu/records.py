@@ -85,7 +85,7 @@ class Flips:
 
 
 @dataclass(frozen=True)
-class Exits:
+class ExitsCost:
     """A verification without and with hints of early exits. layers: those with an exit."""
 
     layers: tuple[int, ...]
@@ -100,7 +100,7 @@ class Exits:
 
 @dataclass(frozen=True)
 class Vision:
-    """A picture of so many pixels: the tokens it becomes, preparing it on the CPU, and the vision tower's pass."""
+    """A picture of this many pixels: the tokens it becomes, preparing it on the CPU, and the vision tower's pass."""
 
     width: int
     height: int
@@ -132,7 +132,7 @@ class ModelFindings:
     verify_reads: int = 0
     draft_reads: int = 0
     flips: Flips | None = None
-    exits: Exits | None = None
+    exits: ExitsCost | None = None
     vision: Vision | None = None
     growing: Growing | None = None
     error: str = ""

@@ -40,7 +40,7 @@ ANSWER_TOKENS = 48
 
 
 def run_gpu_doctor(config: GpuDoctorConfig) -> int:
-    """Measure and show; returns 1 where a model could not be measured or a pick has flipped that is no near-tie.
+    """Measure and show; returns 1 where a model could not be measured or a pick has flipped that is not a near-tie.
 
     Raises UsageError for a device that is not there, and ModelError for a folder that is no model.
     """
@@ -69,7 +69,7 @@ def run_gpu_doctor(config: GpuDoctorConfig) -> int:
         show(findings, Console(width=None if sys.stdout.isatty() else 130))
     bad = [one for one in findings.models if one.error or (one.flips is not None and not one.flips.sound)]
     for one in bad:
-        say(console, f"{one.role} {one.variant}: {one.error or 'a pick flipped that is no near-tie'}")
+        say(console, f"{one.role} {one.variant}: {one.error or 'a pick flipped that is not a near-tie'}")
     return int(bool(bad))
 
 

@@ -49,7 +49,7 @@ def show(findings: GpuFindings, console: Console) -> None:
         console.print(note, highlight=False)
     if device.kind == "cpu":
         console.print(
-            "On a CPU nothing is launched and nobody waits for a read: both are counted as a GPU would meet them.",
+            "On a CPU nothing is launched and no read waits: both are counted as on a GPU.",
             highlight=False,
         )
 

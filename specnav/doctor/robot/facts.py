@@ -29,7 +29,7 @@ class Endpoint:
 
 
 @dataclass(frozen=True)
-class Heard:
+class TopicTraffic:
     """What came on a topic while we listened.
 
     longest_gap_s: between two messages, or from the last one to the end. offset_s: stamps minus the clock they are
@@ -47,7 +47,7 @@ class Heard:
 
 
 @dataclass(frozen=True)
-class Topic:
+class TopicFacts:
     """A topic by its role. wanted: the types that fit; heard: None where nobody listened to it."""
 
     role: str
@@ -55,7 +55,7 @@ class Topic:
     wanted: tuple[str, ...]
     publishers: tuple[Endpoint, ...] = ()
     subscribers: tuple[Endpoint, ...] = ()
-    heard: Heard | None = None
+    heard: TopicTraffic | None = None
     others: tuple[str, ...] = ()  # other topics of a type that fits, which somebody publishes
 
     @property
@@ -88,7 +88,7 @@ class Middleware:
 
 
 @dataclass(frozen=True)
-class Motion:
+class MotionFacts:
     """The last motion_status. moved: whether a motion was under way at any time while we listened."""
 
     state: str
@@ -108,7 +108,7 @@ class Diagnostic:
 
 
 @dataclass(frozen=True)
-class Verifier:
+class VerifierFacts:
     """The cloud verifier as reached from this machine. error: "" where it answered."""
 
     address: str
@@ -137,12 +137,12 @@ class Facts:
     nodes: Mapping[str, OurNode] = field(default_factory=dict)
     elsewhere: tuple[str, ...] = ()  # our nodes in other namespaces
     other_nodes: tuple[str, ...] = ()
-    topics: Mapping[str, Topic] = field(default_factory=dict)
+    topics: Mapping[str, TopicFacts] = field(default_factory=dict)
     clocks: tuple[str, ...] = ()  # who publishes /clock
-    motion: Motion | None = None
+    motion: MotionFacts | None = None
     diagnostics: tuple[Diagnostic, ...] = ()
     actions: tuple[str, ...] = ()  # action servers in the namespace
-    verifier: Verifier | None = None
+    verifier: VerifierFacts | None = None
     disk: Disk | None = None
     has_interfaces: bool = True  # whether our own messages can be understood here
 

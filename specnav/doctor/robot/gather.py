@@ -32,17 +32,17 @@ from spec_vlm_nav.parameters.nodes import tables
 from specnav.doctor.robot.checks.moving import UNDER_WAY
 from specnav.doctor.robot.config import RobotDoctorConfig
 from specnav.doctor.robot.disk import disk_at
-from specnav.doctor.robot.ears import Ear
 from specnav.doctor.robot.facts import (
     Diagnostic,
     Endpoint,
     Facts,
     Middleware,
-    Motion,
+    MotionFacts,
     OurNode,
-    Topic,
-    Verifier,
+    TopicFacts,
+    VerifierFacts,
 )
+from specnav.doctor.robot.listeners import TopicListener
 from specnav.doctor.robot.reaching import reach
 from specnav.doctor.robot.roles import (
     BLACKBOX,
@@ -54,14 +54,14 @@ from specnav.doctor.robot.roles import (
     REQUEST,
     STATUS,
     SUPERVISION,
-    Role,
+    TopicRole,
     roles,
     sport_role,
     topic_of,
 )
 from specnav.ros_names import checked_namespace
 
-# Until both nodes that are always needed are in sight and nothing new came for so long, or so long in all: who misses
+# Until both nodes that are always needed are in sight and nothing new came for this long, or so long in all: who misses
 # the first announcements hears the next 3 s later.
 STEADY_S, DISCOVER_S = 0.8, 4.0
 ANSWER_S, SPIN_S, LOOK_S = 2.0, 0.02, 0.2
@@ -79,12 +79,12 @@ class Gatherer:
         self._node = _make_node(config)
         self._executor = SingleThreadedExecutor()
         self._executor.add_node(self._node)
-        self._ears: dict[str, Ear] = {}
+        self._ears: dict[str, TopicListener] = {}
         self._sim_s: float | None = None
-        self._motion: Motion | None = None
+        self._motion: MotionFacts | None = None
         self._estopped_at = -HEARTBEAT_S
         self._rows: dict[str, Diagnostic] = {}
-        self._verifier: Verifier | None = None
+        self._verifier: VerifierFacts | None = None
 
     def gather(self) -> Facts:
         """Look, listen, and return what there is; takes config.seconds and 1 to 8 s more, or all that twice."""
@@ -207,7 +207,7 @@ class Gatherer:
 
     # -- topics
 
-    def _name_topics(self, wanted: tuple[Role, ...], nodes: dict[str, OurNode]) -> dict[Role, str]:
+    def _name_topics(self, wanted: tuple[TopicRole, ...], nodes: dict[str, OurNode]) -> dict[TopicRole, str]:
         place = self._node.get_namespace()
         given = {"image": self._config.image, "odom": self._config.odom, "cmd_vel": self._config.cmd_vel}
         heard = {
@@ -226,7 +226,7 @@ class Gatherer:
             named[role] = name
         return named
 
-    def _listen(self, named: dict[Role, str], uses_clock: bool) -> None:
+    def _listen(self, named: dict[TopicRole, str], uses_clock: bool) -> None:
         if uses_clock:
             self._subscribe(Clock, "/clock", self._on_clock, reliable=False)
         for role, name in named.items():
@@ -238,7 +238,9 @@ class Gatherer:
             kind = _message_class(kinds[0])
             if kind is None or kinds[0] == REQUEST:
                 continue
-            ear = self._ears[role.name] = Ear(lambda: time.time() if self._sim_s is None else self._sim_s)
+            ear = self._ears[role.name] = TopicListener(
+                lambda: time.time() if self._sim_s is None else self._sim_s
+            )
             extra = {STATUS: self._on_status, DIAGNOSTICS: self._on_diagnostics}.get(kinds[0])
             reliable = kinds[0] in RELIABLE_KINDS and all(end.reliable for end in publishers)
             self._subscribe(kind, name, _both(ear.hear, extra), reliable)
@@ -262,7 +264,7 @@ class Gatherer:
         moved = state in UNDER_WAY or (self._motion is not None and self._motion.moved)
         # Of two nodes with that name it may be the other one that speaks last.
         estopped = time.monotonic() - self._estopped_at < HEARTBEAT_S
-        self._motion = Motion(state, message.reason, estopped, message.held_by, moved)
+        self._motion = MotionFacts(state, message.reason, estopped, message.held_by, moved)
 
     def _on_diagnostics(self, message: DiagnosticArray) -> None:
         for row in message.status:
@@ -275,12 +277,14 @@ class Gatherer:
             _endpoints(self._node.get_subscriptions_info_by_topic(name)),
         )
 
-    def _topic(self, role: Role, name: str, began: float, ended: float, others: tuple[str, ...]) -> Topic:
+    def _topic(
+        self, role: TopicRole, name: str, began: float, ended: float, others: tuple[str, ...]
+    ) -> TopicFacts:
         publishers, subscribers = self._ends(name)
         heard = self._ears[role.name].heard(began, ended) if role.name in self._ears else None
-        return Topic(role.name, name, role.wanted, publishers, subscribers, heard, others)
+        return TopicFacts(role.name, name, role.wanted, publishers, subscribers, heard, others)
 
-    def _find_others(self, role: Role, name: str) -> tuple[str, ...]:
+    def _find_others(self, role: TopicRole, name: str) -> tuple[str, ...]:
         """Other topics that could be meant: of a type that fits, with a publisher (or for velocities, a subscriber)."""
         if not role.is_heard:
             return ()

@@ -7,13 +7,13 @@ import time
 from specdec.errors import SpecdecError
 from specdec.link.channel import connect
 from specdec.link.wire import Ping, Pong
-from specnav.doctor.robot.facts import Verifier
+from specnav.doctor.robot.facts import VerifierFacts
 from specnav.results.errors import one_line
 
 PINGS, CONNECT_S, REPLY_S = 5, 2.0, 1.0
 
 
-def reach(address: str, key: str = "") -> Verifier:
+def reach(address: str, key: str = "") -> VerifierFacts:
     """Greet the verifier at an address; never raises, what went wrong is in `error`. Takes 3 s at most.
 
     key: the file of an edge's key, "" for a verifier without keys.
@@ -30,5 +30,5 @@ def reach(address: str, key: str = "") -> Verifier:
                         raise link.silent(REPLY_S)
                 times.append(1e3 * (time.monotonic() - asked))
     except SpecdecError as error:
-        return Verifier(address, one_line(error))
-    return Verifier(address, "", model, sorted(times)[PINGS // 2], max(times))
+        return VerifierFacts(address, one_line(error))
+    return VerifierFacts(address, "", model, sorted(times)[PINGS // 2], max(times))

@@ -12,7 +12,7 @@ OPTIONAL = ("camera_decode_node", BLACKBOX, "go2_state_node")
 OURS = (DECIDER, MOVER, *OPTIONAL)
 OWN_NAME = "specnav_doctor"
 _LISTENERS = ("blackbox_node", "rosbag2_recorder", "specnav_")
-BARE = ("_CREATED_BY_BARE_DDS_APP_", "_NODE_NAME_UNKNOWN_")  # how rmw names what is no ROS node
+BARE = ("_CREATED_BY_BARE_DDS_APP_", "_NODE_NAME_UNKNOWN_")  # how rmw names what is not a ROS node
 
 TWIST, STAMPED = "geometry_msgs/msg/Twist", "geometry_msgs/msg/TwistStamped"
 COMPRESSED, RAW = "sensor_msgs/msg/CompressedImage", "sensor_msgs/msg/Image"
@@ -27,7 +27,7 @@ Values = Mapping[str, Mapping[str, Value]]
 
 
 @dataclass(frozen=True)
-class Role:
+class TopicRole:
     """owner: the node of ours by whose subscriptions (or publishers) the topic's name is found; "": by default only."""
 
     name: str
@@ -48,7 +48,7 @@ def said_name(node: str) -> str:
     return "a program without a ROS node" if node.rpartition("/")[2] in BARE else node
 
 
-def roles(values: Values) -> tuple[Role, ...]:
+def roles(values: Values) -> tuple[TopicRole, ...]:
     """The topics to look at. values: parameters of our nodes, by node, as far as they are known."""
     mover, decider = values.get(MOVER, {}), values.get(DECIDER, {})
     transport = decider.get("image_transport")
@@ -56,36 +56,36 @@ def roles(values: Values) -> tuple[Role, ...]:
     stamped = mover.get("enable_stamped_cmd_vel")
     twist = (TWIST, STAMPED) if stamped is None else (STAMPED,) if stamped else (TWIST,)
     found = [
-        Role("image", "camera/image_raw/compressed", picture, DECIDER, is_heard=True),
-        Role("odom", "odom", (ODOMETRY,), MOVER, is_heard=True),
-        Role("cmd_vel", "cmd_vel", twist, MOVER, published_by_owner=True, is_heard=True),
-        Role("instruction", "instruction", (STRING,)),
-        Role("stop", "stop", (EMPTY,)),
-        Role("e_stop", "e_stop", (BOOL,)),
-        Role("e_stop_reset", "e_stop_reset", (EMPTY,)),
-        Role("motion_command", "motion_command", (COMMAND,)),
-        Role("motion_status", "motion_status", (STATUS,), is_heard=True),
-        Role("supervision", "supervision", (SUPERVISION,), is_heard=True),
-        Role("diagnostics", "/diagnostics", (DIAGNOSTICS,), is_heard=True),
+        TopicRole("image", "camera/image_raw/compressed", picture, DECIDER, is_heard=True),
+        TopicRole("odom", "odom", (ODOMETRY,), MOVER, is_heard=True),
+        TopicRole("cmd_vel", "cmd_vel", twist, MOVER, published_by_owner=True, is_heard=True),
+        TopicRole("instruction", "instruction", (STRING,)),
+        TopicRole("stop", "stop", (EMPTY,)),
+        TopicRole("e_stop", "e_stop", (BOOL,)),
+        TopicRole("e_stop_reset", "e_stop_reset", (EMPTY,)),
+        TopicRole("motion_command", "motion_command", (COMMAND,)),
+        TopicRole("motion_status", "motion_status", (STATUS,), is_heard=True),
+        TopicRole("supervision", "supervision", (SUPERVISION,), is_heard=True),
+        TopicRole("diagnostics", "/diagnostics", (DIAGNOSTICS,), is_heard=True),
     ]
     if float(mover.get("robot_state_timeout_s", 0.0)):
-        found.append(Role("robot_state", "robot_state", (STATE,), MOVER, is_heard=True))
+        found.append(TopicRole("robot_state", "robot_state", (STATE,), MOVER, is_heard=True))
     if (source := str(mover.get("collision_source", "none"))) in LOOKS:
-        found.append(Role("ahead", source, (LOOKS[source],), MOVER, is_heard=True))
+        found.append(TopicRole("ahead", source, (LOOKS[source],), MOVER, is_heard=True))
     return tuple(found)
 
 
-def sport_role(published: Mapping[str, list[str]]) -> Role | None:
+def sport_role(published: Mapping[str, list[str]]) -> TopicRole | None:
     """Where motion_node moves a Go2 without a driver. published: its topics and their types."""
     topics = sorted(name for name, kinds in published.items() if REQUEST in kinds)
     # With its obstacle avoidance both are there, and velocities go to that one.
-    return Role("cmd_vel", topics[0], (REQUEST,)) if topics else None
+    return TopicRole("cmd_vel", topics[0], (REQUEST,)) if topics else None
 
 
 def topic_of(
-    role: Role, given: str, found: Mapping[str, list[str]], resolve: Callable[[str], str]
+    role: TopicRole, given: str, found: Mapping[str, list[str]], resolve: Callable[[str], str]
 ) -> tuple[str, tuple[str, ...]]:
-    """Name and fitting types of a role's topic: as given, else as its owner has it, else by default.
+    """Name and fitting types of a role's topic: as given, otherwise as its owner has it, otherwise by default.
 
     found: topics of the owner, and their types; resolve: makes a full name of a relative one.
     """

@@ -8,28 +8,28 @@ from collections import Counter
 from rich.console import Console
 from rich.text import Text
 
-from specnav.doctor.robot.checks import Line, Verdict
+from specnav.doctor.robot.checks import CheckLine, Verdict
 
 _STYLES = {Verdict.OK: "green", Verdict.WARN: "yellow", Verdict.FAIL: "bold red"}
 
 
-def text_of(line: Line, width: int) -> str:
+def text_of(line: CheckLine, width: int) -> str:
     """One line of the report; width: of the check's name, columns."""
     remedy = f" -> {line.remedy}" if line.remedy else ""
     return f"{line.verdict.value:<4}  {line.check:<{width}}  {line.found}{remedy}"
 
 
-def summary(lines: list[Line]) -> str:
+def summary(lines: list[CheckLine]) -> str:
     """The last line."""
     counts = Counter(line.verdict for line in lines)
     said = f"{counts[Verdict.OK]} ok, {counts[Verdict.WARN]} warn, {counts[Verdict.FAIL]} FAIL"
     if not counts[Verdict.FAIL]:
-        return f"{said}: nothing keeps the robot from doing what it is told"
+        return f"{said}: nothing keeps the robot from obeying"
     first = next(line for line in lines if line.verdict is Verdict.FAIL)
     return f"{said}: begin with {first.check}"
 
 
-def show(lines: list[Line], as_json: bool) -> None:
+def show(lines: list[CheckLine], as_json: bool) -> None:
     """Print them, one line each; JSON: a list of objects with verdict, check, found, remedy."""
     if as_json:
         rows = [

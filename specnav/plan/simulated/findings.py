@@ -7,10 +7,10 @@ from dataclasses import replace
 from specnav.bench.records.batch import on_line
 from specnav.bench.studies.crossings import Crossing, crossings
 from specnav.bench.studies.figures import percent
-from specnav.bench.studies.plan import Findings, Table
+from specnav.bench.studies.plan import StudyFindings, Table
 from specnav.plan.simulated.records import FleetResults
 from specnav.plan.simulated.study import order
-from specnav.report.charts import Line, LineChart, Mark, RowChart, RowSeries
+from specnav.report.charts import ChartLine, LineChart, Mark, RowChart, RowSeries
 from specnav.report.page import shown
 
 AMONG_THE_BEST = 0.98
@@ -18,9 +18,9 @@ SHOWN_OVER = 1.6
 """Loads whose p95 is over so many times the promise are left out of the picture."""
 
 
-def fleet_findings(results: FleetResults) -> Findings:
+def fleet_findings(results: FleetResults) -> StudyFindings:
     """Of `fleet.json`, as far as it is there."""
-    return Findings(_charts(results), _tables(results))
+    return StudyFindings(_charts(results), _tables(results))
 
 
 def _charts(results: FleetResults) -> list[LineChart | RowChart]:
@@ -48,7 +48,7 @@ def _load_chart(results: FleetResults) -> LineChart:
     for one in results.methods:
         points = [(float(n), p95) for n, p95, _ in one.loads if p95 <= SHOWN_OVER * results.promise_ms and n > 1]
         if points:
-            lines.append(Line(one.method, tuple(points), one.method))
+            lines.append(ChartLine(one.method, tuple(points), one.method))
     return LineChart(
         f"p95 of a {results.promise_of} on {results.gpus} GPUs, simulated", "robots", "ms", tuple(lines),
         level=results.promise_ms, caption="Dashed: what is promised. A dot is a simulated fleet; a line ends before "
@@ -79,9 +79,9 @@ def _sweep_charts(results: FleetResults) -> list[LineChart]:
     ]  # fmt: skip
 
 
-def _lines(results: FleetResults, names: list[str], what: str) -> tuple[Line, ...]:
+def _lines(results: FleetResults, names: list[str], what: str) -> tuple[ChartLine, ...]:
     return tuple(
-        Line(
+        ChartLine(
             name,
             tuple(
                 (one.rtt_ms, float(one.robots[name]) if what == "robots" else one.alone_ms[name])

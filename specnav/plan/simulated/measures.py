@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from specnav.plan.simulated.simulation import Played
+from specnav.plan.simulated.simulation import FleetRun
 from specnav.plan.simulated.workload import Workload
 from specnav.results.demo import percentile
 
@@ -52,7 +52,7 @@ class FleetFigures(msgspec.Struct, frozen=True, kw_only=True):
     ways: dict[str, float] = msgspec.field(default_factory=dict)
 
 
-def figures_of(played: Played, method: str, work: Workload, gpus: int) -> FleetFigures:
+def figures_of(played: FleetRun, method: str, work: Workload, gpus: int) -> FleetFigures:
     """The figures of a run. What has not ended counts with the time it has lasted, and makes the fleet overloaded."""
     window = played.window
     until = window.end_ms + window.drain_ms

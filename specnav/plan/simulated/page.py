@@ -6,7 +6,7 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from specnav.bench.report.studies import StudyView, view_chart
+from specnav.bench.report.studies import StudyPage, view_chart
 from specnav.plan.simulated.findings import fleet_findings
 from specnav.plan.simulated.records import FleetResults, load_fleet
 from specnav.plan.simulated.study import order
@@ -20,7 +20,7 @@ def build_fleet(results: FleetResults) -> str:
     """The page as HTML text."""
     found = fleet_findings(results)
     charts = [view_chart(chart) for chart in found.charts]
-    view = StudyView(
+    view = StudyPage(
         name="fleet",
         title=f"{results.robots} robots",
         question=QUESTION,

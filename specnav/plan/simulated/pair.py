@@ -11,7 +11,7 @@ from specdec.errors import OptionsError
 from specdec.methods import Method, get_method
 from specdec.options import DecodingOptions
 from specdec.row_ms import RowMs
-from specnav.plan.simulated.times import ForwardTimes
+from specnav.plan.simulated.times import SimulatedForwardTimes
 from specnav.results.errors import EvaluationError
 
 METHODS = ("ar", "cloud-sd", "sd", "fsd", "specedge", "auto")
@@ -32,7 +32,7 @@ TOKEN_BYTES = 3
 
 
 @dataclass(frozen=True)
-class Pair:
+class SimulatedPair:
     """draft_ms: a draft forward on the edge, a number or by rows (RowMs). cloud_draft: the same model beside the
     target. gamma: draft tokens of a chain. alpha, tree_alpha: chance that a token of a chain, a level of a tree, is
     accepted where all before it were. miss: share of verdicts that fsd has no draft ready for. overhead_ms: of a
@@ -40,7 +40,7 @@ class Pair:
     """
 
     draft_ms: float
-    cloud_draft: ForwardTimes
+    cloud_draft: SimulatedForwardTimes
     gamma: int = DecodingOptions.gamma
     alpha: float = 0.6
     tree_alpha: float = 0.736
@@ -53,10 +53,10 @@ class Pair:
             if not 0 <= getattr(self, name) <= 1:
                 raise EvaluationError(f"{name} is {getattr(self, name):g}: a share is from 0 to 1")
         if self.gamma < 1 or self.draft_ms < 0 or self.overhead_ms < 0:
-            raise EvaluationError("a draft has at least one token, and takes no time below 0")
+            raise EvaluationError("a draft must have at least one token and a time of at least 0")
 
     def draft_at(self, rows: int) -> float:
-        """Milliseconds of a draft forward with so many rows."""
+        """Milliseconds of a draft forward with this many rows."""
         return self.draft_ms.at(rows) if isinstance(self.draft_ms, RowMs) else self.draft_ms
 
     @property
@@ -71,7 +71,7 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Way:
+class MethodModel:
     """How one method answers on one link: what the simulation needs of a method.
 
     streams: the cloud goes on alone. cloud_drafts: with a draft model of its own. size: tokens of a chain, levels of a
@@ -103,20 +103,22 @@ def checked(name: str) -> Method:
     return method
 
 
-def way_of(name: str, pair: Pair, target: ForwardTimes, rtt_ms: float) -> Way:
-    """A method's way, with a tree as deep as fills a verification of it alone (paper 001). Raises EvaluationError."""
+def way_of(name: str, pair: SimulatedPair, target: SimulatedForwardTimes, rtt_ms: float) -> MethodModel:
+    """A method's way, with a tree as deep as fills a verification of it alone (SpecEdge). Raises EvaluationError."""
     method = checked(name)
     draft_ms = pair.draft_at(1)
     if method.cloud == "stream":
         size = pair.gamma if method.cloud_drafts else 0
-        return Way(name, True, method.cloud_drafts, size, size + 1, draft_ms)
+        return MethodModel(name, True, method.cloud_drafts, size, size + 1, draft_ms)
     if method.tree is not None:
         verify_ms = target.forward_ms(1, method.tree.budget + 1, 0)
         depth = pipeline_depth(draft_ms, verify_ms, rtt_ms, min(MAX_DEPTH, method.tree.budget))
         level_ms = pair.draft_at(max(1, method.tree.budget // depth))
-        return Way(name, False, False, depth, method.tree.budget + 1, level_ms, tree=True, up=TREE_BYTES)
+        return MethodModel(
+            name, False, False, depth, method.tree.budget + 1, level_ms, tree=True, up=TREE_BYTES
+        )
     prepare_ms = pair.gamma * pair.draft_at(method.rows) if method.predrafts else 0.0
-    return Way(
+    return MethodModel(
         name, False, False, pair.gamma, pair.gamma + 1, draft_ms, predrafts=method.predrafts, prepare_ms=prepare_ms,
         down=HINTED_BYTES if method.hints else VERDICT_BYTES,
     )  # fmt: skip

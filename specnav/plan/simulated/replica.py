@@ -13,11 +13,12 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from cloud_verifier.engine.policy import Policy
-from cloud_verifier.engine.scheduler import Scheduler, Waiting
-from specnav.plan.simulated.times import ForwardTimes
+from cloud_verifier.engine.scheduler import Scheduler, WaitingSession
+from specnav.plan.simulated.times import SimulatedForwardTimes
 
 if TYPE_CHECKING:
     import simpy
+
 
 @dataclass(frozen=True)
 class ReplicaPolicy:
@@ -31,7 +32,7 @@ class ReplicaPolicy:
     kv_tokens: float = float("inf")
 
 
-class Asker(Protocol):
+class QueuedSession(Protocol):
     """A session, as a verifier sees it. tokens: that it may come to hold. rank, owner, number: as the scheduler needs
     them of a session's work.
     """
@@ -47,13 +48,13 @@ class Asker(Protocol):
 
 
 @dataclass
-class Ask:
+class SimulatedRows:
     """Rows that a session wants of a forward; what the scheduler asks of an extension, it answers.
 
     prompt: they may come in parts. drafts: they go through the draft model beside the target. since_ms: when it came.
     """
 
-    who: Asker
+    who: QueuedSession
     rows: int
     prompt: bool = False
     drafts: bool = False
@@ -74,7 +75,7 @@ class Ask:
         """Whether it may be done in parts."""
         return self.prompt and self.rows > 1
 
-    def divide(self, rows: int) -> tuple[Ask, Ask]:
+    def divide(self, rows: int) -> tuple[SimulatedRows, SimulatedRows]:
         """Its first `rows` rows, and the others."""
         return replace(self, rows=rows), replace(self, rows=self.rows - rows)
 
@@ -93,15 +94,19 @@ class Counted:
     outside: int = 0
 
 
-class Replica:
+class SimulatedReplica:
     """One verifier. Its process sleeps until something comes: what is on its way is in a heap, not an event each, so
     that a fleet costs an event a forward and not several a round.
     """
 
     def __init__(
-        self, env: simpy.Environment, target: ForwardTimes, draft: ForwardTimes, policy: ReplicaPolicy,
+        self,
+        env: simpy.Environment,
+        target: SimulatedForwardTimes,
+        draft: SimulatedForwardTimes,
+        policy: ReplicaPolicy,
         window: tuple[float, float],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """window: when counting begins and ends, ms."""
         self._env = env
         self._target = target
@@ -112,15 +117,15 @@ class Replica:
         self.open = 0
         self.counted = Counted()
         self._held = 0
-        self._outside: deque[tuple[float, Asker, Ask]] = deque()
-        self._coming: list[tuple[float, int, Ask]] = []
+        self._outside: deque[tuple[float, QueuedSession, SimulatedRows]] = deque()
+        self._coming: list[tuple[float, int, SimulatedRows]] = []
         self._number = 0
-        self._waiting: list[Waiting] = []
+        self._waiting: list[WaitingSession] = []
         self._asleep: simpy.Event | None = None
         self._asleep_until = 0.0
         env.process(self._run())
 
-    def admit(self, ask: Ask, at_ms: float) -> None:
+    def admit(self, ask: SimulatedRows, at_ms: float) -> None:
         """A session's prompt arrives at `at_ms`; it counts as open from now on, as the directory has it."""
         self.open += 1
         who = ask.who
@@ -130,7 +135,7 @@ class Replica:
         self._held += who.tokens
         self.comes(ask, at_ms)
 
-    def leave(self, who: Asker) -> None:
+    def leave(self, who: QueuedSession) -> None:
         """A session has ended; who waits outside may come in."""
         self.open -= 1
         self._held -= who.tokens
@@ -146,7 +151,7 @@ class Replica:
                 self.counted.outside_ms += max(0.0, now - at_ms)
             self.comes(ask, max(now, at_ms))
 
-    def comes(self, ask: Ask, at_ms: float) -> None:
+    def comes(self, ask: SimulatedRows, at_ms: float) -> None:
         """What a session wants arrives at `at_ms`, now or later."""
         ask.since_ms = at_ms
         self._number += 1
@@ -154,13 +159,13 @@ class Replica:
         if self._asleep is not None and at_ms < self._asleep_until and not self._asleep.triggered:
             self._asleep.succeed()
 
-    def wants(self, ask: Ask, now_ms: float) -> None:
+    def wants(self, ask: SimulatedRows, now_ms: float) -> None:
         """A session that goes on by itself wants this of the next forward."""
         ask.since_ms = now_ms
         self._queue(ask)
 
-    def _queue(self, ask: Ask) -> None:
-        self._waiting.append(Waiting(cast(Any, ask.who), cast(Any, ask), ask.since_ms / 1e3))
+    def _queue(self, ask: SimulatedRows) -> None:
+        self._waiting.append(WaitingSession(cast(Any, ask.who), cast(Any, ask), ask.since_ms / 1e3))
 
     def _run(self) -> Generator[simpy.Event, None, None]:
         env, coming = self._env, self._coming
@@ -187,14 +192,16 @@ class Replica:
             self._scheduler.ran(picked, takes / 1e3)
             self._ran(picked)
 
-    def _ran(self, picked: Sequence[Waiting]) -> None:
+    def _ran(self, picked: Sequence[WaitingSession]) -> None:
         """A forward has run: prompts that are not whole yet wait on, all others are told."""
         now = self._env.now
         places = {id(one) for one in picked}
         left = [(one, one.after(cast(Any, None), one.since_s)) for one in picked]
         waits_on = {id(one): rest for one, rest in left if rest is not None}
         self._waiting = [
-            waits_on.get(id(one), one) for one in self._waiting if id(one) not in places or id(one) in waits_on
+            waits_on.get(id(one), one)
+            for one in self._waiting
+            if id(one) not in places or id(one) in waits_on
         ]
         for one, rest in left:
             if rest is None:
@@ -203,7 +210,9 @@ class Replica:
     def _counts(self, at_ms: float) -> bool:
         return self._from_ms <= at_ms < self._to_ms
 
-    def _count(self, picked: Sequence[Waiting], prompts: int, rows: int, began: float, takes: float) -> None:
+    def _count(
+        self, picked: Sequence[WaitingSession], prompts: int, rows: int, began: float, takes: float
+    ) -> None:
         waits = sum(began - 1e3 * one.since_s for one in picked)
         counted = self.counted
         counted.busy_ms += max(0.0, min(began + takes, self._to_ms) - max(began, self._from_ms))
@@ -216,18 +225,18 @@ class Replica:
 
 
 @dataclass
-class Directory:
+class SimulatedDirectory:
     """Sends a session to the verifier with the fewest; with locality to the robot's last one, while that has no more
     than `slack` sessions over the fewest.
     """
 
-    replicas: list[Replica]
+    replicas: list[SimulatedReplica]
     local: bool = False
     slack: int = 2
-    _last: dict[int, Replica] = field(default_factory=dict)
+    _last: dict[int, SimulatedReplica] = field(default_factory=dict)
     _turn: int = 0
 
-    def choose(self, robot: int) -> tuple[Replica, bool]:
+    def choose(self, robot: int) -> tuple[SimulatedReplica, bool]:
         """The verifier, and whether it served this robot the last time."""
         replicas, count = self.replicas, len(self.replicas)
         self._turn = (self._turn + 1) % count  # of equals it is another one each time

@@ -22,7 +22,7 @@ NUDGE = 1.02
 POOL = 4
 """GPUs on which methods are compared for `auto`."""
 CROWDED = 4.0
-"""A run is broken off with so many times the decisions in progress that the promise allows."""
+"""A run is broken off with this many times the decisions in progress that the promise allows."""
 
 
 @dataclass(frozen=True)

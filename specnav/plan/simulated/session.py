@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from random import Random
 
 from specdec.link.shaping import Direction, LinkProfile
-from specnav.plan.simulated.pair import TOKEN_BYTES, Pair, Way, accepted
-from specnav.plan.simulated.replica import Ask, Replica
+from specnav.plan.simulated.pair import TOKEN_BYTES, MethodModel, SimulatedPair, accepted
+from specnav.plan.simulated.replica import SimulatedReplica, SimulatedRows
 
 
-class Edge:
+class SimulatedEdge:
     """A robot's link, each way as the bench's emulator shapes it, and its robot's decisions that wait."""
 
     def __init__(self, number: int, profile: LinkProfile, seed: int) -> None:
@@ -32,7 +32,7 @@ class Edge:
 
 
 @dataclass
-class Decision:
+class SimulatedDecision:
     """What became of one. due_ms: when the robot wanted it; began_ms: when its prompt left; ended_ms: the answer was
     there, -1 while it is not. way: the method that answered. chunks: (ms, tokens) as they came to the robot.
     """
@@ -47,20 +47,29 @@ class Decision:
 
 
 @dataclass(frozen=True)
-class Figures:
+class SessionFigures:
     """Counts over all sessions. rounds, gained: of verdicts; cloud_ms: waiting and forward of each, where kept."""
 
     cloud_ms: list[float] = field(default_factory=list)
     rounds: list[int] = field(default_factory=lambda: [0, 0])
 
 
-class Session:
+class RobotSession:
     """Asks a verifier, round after round, as its way says. `done` is told when the answer will be at the robot."""
 
     def __init__(
-        self, decision: Decision, edge: Edge, way: Way, pair: Pair, replica: Replica, prompt: int, drawn: Random,
-        done: Callable[[Session, float], None], figures: Figures, keep: bool,
-    ) -> None:  # fmt: skip
+        self,
+        decision: SimulatedDecision,
+        edge: SimulatedEdge,
+        way: MethodModel,
+        pair: SimulatedPair,
+        replica: SimulatedReplica,
+        prompt: int,
+        drawn: Random,
+        done: Callable[[RobotSession, float], None],
+        figures: SessionFigures,
+        keep: bool,
+    ) -> None:
         """prompt: rows to compute. keep: whether each chunk's time, and each verdict's, is wanted."""
         self.decision = decision
         self.tokens = prompt + decision.answer
@@ -81,7 +90,7 @@ class Session:
         """The prompt leaves. known_rows: that the verifier keeps from before; picture_ms: that its picture takes."""
         size = picture_bytes + TOKEN_BYTES * self._prompt
         at_ms = self._edge.up_ms(now_ms, size) + picture_ms
-        self._replica.admit(Ask(self, max(1, self._prompt - known_rows), prompt=True), at_ms)
+        self._replica.admit(SimulatedRows(self, max(1, self._prompt - known_rows), prompt=True), at_ms)
 
     def ran(self, now_ms: float, since_ms: float) -> None:
         """A forward that this session asked for has run."""
@@ -99,7 +108,11 @@ class Session:
     def _verified(self, now_ms: float, since_ms: float) -> None:
         way, pair = self._way, self._pair
         size = min(way.size, self._left - 1)
-        kept = accepted(self._drawn, pair.log_tree_alpha if way.tree else pair.log_alpha, size) if size > 0 else 0
+        kept = (
+            accepted(self._drawn, pair.log_tree_alpha if way.tree else pair.log_alpha, size)
+            if size > 0
+            else 0
+        )
         self._whole = kept == way.size
         self._figures.rounds[0] += 1
         self._figures.rounds[1] += kept + 1
@@ -129,9 +142,9 @@ class Session:
 
     def _ask_streaming(self, now_ms: float) -> None:
         if self._drafting:
-            self._replica.wants(Ask(self, 1, drafts=True), now_ms)
+            self._replica.wants(SimulatedRows(self, 1, drafts=True), now_ms)
         else:
-            self._replica.wants(Ask(self, 1 + max(0, min(self._way.size, self._left - 1))), now_ms)
+            self._replica.wants(SimulatedRows(self, 1 + max(0, min(self._way.size, self._left - 1))), now_ms)
 
     def _send(self, there_ms: float) -> None:
         """A verdict is at the robot: draft what is not ready yet, and send it."""
@@ -139,7 +152,7 @@ class Session:
         leaves_ms = there_ms + self._pair.overhead_ms + self._drafting_ms(there_ms)
         self._sent_ms = leaves_ms
         rows = way.rows if way.tree else 1 + max(0, min(way.size, self._left - 1))
-        self._replica.comes(Ask(self, rows), self._edge.up_ms(leaves_ms, way.up))
+        self._replica.comes(SimulatedRows(self, rows), self._edge.up_ms(leaves_ms, way.up))
 
     def _drafting_ms(self, there_ms: float) -> float:
         way, pair, away_ms = self._way, self._pair, there_ms - self._sent_ms
@@ -147,6 +160,6 @@ class Session:
         if way.predrafts and self._sent_ms and self._drawn.random() >= pair.miss:
             return max(0.0, way.prepare_ms - away_ms)
         if way.tree and self._sent_ms and self._whole and self._drawn.random() < pair.alpha:
-            # The branch that grew on meanwhile goes along with the verdict and its token (paper 001).
+            # The branch that grew on meanwhile goes along with the verdict and its token (SpecEdge).
             return max(0.0, size * way.draft_ms - away_ms)
         return size * way.draft_ms

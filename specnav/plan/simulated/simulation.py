@@ -10,10 +10,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from specdec.link.shaping import LinkProfile
-from specnav.plan.simulated.pair import Pair, checked, way_of
-from specnav.plan.simulated.replica import Directory, Replica, ReplicaPolicy
-from specnav.plan.simulated.session import Decision, Edge, Figures, Session
-from specnav.plan.simulated.times import ForwardTimes
+from specnav.plan.simulated.pair import SimulatedPair, checked, way_of
+from specnav.plan.simulated.replica import ReplicaPolicy, SimulatedDirectory, SimulatedReplica
+from specnav.plan.simulated.session import RobotSession, SessionFigures, SimulatedDecision, SimulatedEdge
+from specnav.plan.simulated.times import SimulatedForwardTimes
 from specnav.plan.simulated.workload import Workload, arrivals_of
 from specnav.results.errors import EvaluationError
 
@@ -32,8 +32,8 @@ class Fleet:
     """
 
     work: Workload
-    pair: Pair
-    target: ForwardTimes
+    pair: SimulatedPair
+    target: SimulatedForwardTimes
     gpus: int
     links: tuple[tuple[LinkProfile, float], ...] = ((LinkProfile(), 1.0),)
     policy: ReplicaPolicy = field(default_factory=ReplicaPolicy)
@@ -67,14 +67,14 @@ class Window:
 
 
 @dataclass(frozen=True)
-class Played:
+class FleetRun:
     """What came of a run. decisions: that fell due while it counted, the unfinished among them. overloaded: so many
     decisions were in progress that it was broken off. idle: share of the GPUs' time without a forward. wait_ms: of a
     verdict, before its forward. outside, outside_ms: sessions that waited for room in the cache, and how long. batch,
     rows: of a forward. tau: tokens a verdict. cloud_ms: of each verdict, waiting and forward, where chunks are kept.
     """
 
-    decisions: list[Decision]
+    decisions: list[SimulatedDecision]
     window: Window
     overloaded: bool
     idle: float
@@ -98,37 +98,46 @@ def simpy_module() -> Any:
     return simpy
 
 
-class _Run:
+class _FleetState:
     """One run's state."""
 
     def __init__(
-        self, fleet: Fleet, method: str, seed: int, window: Window, most_open: float, keep: bool,
+        self,
+        fleet: Fleet,
+        method: str,
+        seed: int,
+        window: Window,
+        most_open: float,
+        keep: bool,
         auto: Mapping[LinkProfile, str],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.env: simpy.Environment = simpy_module().Environment()
         self.fleet, self.method, self.window, self.keep = fleet, method, window, keep
         self.most_open = most_open
         self.overloaded = False
         span = (window.warm_ms, window.end_ms)
         self.replicas = [
-            Replica(self.env, fleet.target, fleet.pair.cloud_draft, fleet.policy, span) for _ in range(fleet.gpus)
+            SimulatedReplica(self.env, fleet.target, fleet.pair.cloud_draft, fleet.policy, span)
+            for _ in range(fleet.gpus)
         ]
-        self.directory = Directory(self.replicas, fleet.kept > 0)
+        self.directory = SimulatedDirectory(self.replicas, fleet.kept > 0)
         self.edges = [
-            Edge(number, profile, seed * 1_000_003 + number)
+            SimulatedEdge(number, profile, seed * 1_000_003 + number)
             for number, profile in zip(range(fleet.work.robots), _dealt(fleet.links), strict=False)
         ]
         self.drawn = Random(seed)
-        self.figures = Figures()
-        self.decisions: list[Decision] = []
+        self.figures = SessionFigures()
+        self.decisions: list[SimulatedDecision] = []
         self.in_progress = 0
         self.pictures_free = {id(replica): 0.0 for replica in self.replicas}
         self.ways = {
-            profile: way_of(auto[profile] if method == "auto" else method, fleet.pair, fleet.target, profile.rtt_ms)
+            profile: way_of(
+                auto[profile] if method == "auto" else method, fleet.pair, fleet.target, profile.rtt_ms
+            )
             for profile, _ in fleet.links
         }
 
-    def due(self, edge: Edge, now: float) -> None:
+    def due(self, edge: SimulatedEdge, now: float) -> None:
         """A robot wants a decision."""
         self.in_progress += 1
         self.overloaded = self.overloaded or self.in_progress > self.most_open
@@ -137,13 +146,13 @@ class _Run:
         else:
             self.begin(edge, now, now)
 
-    def begin(self, edge: Edge, due_ms: float, now: float) -> None:
+    def begin(self, edge: SimulatedEdge, due_ms: float, now: float) -> None:
         edge.busy = True
         fleet, work, drawn = self.fleet, self.fleet.work, self.drawn
         replica, knows = self.directory.choose(edge.number)
         way = self.ways[edge.profile]
         prompt, answer = drawn.choice(work.prompts), drawn.choice(work.answers)
-        decision = Decision(edge.number, due_ms, now, answer, way.name)
+        decision = SimulatedDecision(edge.number, due_ms, now, answer, way.name)
         if self.window.warm_ms <= due_ms < self.window.end_ms or self.keep:
             self.decisions.append(decision)
         picture_ms = 0.0
@@ -151,19 +160,29 @@ class _Run:
             begins = max(now, self.pictures_free[id(replica)])
             self.pictures_free[id(replica)] = begins + work.picture_ms
             picture_ms = begins + work.picture_ms - now
-        session = Session(
-            decision, edge, way, fleet.pair, replica, prompt, drawn, lambda one, at: self.ended(one, edge, replica, at),
-            self.figures, self.keep,
-        )  # fmt: skip
+        session = RobotSession(
+            decision,
+            edge,
+            way,
+            fleet.pair,
+            replica,
+            prompt,
+            drawn,
+            lambda one, at: self.ended(one, edge, replica, at),
+            self.figures,
+            self.keep,
+        )
         session.open(now, work.picture_bytes, int(fleet.kept * prompt) if knows else 0, picture_ms)
 
-    def ended(self, session: Session, edge: Edge, replica: Replica, at_ms: float) -> None:
+    def ended(
+        self, session: RobotSession, edge: SimulatedEdge, replica: SimulatedReplica, at_ms: float
+    ) -> None:
         """The answer's end will be at the robot at `at_ms`."""
         event = self.env.timeout(max(0.0, at_ms - self.env.now))
         assert event.callbacks is not None
         event.callbacks.append(lambda _: self._over(session, edge, replica))
 
-    def _over(self, session: Session, edge: Edge, replica: Replica) -> None:
+    def _over(self, session: RobotSession, edge: SimulatedEdge, replica: SimulatedReplica) -> None:
         now = self.env.now
         replica.leave(session)
         self.in_progress -= 1
@@ -171,10 +190,14 @@ class _Run:
         if edge.waiting:
             self.begin(edge, edge.waiting.pop(0), now)
         elif self.fleet.work.arrivals == "after":
-            pause = self.drawn.expovariate(self.fleet.work.rate / 1e3) if self.fleet.work.rate < float("inf") else 0.0
+            pause = (
+                self.drawn.expovariate(self.fleet.work.rate / 1e3)
+                if self.fleet.work.rate < float("inf")
+                else 0.0
+            )
             self.later(pause, edge)
 
-    def later(self, pause_ms: float, edge: Edge) -> None:
+    def later(self, pause_ms: float, edge: SimulatedEdge) -> None:
         """A robot that pauses between decisions."""
         if self.env.now + pause_ms >= self.window.end_ms:
             return
@@ -225,9 +248,16 @@ def _dealt(links: Sequence[tuple[LinkProfile, float]]) -> Generator[LinkProfile,
 
 
 def simulate(
-    fleet: Fleet, method: str, seed: int, window: Window, *, most_open: float = float("inf"), keep: bool = False,
-    auto: Mapping[LinkProfile, str] = EMPTY, tick: Callable[[float], None] = lambda share: None,
-) -> Played:  # fmt: skip
+    fleet: Fleet,
+    method: str,
+    seed: int,
+    window: Window,
+    *,
+    most_open: float = float("inf"),
+    keep: bool = False,
+    auto: Mapping[LinkProfile, str] = EMPTY,
+    tick: Callable[[float], None] = lambda share: None,
+) -> FleetRun:
     """Play a fleet with one method. most_open: decisions in progress at which it is broken off as overloaded.
 
     keep: keep when each chunk came, and count what was delivered; decisions of the whole run are then given. auto:
@@ -235,8 +265,8 @@ def simulate(
     """
     checked(method)
     if method == "auto" and not all(profile in auto for profile, _ in fleet.links):
-        raise EvaluationError("auto needs to be told which method is best on each link")
-    run = _Run(fleet, method, seed, window, most_open, keep, auto)
+        raise EvaluationError("auto needs the best method of each link")
+    run = _FleetState(fleet, method, seed, window, most_open, keep, auto)
     run.play(seed, tick)
     counted = [replica.counted for replica in run.replicas]
     forwards = max(1, sum(one.forwards for one in counted))
@@ -244,7 +274,7 @@ def simulate(
     waited, outside = sum(one.waited for one in counted), sum(one.outside for one in counted)
     lasted = max(1e-9, min(run.env.now, window.end_ms) - window.warm_ms)
     rounds, gained = run.figures.rounds
-    return Played(
+    return FleetRun(
         decisions=run.decisions + _unbegun(run),
         window=window,
         overloaded=run.overloaded,
@@ -261,11 +291,11 @@ def simulate(
     )
 
 
-def _unbegun(run: _Run) -> list[Decision]:
+def _unbegun(run: _FleetState) -> list[SimulatedDecision]:
     """Decisions that still waited on their robots."""
     window = run.window
     return [
-        Decision(edge.number, due, -1.0, 1, run.method)
+        SimulatedDecision(edge.number, due, -1.0, 1, run.method)
         for edge in run.edges
         for due in edge.waiting
         if window.warm_ms <= due < window.end_ms

@@ -18,7 +18,7 @@ MORE = 0.25
 
 
 @dataclass(frozen=True)
-class Question:
+class PlanQuestion:
     """fleet: its number of GPUs is not looked at. gpus: that are there, 0: as many as the best method needs. Prices:
     dollars an hour, of a GPU and of an edge that drafts. rtts: round trips to compare one GPU at, ms.
     """
@@ -39,7 +39,7 @@ class Question:
 
 
 def answer_methods(
-    asked: Question, step: Callable[[str], None], tell: Callable[[FleetFigures], None] = lambda figures: None
+    asked: PlanQuestion, step: Callable[[str], None], tell: Callable[[FleetFigures], None] = lambda figures: None
 ) -> Iterator[tuple[int, MethodPlan]]:
     """Plans as they are made, each with the number of GPUs that "given" means. step: told what is being done, before.
 
@@ -73,7 +73,7 @@ def answer_methods(
 
 
 def _plan(
-    whole: Planner, part: Planner, asked: Question, method: str, gpus: int, needed: int | None
+    whole: Planner, part: Planner, asked: PlanQuestion, method: str, gpus: int, needed: int | None
 ) -> MethodPlan:
     """part: the planner that searches; a part of the fleet has as many GPUs as make whole numbers."""
     robots = asked.fleet.work.robots
@@ -109,7 +109,7 @@ def _plan(
 
 
 def sweep_links(
-    asked: Question, step: Callable[[str], None], tell: Callable[[FleetFigures], None] = lambda figures: None
+    asked: PlanQuestion, step: Callable[[str], None], tell: Callable[[FleetFigures], None] = lambda figures: None
 ) -> Iterator[SweepPoint]:
     """One GPU at other round trips, all else as on the first link."""
     profile = asked.fleet.links[0][0]

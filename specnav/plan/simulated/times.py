@@ -1,6 +1,7 @@
 """What a forward takes that many sessions share: from a measured curve, or from what a paper or a pacing says.
 
-A `ForwardTimes` answers for a forward of `sessions` that verify or decode with `rows` rows together, and `prompt_rows`
+A `SimulatedForwardTimes` answers for a forward of `sessions` that verify or decode with `rows` rows together, and
+`prompt_rows`
 of prompts beside them.
 """
 
@@ -16,11 +17,11 @@ KNEE_ROWS = 156.0
 """Of an A100 in 16 bits: 312 TFLOP/s over 2 TB/s. Up to there reading the weights takes longer than computing."""
 
 
-class ForwardTimes(Protocol):
+class SimulatedForwardTimes(Protocol):
     """Milliseconds of a forward."""
 
     def forward_ms(self, sessions: int, rows: int, prompt_rows: int) -> float:
-        """One forward of so many sessions, their rows together, and rows of prompts."""
+        """One forward of this many sessions, their rows together, and rows of prompts."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""The card of a distilled draft: what it foretells, how it learnt, what was measured."""
+"""The card of a distilled draft: what it predicts, how it learnt, what was measured."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from specnav.recipes.drafts.figures import DraftFigures, SampledFigures
 
 
 @dataclass(frozen=True)
-class Making:
+class DraftProvenance:
     """How a draft came about. data: in words; minutes: of training, all sittings; answers: how many of the target's it
     learnt from; connected: whether the target was
     asked through a verifier.
@@ -36,7 +36,11 @@ class Making:
 
 
 def write_card(
-    making: Making, gamma: int, before: DraftFigures, after: DraftFigures, sampled: SampledFigures | None
+    making: DraftProvenance,
+    gamma: int,
+    before: DraftFigures,
+    after: DraftFigures,
+    sampled: SampledFigures | None,
 ) -> str:
     """README.md of the draft's folder."""
     return f"""---
@@ -67,12 +71,12 @@ One training run, one seed.
 """
 
 
-def _sizes(making: Making) -> str:
+def _sizes(making: DraftProvenance) -> str:
     beside = f" (target: {making.target_parameters / 1e6:.2f}M)" if making.target_parameters else ""
     return f"It has {making.parameters / 1e6:.2f}M parameters{beside}."
 
 
-def _recipe(making: Making) -> str:
+def _recipe(making: DraftProvenance) -> str:
     if making.connected:
         return f"Learnt {making.answers} answers of the target, its picks alone, asked through a verifier."
     if not making.target_parameters:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Point:
+class AcceptancePoint:
     """After so many updates and seconds of training."""
 
     step: int
@@ -26,7 +26,7 @@ class Point:
     agreement: float
 
 
-def read_curve(log: Path) -> list[Point]:
+def read_curve(log: Path) -> list[AcceptancePoint]:
     """The points that the loop has noted; updates done again after a kill count as done last. What a kill has left
     half written counts for nothing.
     """
@@ -41,12 +41,12 @@ def read_curve(log: Path) -> list[Point]:
             if isinstance(said, dict) and {"step", "seconds", "tau", "agreement"} <= said.keys():
                 noted[said["step"]] = said
     return [
-        Point(step, noted[step]["seconds"], noted[step]["tau"], noted[step]["agreement"])
+        AcceptancePoint(step, noted[step]["seconds"], noted[step]["tau"], noted[step]["agreement"])
         for step in sorted(noted)
     ]
 
 
-def write_curve(folder: Path, points: list[Point], gamma: int) -> None:
+def write_curve(folder: Path, points: list[AcceptancePoint], gamma: int) -> None:
     """`acceptance.json` and `acceptance.svg`, each whole or not at all."""
     found = {
         "gamma": gamma,
@@ -64,7 +64,7 @@ def write_curve(folder: Path, points: list[Point], gamma: int) -> None:
     _at_once(folder / "acceptance.svg", draw_curve(points, gamma))
 
 
-def draw_curve(points: list[Point], gamma: int) -> str:
+def draw_curve(points: list[AcceptancePoint], gamma: int) -> str:
     """An SVG document."""
 
     def draw(figure: Figure) -> None:

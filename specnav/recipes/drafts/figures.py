@@ -1,4 +1,4 @@
-"""How well a draft foretells a target: τ and agreement on the target's own greedy answers, in one pass over each.
+"""How well a draft predicts a target: τ and agreement on the target's own greedy answers, in one pass over each.
 
 A greedy draft speaks exactly as long as it agrees with the target's answer, so no link and no cache are needed.
 """
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from specnav.recipes.drafts.network import Network, Progress
-from specnav.recipes.samples import Sample
+from specnav.recipes.drafts.network import DraftNetwork, Progress
+from specnav.recipes.samples import ExitSample
 from specnav.recipes.text.measure import tokens_a_round
 
 TOGETHER = 16
@@ -45,7 +45,10 @@ class SampledFigures:
 
 @torch.inference_mode()
 def draft_figures(
-    draft: Network, texts: Sequence[Sample], gamma: int, progress: Progress = lambda done, total: None
+    draft: DraftNetwork,
+    texts: Sequence[ExitSample],
+    gamma: int,
+    progress: Progress = lambda done, total: None,
 ) -> DraftFigures:
     """Figures on greedy texts of the target."""
     gained: list[int] = []
@@ -64,7 +67,7 @@ def draft_figures(
 
 
 @torch.inference_mode()
-def sampled_figures(draft: Network, target: Network, texts: Sequence[Sample]) -> SampledFigures:
+def sampled_figures(draft: DraftNetwork, target: DraftNetwork, texts: Sequence[ExitSample]) -> SampledFigures:
     """Figures on texts that the target sampled at temperature 1."""
     sums = torch.zeros(3, dtype=torch.float64)
     tokens = 0
@@ -82,14 +85,14 @@ def sampled_figures(draft: Network, target: Network, texts: Sequence[Sample]) ->
     return SampledFigures(tokens, entropy, overlap, again)
 
 
-def _grouped(texts: Sequence[Sample]) -> Iterator[list[Sample]]:
+def _grouped(texts: Sequence[ExitSample]) -> Iterator[list[ExitSample]]:
     """Texts of like length together."""
     order = sorted(texts, key=lambda text: len(text.ids))
     for at in range(0, len(order), TOGETHER):
         yield order[at : at + TOGETHER]
 
 
-def _length(network: Network, text: Sample) -> int:
+def _length(network: DraftNetwork, text: ExitSample) -> int:
     return int(network.encode(text).ids.shape[0])
 
 

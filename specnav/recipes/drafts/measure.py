@@ -22,9 +22,9 @@ from specdec.models.drafts import load_draft
 from specdec.options import GenerationOptions
 from specnav.recipes.drafts.data.sources import question_prompts
 from specnav.recipes.drafts.figures import DraftFigures, draft_figures
-from specnav.recipes.drafts.network import Network
+from specnav.recipes.drafts.network import DraftNetwork
 from specnav.recipes.errors import TrainingError
-from specnav.recipes.samples import Sample, load_samples, save_samples
+from specnav.recipes.samples import ExitSample, load_samples, save_samples
 from specnav.recipes.text.corpus import library_folder, read_corpus
 from specnav.recipes.text.measure import read_questions, tokens_a_round
 
@@ -60,10 +60,10 @@ def main() -> int:
     return 0
 
 
-def measured(draft: str, texts: list[Sample], gamma: int) -> DraftFigures:
+def measured(draft: str, texts: list[ExitSample], gamma: int) -> DraftFigures:
     """Figures of a draft that is named as on the command line."""
     if draft != NGRAM and not draft.startswith(BOTH):
-        return draft_figures(Network(draft), texts, gamma)
+        return draft_figures(DraftNetwork(draft), texts, gamma)
     if draft == NGRAM:
         return replayed(texts, gamma, lambda memory: LookupDrafter(memory))
     model = load_draft(draft.removeprefix(BOTH))
@@ -71,7 +71,7 @@ def measured(draft: str, texts: list[Sample], gamma: int) -> DraftFigures:
 
 
 def replayed(
-    texts: Sequence[Sample], gamma: int, make: Callable[[SuffixMemory], LookupDrafter | BetterDrafter]
+    texts: Sequence[ExitSample], gamma: int, make: Callable[[SuffixMemory], LookupDrafter | BetterDrafter]
 ) -> DraftFigures:
     """What a drafter would have gained, round by round, on answers that are known; what it looks up outlives an answer.
     Its agreement is the share of its tokens that were accepted.
@@ -94,11 +94,11 @@ def replayed(
     return DraftFigures(len(texts), tokens, gained / max(rounds, 1), accepted / max(offered, 1))
 
 
-def _answers(asked: argparse.Namespace, name: str) -> list[Sample]:
+def _answers(asked: argparse.Namespace, name: str) -> list[ExitSample]:
     """The target's answers to one file, written or read again."""
     file = asked.answers / f"{Path(asked.target).name}-{Path(name).stem}-{asked.max_new_tokens}.jsonl"
     if not file.exists():
-        target = Network(asked.target)
+        target = DraftNetwork(asked.target)
         prompts = question_prompts(target.loaded, _questions(name), Path(name).stem)
         kept = [prompt for prompt in prompts if len(prompt.ids) <= asked.longest]
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -114,7 +114,7 @@ def _questions(name: str) -> list[str]:
     return [talk.question for talk in talks[::every]][:HELD_BACK_QUESTIONS]
 
 
-def perfect(texts: list[Sample], gamma: int) -> float:
+def perfect(texts: list[ExitSample], gamma: int) -> float:
     """τ of a draft that agrees everywhere: less than γ + 1, because answers end."""
     gained = [n for text in texts for n in tokens_a_round([True] * (len(text.ids) - text.start), gamma)]
     return sum(gained) / max(len(gained), 1)

@@ -19,7 +19,7 @@ from specdec.models.loaded import first_difference
 from specdec.models.shared import shared_of
 from specdec.store import SharedStore
 from specnav.recipes.errors import TrainingError
-from specnav.recipes.samples import Sample
+from specnav.recipes.samples import ExitSample
 
 TOGETHER = 128
 SEEN_BYTES = 2 << 30
@@ -29,9 +29,9 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
-class Rows:
+class PaddedRows:
     """Texts side by side, padded behind. ids: int64 [n, length]; positions: int64 [n, length], or [3, n, length] of a
-    model with pictures; learn: float32 [n, length], how much each token is to be foretold; features: what the vision
+    model with pictures; learn: float32 [n, length], how much each token is to be predicted; features: what the vision
     tower made of all pictures in turn, [tokens, hidden_size], or None.
     """
 
@@ -41,7 +41,7 @@ class Rows:
     features: Tensor | None = None
 
 
-class Network:
+class DraftNetwork:
     """A model folder or hub id whose decoder may be trained."""
 
     def __init__(self, path: str, device: str = "auto", trained: bool = False) -> None:
@@ -59,7 +59,7 @@ class Network:
 
     def _let_learn(self) -> None:
         fixed = frozenset() if self.shared is None else frozenset(self.shared.about.sha256)
-        for name, weight in self.module.named_parameters():  # a tied head is no parameter of its own
+        for name, weight in self.module.named_parameters():  # a tied head is not a parameter of its own
             weight.requires_grad_("visual." not in name and name not in fixed)
 
     @property
@@ -81,7 +81,7 @@ class Network:
         where: Tensor | None = None,
         among: Tensor | None = None,
     ) -> Tensor:
-        """float32 [n, length, vocabulary] of `Rows`; every place sees what stands before it, or what `sees`, bool
+        """float32 [n, length, vocabulary] of `PaddedRows`; every place sees what stands before it, or what `sees`, bool
         [n, 1, length, length], lets it see. where: only of these flat places, [places, vocabulary]. among: only of
         these tokens, int64 [tokens], in place of the vocabulary.
         """
@@ -108,7 +108,7 @@ class Network:
         return self.module.lm_head(hidden)[..., : self.vocabulary].float()
 
     def packs(self, length: int) -> bool:
-        """Whether several texts may share a row of so many places: without pictures, of a kind whose attention takes
+        """Whether several texts may share a row of this many places: without pictures, of a kind whose attention takes
         any mask as it is, and no window that would have to be cut into it.
         """
         config = self.module.config
@@ -133,7 +133,7 @@ class Network:
         where = ids.eq(self.loaded.image_pad_id)[..., None].expand_as(hidden)
         return hidden.masked_scatter(where, features.to(hidden.dtype))
 
-    def encode(self, sample: Sample) -> EncodedPrompt:
+    def encode(self, sample: ExitSample) -> EncodedPrompt:
         """A sample as this model takes it, its pictures looked at once. Raises TrainingError."""
         if not sample.images:
             return self.loaded.encode(Prompt(sample.ids))
@@ -150,7 +150,7 @@ class Network:
             self._seen.put(file.encode(), known, known.features.numel() * known.features.element_size())
         return known
 
-    def rows(self, samples: Sequence[Sample], length: int) -> Rows:
+    def rows(self, samples: Sequence[ExitSample], length: int) -> PaddedRows:
         """Samples as a batch; what is longer is cut off behind. Every answer's tokens are learnt alike."""
         count = len(samples)
         ids = torch.full((count, length), min(self.loaded.eos_token_ids, default=0))
@@ -167,19 +167,19 @@ class Network:
             if encoded.features is not None:
                 features.append(encoded.features.float())
         positions = grid if self.sees else grid[0]
-        return Rows(ids, positions, learn, torch.cat(features).clone() if features else None)
+        return PaddedRows(ids, positions, learn, torch.cat(features).clone() if features else None)
 
     @torch.inference_mode()
     def answer(
         self,
-        prompts: Sequence[Sample],
+        prompts: Sequence[ExitSample],
         new_tokens: int,
         temperature: float = 0.0,
         seed: int = 0,
         progress: Progress = lambda done, total: None,
-    ) -> list[Sample]:
+    ) -> list[ExitSample]:
         """Texts: the prompts with answers of at most `new_tokens`, their end included, in the order given."""
-        texts: list[Sample | None] = [None] * len(prompts)
+        texts: list[ExitSample | None] = [None] * len(prompts)
         order = sorted(range(len(prompts)), key=lambda index: len(prompts[index].ids))
         done = 0
         for at in range(0, len(order), TOGETHER):
@@ -188,7 +188,7 @@ class Network:
             answers = self._answer([self.encode(prompts[i]) for i in chosen], new_tokens, temperature, generator)
             for index, answer in zip(chosen, answers, strict=True):
                 prompt = prompts[index]
-                texts[index] = Sample((*prompt.ids, *answer), len(prompt.ids), prompt.images, prompt.origin)
+                texts[index] = ExitSample((*prompt.ids, *answer), len(prompt.ids), prompt.images, prompt.origin)
             done += len(chosen)
             progress(done, len(prompts))
         return [text for text in texts if text is not None]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from specnav.recipes.samples import Sample
+from specnav.recipes.samples import ExitSample
 
 
 @dataclass(frozen=True)
@@ -17,24 +17,24 @@ class Packed:
     what each place looks at; where: int64 [n], the flat places behind which a token is learnt, text by text.
     """
 
-    samples: list[Sample]
+    samples: list[ExitSample]
     ids: Tensor
     positions: Tensor
     sees: Tensor
     where: Tensor
 
 
-def pack(draw: Callable[[], Sample], rows: int, length: int) -> Packed:
+def pack(draw: Callable[[], ExitSample], rows: int, length: int) -> Packed:
     """Texts that `draw` gives, of at most `length` ids each, until every row is full. Positions begin at 0 in each."""
     ids, positions = (torch.zeros(rows, length, dtype=torch.int64) for _ in range(2))
     text = torch.full((rows, length), -1)
-    samples: list[Sample] = []
+    samples: list[ExitSample] = []
     where: list[Tensor] = []
     waiting = draw()
     for row in range(rows):
         at = 0
         while at + len(waiting.ids) - 1 <= length:
-            count = len(waiting.ids) - 1  # nothing is foretold behind the last token
+            count = len(waiting.ids) - 1  # nothing is predicted behind the last token
             place = slice(at, at + count)
             ids[row, place] = torch.tensor(waiting.ids[:-1])
             positions[row, place] = torch.arange(count)

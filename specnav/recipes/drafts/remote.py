@@ -12,7 +12,7 @@ from specdec.models.loaded import speaks
 from specdec.options import GenerationOptions
 from specnav.recipes.drafts.network import Progress
 from specnav.recipes.errors import TrainingError
-from specnav.recipes.samples import Sample
+from specnav.recipes.samples import ExitSample
 
 
 class RemoteTarget:
@@ -36,14 +36,14 @@ class RemoteTarget:
 
     def answer(
         self,
-        prompts: Sequence[Sample],
+        prompts: Sequence[ExitSample],
         new_tokens: int,
         temperature: float = 0.0,
         seed: int = 0,
         progress: Progress = lambda done, total: None,
-    ) -> list[Sample]:
+    ) -> list[ExitSample]:
         """Texts: the prompts with answers of at most `new_tokens`, their end included."""
-        texts: list[Sample] = []
+        texts: list[ExitSample] = []
         if self._decoder is None:
             return texts
         for number, prompt in enumerate(prompts):
@@ -56,6 +56,6 @@ class RemoteTarget:
             ]
             if self._decoder.stats.finish == "eos":
                 said.append(self.loaded.tokenizer.eos_token_id)
-            texts.append(Sample((*prompt.ids, *said), len(prompt.ids), prompt.images, prompt.origin))
+            texts.append(ExitSample((*prompt.ids, *said), len(prompt.ids), prompt.images, prompt.origin))
             progress(number + 1, len(prompts))
         return texts

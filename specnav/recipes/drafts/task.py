@@ -17,18 +17,18 @@ import torch
 from torch import Tensor
 
 from specnav.recipes.drafts.figures import draft_figures
-from specnav.recipes.drafts.network import Network
+from specnav.recipes.drafts.network import DraftNetwork
 from specnav.recipes.drafts.packing import of_size, pack
 from specnav.recipes.drafts.teacher import Teacher, learnt_places
 from specnav.recipes.errors import TrainingError
-from specnav.recipes.samples import Sample, cut, load_samples
+from specnav.recipes.samples import ExitSample, cut, load_samples
 from specnav.recipes.some_tokens import some_tokens
 
 RENEWED_EVERY = 100
 """Batches between two rounds of the draft's own words; a checkpoint is kept after a whole number of rounds."""
 POOL = 96
 GREEDY_ROUNDS = 4
-"""Every so many rounds the draft speaks greedily, else at temperature 1."""
+"""Every so many rounds the draft speaks greedily, otherwise at temperature 1."""
 LEARNT_SHARE = 0.75
 """Of the places of a batch: room for what is learnt; the rest is prompts and what is left over in the rows."""
 LEAST = 1e-6
@@ -69,8 +69,8 @@ class DistilTask:
 
     def __init__(self, spec: DistilSpec, device: str) -> None:
         self.spec = spec
-        self.draft = Network(spec.draft, device, trained=True)
-        self.target = Network(spec.target, device) if spec.target else None
+        self.draft = DraftNetwork(spec.draft, device, trained=True)
+        self.target = DraftNetwork(spec.target, device) if spec.target else None
         self.model = self.draft.module
         self.teacher = Teacher(self.target, self.draft, spec.length)
         for file in spec.lessons:
@@ -78,7 +78,7 @@ class DistilTask:
         self.texts, self.given = (self._fitting(_own_part(load_samples(file))) for file in (spec.texts, spec.given))
         self.prompts = load_samples(spec.prompts) if self.target is not None else []
         self.held_out = load_samples(spec.held_out)
-        self._said: list[Sample] = []
+        self._said: list[ExitSample] = []
         self._batches = 0
         if not self.texts and not self.given:
             raise TrainingError("no text is long enough to learn from: give prompts that are answered in more words")
@@ -88,7 +88,7 @@ class DistilTask:
         self._batches = step
 
     def batch(self, generator: torch.Generator, size: int) -> tuple[Tensor, ...]:
-        """ids, positions, sees and where as `Network.logits` takes them; likely int64 and chances float32 [places,
+        """ids, positions, sees and where as `DraftNetwork.logits` takes them; likely int64 and chances float32 [places,
         top], what the target says there; weights [places]; the pictures' features; among int64 [tokens], the tokens
         that `likely` counts in. sees, features and among are empty where there are none.
         """
@@ -156,18 +156,18 @@ class DistilTask:
         figures = draft_figures(self.draft, self.held_out, self.spec.gamma)
         return {"tau": figures.tau, "agreement": figures.agreement}
 
-    def _speak(self, generator: torch.Generator) -> list[Sample]:
+    def _speak(self, generator: torch.Generator) -> list[ExitSample]:
         """What the draft says to some prompts by now."""
         prompts = _drawn(self.prompts, POOL, generator)
         greedy = self._batches // RENEWED_EVERY % GREEDY_ROUNDS == GREEDY_ROUNDS - 1
         seed = int(torch.randint(2**31, (1,), generator=generator))
         return self._fitting(self.draft.answer(prompts, self.spec.new_tokens, 0.0 if greedy else 1.0, seed))
 
-    def _fitting(self, samples: list[Sample]) -> list[Sample]:
+    def _fitting(self, samples: list[ExitSample]) -> list[ExitSample]:
         """Those that anything can be learnt from, cut to a row."""
         return [found for sample in samples if (found := cut(sample, self.spec.length)) is not None]
 
-    def _one(self, generator: torch.Generator) -> Sample:
+    def _one(self, generator: torch.Generator) -> ExitSample:
         """One text to learn from: the draft's own words, one that was given, or the target's."""
         lot = float(torch.rand((), generator=generator))
         said, given = self.spec.on_policy, self.spec.given_share if self.given else 0.0
@@ -178,13 +178,13 @@ class DistilTask:
         return _drawn(self.texts or self._said, 1, generator)[0]
 
 
-def _drawn(samples: list[Sample], count: int, generator: torch.Generator) -> list[Sample]:
+def _drawn(samples: list[ExitSample], count: int, generator: torch.Generator) -> list[ExitSample]:
     if not samples:
         return []
     return [samples[index] for index in torch.randint(len(samples), (count,), generator=generator).tolist()]
 
 
-def _own_part(samples: list[Sample]) -> list[Sample]:
+def _own_part(samples: list[ExitSample]) -> list[ExitSample]:
     """What this process of several learns from: no two then work out what the target says to the same text."""
     if not torch.distributed.is_initialized():
         return samples

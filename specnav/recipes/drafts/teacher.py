@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from specdec.store import SharedStore
-from specnav.recipes.drafts.network import Network, Rows
-from specnav.recipes.samples import Sample, cut
+from specnav.recipes.drafts.network import DraftNetwork, PaddedRows
+from specnav.recipes.samples import ExitSample, cut
 
 TOP = 24
 KEPT_BYTES = 1 << 30
@@ -41,8 +41,8 @@ class Lesson:
 class Teacher:
     """A target that remembers what it has said; without a target, the texts themselves say what it picked."""
 
-    def __init__(self, target: Network | None, draft: Network, length: int, top: int = TOP) -> None:
-        """draft: whose rows are learnt from. length: what is longer is cut off behind, as in `Network.rows`."""
+    def __init__(self, target: DraftNetwork | None, draft: DraftNetwork, length: int, top: int = TOP) -> None:
+        """draft: whose rows are learnt from. length: what is longer is cut off behind, as in `DraftNetwork.rows`."""
         self.target, self.draft, self.length = target, draft, length
         self.top = min(top, draft.vocabulary)
         self._kept = SharedStore(KEPT_BYTES)
@@ -53,7 +53,7 @@ class Teacher:
             lesson = Lesson(likely, chances)
             self._kept.put(key, lesson, lesson.nbytes)
 
-    def write_lessons(self, texts: Sequence[Sample], file: Path) -> None:
+    def write_lessons(self, texts: Sequence[ExitSample], file: Path) -> None:
         """Keep what the target says to texts, so that a run that goes on need not ask again."""
         fitting = [found for text in texts if (found := cut(text, self.length)) is not None]
         kept = [(_key(text), one.likely, one.chances) for text, one in zip(fitting, self.lessons(fitting), strict=True)]
@@ -61,12 +61,12 @@ class Teacher:
         torch.save(kept, partial)
         os.replace(partial, file)
 
-    def lessons(self, samples: Sequence[Sample]) -> list[Lesson]:
+    def lessons(self, samples: Sequence[ExitSample]) -> list[Lesson]:
         """Of each sample, in their order."""
         if self.target is None:
             return [self._picked(sample) for sample in samples]
         found: dict[bytes, Lesson] = {}
-        unknown: dict[bytes, Sample] = {}
+        unknown: dict[bytes, ExitSample] = {}
         for sample in samples:
             key = _key(sample)
             if (known := self._kept.get(key)) is not None:
@@ -82,7 +82,7 @@ class Teacher:
         return [found[_key(sample)] for sample in samples]
 
     @torch.no_grad()
-    def _taught(self, samples: Sequence[Sample]) -> list[Lesson]:
+    def _taught(self, samples: Sequence[ExitSample]) -> list[Lesson]:
         assert self.target is not None
         longest = self.length if self.target.sees else max(min(len(sample.ids), self.length) for sample in samples)
         rows = self.target.rows(samples, longest)
@@ -94,17 +94,17 @@ class Teacher:
         # Copies: a part of a whole would keep all of it.
         return [Lesson(likely.clone(), chances.clone()) for likely, chances in parts]
 
-    def _picked(self, sample: Sample) -> Lesson:
+    def _picked(self, sample: ExitSample) -> Lesson:
         """The text's own tokens, as if they were certain."""
         rows = self.draft.rows([sample], self.length)
         likely = rows.ids[:, 1:].flatten()[learnt_places(rows)][:, None].int()
         return Lesson(likely, torch.zeros(likely.shape, dtype=torch.float16))
 
 
-def learnt_places(rows: Rows) -> Tensor:
+def learnt_places(rows: PaddedRows) -> Tensor:
     """int64 [n]: where, in the flat [rows, length - 1] places of a batch, a token that is learnt is foretold."""
     return rows.learn[:, 1:].flatten().nonzero()[:, 0]
 
 
-def _key(sample: Sample) -> bytes:
+def _key(sample: ExitSample) -> bytes:
     return repr((sample.ids, sample.start, sample.images)).encode()

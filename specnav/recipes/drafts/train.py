@@ -16,12 +16,12 @@ import torch
 
 from specdec.link.channel import connect
 from specdec.models import LoadedModel, load_model
-from specnav.recipes.drafts.card import Making, write_card
-from specnav.recipes.drafts.curve import Point, read_curve, write_curve
+from specnav.recipes.drafts.card import DraftProvenance, write_card
+from specnav.recipes.drafts.curve import AcceptancePoint, read_curve, write_curve
 from specnav.recipes.drafts.data.assistant import report_request
 from specnav.recipes.drafts.data.sources import Sources, gather, question_prompts
 from specnav.recipes.drafts.figures import DraftFigures, SampledFigures, draft_figures, sampled_figures
-from specnav.recipes.drafts.network import Network, check_same_vocabulary
+from specnav.recipes.drafts.network import DraftNetwork, check_same_vocabulary
 from specnav.recipes.drafts.remote import RemoteTarget
 from specnav.recipes.drafts.start import LAYERS, add_companions, kept_dtype, save_sharing, start_folder
 from specnav.recipes.drafts.task import RENEWED_EVERY, DistilSpec, DistilTask
@@ -30,7 +30,7 @@ from specnav.recipes.drafts.writing import SHARD, write_answers
 from specnav.recipes.errors import TrainingError
 from specnav.recipes.folders import appearing_at_once, check_place, keep_settings, roomy
 from specnav.recipes.loop import LoopSettings, is_finished, read_checkpoint
-from specnav.recipes.samples import Sample, load_samples, save_samples
+from specnav.recipes.samples import ExitSample, load_samples, save_samples
 from specnav.recipes.text.stages import Stages, stages
 from specnav.recipes.threads import threads
 
@@ -39,7 +39,7 @@ MEASURED_SAMPLED = 64
 CHECKPOINT_EVERY = 50
 """Updates between two checkpoints of a run without rounds of the draft's own words."""
 ARTICLE_EVERY, ARTICLE_TOKENS, ARTICLE_WARMTH = 16, 200, 0.8
-"""One article is written for so many prompts, of at most so many tokens, sampled at this temperature."""
+"""One article is written for this many prompts, of at most this many tokens, sampled at this temperature."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,17 @@ class TrainDraftConfig:
 
     def check(self) -> None:
         """Raises TrainingError for values that cannot work."""
-        for name in ("prompts", "held_out", "gamma", "length", "new_tokens", "steps", "batch", "lr", "workers"):
+        for name in (
+            "prompts",
+            "held_out",
+            "gamma",
+            "length",
+            "new_tokens",
+            "steps",
+            "batch",
+            "lr",
+            "workers",
+        ):
             value = getattr(self, name)
             if not 0 < value < math.inf:
                 raise TrainingError(f"{name} is {value}: give a number above 0")
@@ -93,21 +103,29 @@ class TrainDraftConfig:
         if self.share and not self.target:
             raise TrainingError("--share needs the target's folder: give --target")
         if self.share_first and not (self.share and self.draft.startswith(LAYERS)):
-            raise TrainingError("--share-first needs --share and layers of the target, like --draft layers:0,1,7")
+            raise TrainingError(
+                "--share-first needs --share and layers of the target, like --draft layers:0,1,7"
+            )
         if self.target and self.connect:
             raise TrainingError("--target and --connect are two ways to ask a target: give one of them")
         if not self.target and self.draft.startswith(LAYERS):
-            raise TrainingError(f"draft {self.draft}: layers can be taken of a target that is here, with --target")
+            raise TrainingError(
+                f"draft {self.draft}: layers can be taken of a target that is here, with --target"
+            )
         if not self.target and not self.connect and (not self.sources.verdicts or self.sources.asks):
-            raise TrainingError("nobody tells what the target says: give --target, --connect, or only --verdict-log")
+            raise TrainingError("no target is given: give --target, --connect, or only --verdict-log")
         if self.sources.held_out and not self.target and not self.connect:
-            raise TrainingError("--held-out-questions needs a target that answers them: give --target or --connect")
+            raise TrainingError(
+                "--held-out-questions needs a target that answers them: give --target or --connect"
+            )
         if self.key is not None and not self.connect:
             raise TrainingError("--key is for a verifier: give its address with --connect")
         if self.sources.instruction and not self.sources.bags:
             raise TrainingError("--instruction is for a bag without its own: give the bag with --bag")
         if self.new_tokens + 8 > self.length:
-            raise TrainingError(f"length {self.length} leaves no room for a prompt before {self.new_tokens} new tokens")
+            raise TrainingError(
+                f"length {self.length} leaves no room for a prompt before {self.new_tokens} new tokens"
+            )
 
 
 @dataclass(frozen=True)
@@ -137,7 +155,7 @@ def train_draft(config: TrainDraftConfig) -> DraftResult:
         start = start_folder(config.draft, speaker, config.run, config.share, config.share_first)
     del speaker
     with stages() as shown, threads(config.workers):
-        return _Run(config, start, shown).whole()
+        return _DraftTraining(config, start, shown).whole()
 
 
 def _keep_settings(config: TrainDraftConfig, speaker: LoadedModel) -> None:
@@ -152,20 +170,21 @@ def _keep_settings(config: TrainDraftConfig, speaker: LoadedModel) -> None:
     keep_settings(config.run, settings)
 
 
-class _Run:
+class _DraftTraining:
     """The stages of one run, in order."""
 
     def __init__(self, config: TrainDraftConfig, start: str, shown: Stages) -> None:
         self.config, self.start, self.shown, self.run = config, start, shown, config.run
         self.prompts, self.texts, self.given, self.held_out, self.sampled = (
-            config.run / f"{name}.jsonl" for name in ("prompts", "texts", "given", "held-out", "held-out-sampled")
+            config.run / f"{name}.jsonl"
+            for name in ("prompts", "texts", "given", "held-out", "held-out-sampled")
         )
 
     def whole(self) -> DraftResult:
         """Every stage."""
         self._prepare()
         held_out = load_samples(self.held_out)
-        before = self._figures("measuring: before", Network(self.start), held_out)
+        before = self._figures("measuring: before", DraftNetwork(self.start), held_out)
         settings = self._loop_settings()
         self._check_end(settings)
         spec = self._spec(self._lessons())
@@ -176,7 +195,7 @@ class _Run:
         )
         draft = self._trained(settings.checkpoint)
         after = self._figures("measuring: after", draft, held_out)
-        target = Network(self.config.target) if self.config.target else None
+        target = DraftNetwork(self.config.target) if self.config.target else None
         sampled = None
         if target is not None and (texts := load_samples(self.sampled)):
             sampled = sampled_figures(draft, target, texts)
@@ -194,9 +213,17 @@ class _Run:
                 articles = self._articles(target) if config.sources.assistant else ()
                 with self.shown.counted("prompts", config.prompts) as progress, roomy(self.run):
                     found = gather(
-                        config.sources, target.loaded, config.prompts, config.held_out,
-                        config.length - config.new_tokens, config.length, self.run, config.seed, progress, articles,
-                    )  # fmt: skip
+                        config.sources,
+                        target.loaded,
+                        config.prompts,
+                        config.held_out,
+                        config.length - config.new_tokens,
+                        config.length,
+                        self.run,
+                        config.seed,
+                        progress,
+                        articles,
+                    )
                 for words in found.notes:
                     self.shown.say(words)
                 save_samples(self.given, found.texts)
@@ -204,10 +231,12 @@ class _Run:
                 save_samples(self.run / "logged.jsonl", found.said)
                 save_samples(self.run / "logged-held-out.jsonl", found.kept)
                 save_samples(asked, found.held_out)
-            logged, kept = (load_samples(self.run / f"{name}.jsonl") for name in ("logged", "logged-held-out"))
+            logged, kept = (
+                load_samples(self.run / f"{name}.jsonl") for name in ("logged", "logged-held-out")
+            )
             if not self.held_out.exists() or not self.sampled.exists():
                 questions = load_samples(asked)
-                some = questions[:MEASURED_SAMPLED] if isinstance(target, Network) else []
+                some = questions[:MEASURED_SAMPLED] if isinstance(target, DraftNetwork) else []
                 with self.shown.counted("the target writes, to be held out", len(questions)) as progress:
                     greedy = target.answer(questions, config.new_tokens, progress=progress)
                     save_samples(self.sampled, target.answer(some, config.new_tokens, 1.0, config.seed))
@@ -215,7 +244,7 @@ class _Run:
             if not self.texts.exists():
                 save_samples(self.texts, self._written(target, load_samples(self.prompts)) + logged)
 
-    def _articles(self, target: Network | RemoteTarget) -> tuple[str, ...]:
+    def _articles(self, target: DraftNetwork | RemoteTarget) -> tuple[str, ...]:
         """What the target itself reports on, to be summarised by it later."""
         rng = random.Random(f"drafts/{self.config.seed}/articles")
         asked = [report_request(rng) for _ in range(max(self.config.prompts // ARTICLE_EVERY, 1))]
@@ -234,7 +263,7 @@ class _Run:
         parts = [texts[at : at + SHARD] for at in range(0, len(texts), SHARD)]
         files = [self.run / f"lessons-{number:04d}.pt" for number in range(len(parts))]
         if not all(file.exists() for file in files):
-            teacher = Teacher(Network(self.config.target), Network(self.start), self.config.length)
+            teacher = Teacher(DraftNetwork(self.config.target), DraftNetwork(self.start), self.config.length)
             with self.shown.counted("what the target says", len(texts)) as progress, roomy(self.run):
                 for number, (part, file) in enumerate(zip(parts, files, strict=True), 1):
                     if not file.exists():
@@ -242,29 +271,43 @@ class _Run:
                     progress(min(number * SHARD, len(texts)), len(texts))
         return tuple(files)
 
-    def _target(self, stack: ExitStack) -> Network | RemoteTarget:
+    def _target(self, stack: ExitStack) -> DraftNetwork | RemoteTarget:
         config = self.config
         if config.target:
-            return Network(config.target)
+            return DraftNetwork(config.target)
         speaker = load_model(config.draft)
         if not config.connect:
             return RemoteTarget(None, speaker)
         return RemoteTarget(stack.enter_context(connect(config.connect, key=config.key)), speaker)
 
-    def _written(self, target: Network | RemoteTarget, prompts: list[Sample]) -> list[Sample]:
+    def _written(self, target: DraftNetwork | RemoteTarget, prompts: list[ExitSample]) -> list[ExitSample]:
         """The target's answers, in an order of their own."""
         config, order = self.config, list(prompts)
         random.Random(f"drafts/{config.seed}/order").shuffle(order)
         with self.shown.counted("the target writes", len(order)) as progress:
-            return write_answers(target, order, config.new_tokens, config.seed, self.run, config.workers, progress)
+            return write_answers(
+                target, order, config.new_tokens, config.seed, self.run, config.workers, progress
+            )
 
     def _spec(self, lessons: tuple[Path, ...]) -> DistilSpec:
         config = self.config
         return DistilSpec(
-            config.target, self.start, self.texts, self.given, self.prompts, self.held_out, config.length,
-            config.new_tokens, config.on_policy, config.given_share, config.reverse, config.hard, config.gamma,
-            config.tokens, lessons,
-        )  # fmt: skip
+            config.target,
+            self.start,
+            self.texts,
+            self.given,
+            self.prompts,
+            self.held_out,
+            config.length,
+            config.new_tokens,
+            config.on_policy,
+            config.given_share,
+            config.reverse,
+            config.hard,
+            config.gamma,
+            config.tokens,
+            lessons,
+        )
 
     def _loop_settings(self) -> LoopSettings:
         config = self.config
@@ -293,16 +336,19 @@ class _Run:
 
     def _note(self, before: DraftFigures, settings: LoopSettings) -> None:
         """The acceptance curve as it is by now."""
-        points = [Point(0, 0.0, before.tau, before.agreement), *read_curve(self.run / f"{settings.name}.log")]
+        points = [
+            AcceptancePoint(0, 0.0, before.tau, before.agreement),
+            *read_curve(self.run / f"{settings.name}.log"),
+        ]
         write_curve(self.run, points, self.config.gamma)
 
-    def _figures(self, title: str, draft: Network, held_out: list[Sample]) -> DraftFigures:
+    def _figures(self, title: str, draft: DraftNetwork, held_out: list[ExitSample]) -> DraftFigures:
         with self.shown.counted(title, len(held_out)) as progress:
             return draft_figures(draft, held_out, self.config.gamma, progress)
 
-    def _trained(self, checkpoint: Path) -> Network:
+    def _trained(self, checkpoint: Path) -> DraftNetwork:
         """The draft of a checkpoint, its weights rounded as they will be on disk: what is measured is what is kept."""
-        draft = Network(self.start)
+        draft = DraftNetwork(self.start)
         kept = kept_dtype(draft.loaded.path)
         weights = read_checkpoint(checkpoint)["model"]
         targets = {"lm_head.weight", *draft.shared.about.sha256} if draft.shared is not None else set()
@@ -312,7 +358,12 @@ class _Run:
         return draft
 
     def _save(
-        self, draft: Network, making: Making, before: DraftFigures, after: DraftFigures, sampled: SampledFigures | None
+        self,
+        draft: DraftNetwork,
+        making: DraftProvenance,
+        before: DraftFigures,
+        after: DraftFigures,
+        sampled: SampledFigures | None,
     ) -> None:
         card = write_card(making, self.config.gamma, before, after, sampled)
         with roomy(self.config.out), appearing_at_once(self.config.out) as folder:
@@ -327,10 +378,12 @@ class _Run:
             for name in ("acceptance.json", "acceptance.svg"):
                 (folder / name).write_bytes((self.run / name).read_bytes())
 
-    def _making(self, target: Network | None, draft: Network, steps: int, seconds: float) -> Making:
+    def _making(
+        self, target: DraftNetwork | None, draft: DraftNetwork, steps: int, seconds: float
+    ) -> DraftProvenance:
         config = self.config
         cores = f"{config.workers} CPU core(s)"
-        return Making(
+        return DraftProvenance(
             name=config.out.name,
             target=Path(config.target).name or config.connect or "the target of the logs",
             parameters=draft.loaded.parameter_count,

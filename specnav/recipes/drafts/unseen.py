@@ -17,19 +17,19 @@ import torch
 from specnav.recipes.architecture import (
     DRAFT_TEXT,
     TARGET_TEXT,
-    VisionShape,
+    TrainedVisionShape,
     export_weights,
     save_model_folder,
 )
 from specnav.recipes.data_stage import make_frames
-from specnav.recipes.decoder import Decoder, inference_weights
-from specnav.recipes.drafts.network import Network
+from specnav.recipes.decoder import TrainableDecoder, inference_weights
+from specnav.recipes.drafts.network import DraftNetwork
 from specnav.recipes.errors import TrainingError
 from specnav.recipes.frames import SHARD_FRAMES, Pairs
 from specnav.recipes.loop import LoopSettings, fit, read_checkpoint
-from specnav.recipes.samples import Sample, load_samples, save_samples
+from specnav.recipes.samples import ExitSample, load_samples, save_samples
 from specnav.recipes.speaker import ModelSpeaker, load_trained
-from specnav.recipes.text_stage import TextTask, cache_features
+from specnav.recipes.text_stage import FrameTextTask, cache_features
 from specnav.recipes.vlm import DRAFT_LAYERS, FRAME_WIDTH, TARGET_LAYERS
 
 if TYPE_CHECKING:
@@ -127,12 +127,12 @@ def train_first_draft(config: FirstDraft, said: Said) -> None:
     settings = LoopSettings(
         "first-draft", work, config.steps, config.batch, 2.5e-3, config.seed, config.minutes, compile=config.compile
     )
-    fit(TextTask, text_arguments(config), settings, 1, lambda step, total, _: said("first draft", step, total))
-    decoder = Decoder(DRAFT_TEXT, FRAME_WIDTH, *DRAFT_LAYERS)
+    fit(FrameTextTask, text_arguments(config), settings, 1, lambda step, total, _: said("first draft", step, total))
+    decoder = TrainableDecoder(DRAFT_TEXT, FRAME_WIDTH, *DRAFT_LAYERS)
     decoder.load_state_dict(read_checkpoint(settings.checkpoint)["model"])
     tower = torch.load(work / "features.tower.pt", weights_only=True)
     weights = export_weights(tower, inference_weights(decoder))
-    save_model_folder(config.out, VisionShape(out=DRAFT_TEXT.width), DRAFT_TEXT, weights)
+    save_model_folder(config.out, TrainedVisionShape(out=DRAFT_TEXT.width), DRAFT_TEXT, weights)
 
 
 def episodes(left_out: LeftOut, hidden: bool, first_seed: int, count: int) -> Iterator[Episode]:
@@ -143,7 +143,7 @@ def episodes(left_out: LeftOut, hidden: bool, first_seed: int, count: int) -> It
     return itertools.islice((one for one in every if left_out.hides(one.target_name) is hidden), count)
 
 
-def walked(target: Path, chosen: list[Episode], folder: Path, file: Path) -> list[Sample]:
+def walked(target: Path, chosen: list[Episode], folder: Path, file: Path) -> list[ExitSample]:
     """What the target says to the frames of its own walks through these episodes, greedily. Kept in `file`."""
     if file.exists():
         return load_samples(file)
@@ -155,10 +155,10 @@ def walked(target: Path, chosen: list[Episode], folder: Path, file: Path) -> lis
 
     with World() as world:
         walks = roll_out(world, ModelSpeaker(load_trained(target)), chosen, "frontier_search", MAX_DECISIONS)
-    network = Network(str(target))
+    network = DraftNetwork(str(target))
     spec = PromptSpec.from_model_folder(network.loaded.path)
     folder.mkdir(parents=True, exist_ok=True)
-    prompts: list[Sample] = []
+    prompts: list[ExitSample] = []
     for run in walks.runs:
         for frame in run.frames:
             how = [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY]
@@ -167,7 +167,7 @@ def walked(target: Path, chosen: list[Episode], folder: Path, file: Path) -> lis
             place = folder / f"{len(prompts):06d}.jpg"
             place.write_bytes(picture)
             origin = f"{run.episode.target_name}, episode {run.episode.seed}"
-            prompts.append(Sample(prompt.ids, len(prompt.ids), (str(place.resolve()),), origin))
+            prompts.append(ExitSample(prompt.ids, len(prompt.ids), (str(place.resolve()),), origin))
     said = network.answer(prompts, NEW_TOKENS)
     save_samples(file, said)
     return said

@@ -18,28 +18,28 @@ from typing import Any
 
 import torch
 
-from specnav.recipes.drafts.network import Network, Progress
+from specnav.recipes.drafts.network import DraftNetwork, Progress
 from specnav.recipes.drafts.remote import RemoteTarget
 from specnav.recipes.errors import TrainingError
 from specnav.recipes.loop import parent_lives
-from specnav.recipes.samples import Sample, load_samples, save_samples
+from specnav.recipes.samples import ExitSample, load_samples, save_samples
 
 SHARD = 512
 SAMPLED_EVERY = 4
-"""One in so many shards is sampled at temperature 1, the others are greedy."""
-Shard = tuple[Sequence[Sample], Path, int, int, int]
+"""One in this many shards is sampled at temperature 1, the others are greedy."""
+Shard = tuple[Sequence[ExitSample], Path, int, int, int]
 """Prompts, the file of their answers, most new tokens, the shard's number, the seed."""
 
 
 def write_answers(
-    target: Network | RemoteTarget,
-    prompts: Sequence[Sample],
+    target: DraftNetwork | RemoteTarget,
+    prompts: Sequence[ExitSample],
     new_tokens: int,
     seed: int,
     run: Path,
     workers: int,
     progress: Progress,
-) -> list[Sample]:
+) -> list[ExitSample]:
     """Answers of at most `new_tokens` in the order of `prompts`; its shards lie in `run`. Raises TrainingError."""
     parts = [prompts[at : at + SHARD] for at in range(0, len(prompts), SHARD)]
     files = [run / f"texts-{number:04d}.jsonl" for number in range(len(parts))]
@@ -49,18 +49,25 @@ def write_answers(
         if not file.exists()
     ]
     done = len(prompts) - sum(len(shard[0]) for shard in todo)
-    if workers == 1 or len(todo) < 2 or not isinstance(target, Network) or target.device.type != "cpu":
+    if workers == 1 or len(todo) < 2 or not isinstance(target, DraftNetwork) or target.device.type != "cpu":
         for shard in todo:
             _write(target, *shard)
             done += len(shard[0])
             progress(done, len(prompts))
     else:
-        _write_together(target.loaded.path, todo, workers, lambda written: progress(done + written, len(prompts)))
+        _write_together(
+            target.loaded.path, todo, workers, lambda written: progress(done + written, len(prompts))
+        )
     return [text for file in files for text in load_samples(file)]
 
 
 def _write(
-    target: Network | RemoteTarget, prompts: Sequence[Sample], file: Path, new_tokens: int, number: int, seed: int
+    target: DraftNetwork | RemoteTarget,
+    prompts: Sequence[ExitSample],
+    file: Path,
+    new_tokens: int,
+    number: int,
+    seed: int,
 ) -> None:
     warm = 1.0 if number % SAMPLED_EVERY == SAMPLED_EVERY - 1 else 0.0
     save_samples(file, target.answer(prompts, new_tokens, warm, seed + number))
@@ -108,7 +115,7 @@ def _work(path: str, waiting: Any, reports: Any) -> None:
     threading.Thread(target=_end_with_the_parent, daemon=True).start()
     torch.set_num_threads(1)
     try:
-        target = Network(path)
+        target = DraftNetwork(path)
         while True:
             shard = waiting.get()
             _write(target, *shard)

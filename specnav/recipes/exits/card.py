@@ -9,7 +9,7 @@ from specnav.recipes.exits.task import HARD_SHARE
 
 
 @dataclass(frozen=True)
-class Making:
+class ExitsProvenance:
     """How a set of exits came about. data: in words; minutes: of training, all sittings."""
 
     name: str
@@ -30,7 +30,7 @@ class Making:
     machine: str
 
 
-def write_card(making: Making, figures: ExitFigures) -> str:
+def write_card(making: ExitsProvenance, figures: ExitFigures) -> str:
     """README.md of the exits' folder."""
     rows = "\n".join(
         f"| {layer} | {layer + 1} of {making.layer_count} | {figures.untrained[layer]:.1%} "

@@ -10,10 +10,10 @@ from specdec.errors import ModelError
 from specdec.models import LoadedModel, chat_prompt
 from specnav.recipes.errors import TrainingError
 from specnav.recipes.exits.reading import Conversation
-from specnav.recipes.samples import Sample, cut
+from specnav.recipes.samples import ExitSample, cut
 
 
-def encode_conversations(model: LoadedModel, found: Sequence[Conversation], length: int) -> list[Sample]:
+def encode_conversations(model: LoadedModel, found: Sequence[Conversation], length: int) -> list[ExitSample]:
     """Samples of at most `length` ids; a conversation about pictures becomes one for each of its questions.
 
     Raises TrainingError, naming the line, for what the model cannot take.
@@ -36,10 +36,10 @@ def end_id(model: LoadedModel) -> int:
     return known if known in model.eos_token_ids else min(model.eos_token_ids)
 
 
-def _samples(model: LoadedModel, conversation: Conversation) -> Iterator[Sample]:
+def _samples(model: LoadedModel, conversation: Conversation) -> Iterator[ExitSample]:
     origin = conversation.origin
     if conversation.text:
-        yield Sample(tuple(_ids(model, conversation.text)), 1, (), origin)
+        yield ExitSample(tuple(_ids(model, conversation.text)), 1, (), origin)
         return
     system = conversation.system or None
     if not conversation.images:
@@ -47,7 +47,7 @@ def _samples(model: LoadedModel, conversation: Conversation) -> Iterator[Sample]
         whole = chat_prompt(model, question, system=system, history=before)
         first = chat_prompt(model, conversation.turns[0][0], system=system)
         start = _common(whole.ids, first.ids)
-        yield Sample((*whole.ids, *_ids(model, answer), end_id(model)), start, (), origin)
+        yield ExitSample((*whole.ids, *_ids(model, answer), end_id(model)), start, (), origin)
         return
     if not model.is_multimodal:
         raise TrainingError(f"{origin}: {model.path} takes no pictures; use a Qwen2-VL model")
@@ -58,11 +58,13 @@ def _samples(model: LoadedModel, conversation: Conversation) -> Iterator[Sample]
                 picture.verify()
             pictures.append(file.read_bytes())
         except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
-            raise TrainingError(f"{origin}: {file} is no picture; correct or remove it") from error
+            raise TrainingError(f"{origin}: {file} is not a picture; correct or remove it") from error
     for question, answer in conversation.turns:
         prompt = chat_prompt(model, question, pictures, system=system)
         ids = (*prompt.ids, *_ids(model, answer), end_id(model))
-        yield Sample(ids, len(prompt.ids), tuple(str(file.resolve()) for file in conversation.images), origin)
+        yield ExitSample(
+            ids, len(prompt.ids), tuple(str(file.resolve()) for file in conversation.images), origin
+        )
 
 
 def _ids(model: LoadedModel, text: str) -> list[int]:

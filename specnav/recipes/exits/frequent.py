@@ -13,12 +13,12 @@ from pathlib import Path
 
 import msgspec
 
-from specdec.verifying.exits.files import ABOUT, About
-from specnav.recipes.samples import Sample, load_samples
+from specdec.verifying.exits.files import ABOUT, ExitsMetadata
+from specnav.recipes.samples import ExitSample, load_samples
 
 
-def frequent_tokens(samples: Iterable[Sample], most: int) -> tuple[int, ...]:
-    """Ids that the target says in the samples, most frequent first, at most so many."""
+def frequent_tokens(samples: Iterable[ExitSample], most: int) -> tuple[int, ...]:
+    """Ids that the target says in the samples, most frequent first, at most this many."""
     counts = Counter(token for sample in samples for token in sample.ids[sample.start :])
     return tuple(token for token, _ in counts.most_common(most))
 
@@ -26,7 +26,7 @@ def frequent_tokens(samples: Iterable[Sample], most: int) -> tuple[int, ...]:
 def add_to(folder: Path, samples: Path, most: int) -> int:
     """Note the frequent tokens in the exits.json of a folder; returns how many there are."""
     file = folder / ABOUT
-    about = msgspec.json.decode(file.read_bytes(), type=About)
+    about = msgspec.json.decode(file.read_bytes(), type=ExitsMetadata)
     frequent = frequent_tokens(load_samples(samples), most)
     about = msgspec.structs.replace(about, frequent=list(frequent))
     file.write_bytes(msgspec.json.format(msgspec.json.encode(about)) + b"\n")

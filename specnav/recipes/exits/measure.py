@@ -10,7 +10,7 @@ from torch import Tensor
 
 from specdec.verifying.exits import ExitAdapters, Exits, best
 from specnav.recipes.exits.task import all_rows
-from specnav.recipes.samples import Sample
+from specnav.recipes.samples import ExitSample
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,9 @@ class ExitFigures:
 
 @torch.inference_mode()
 def exit_figures(
-    exits: Exits, samples: Sequence[Sample], progress: Callable[[int, int], None] = lambda done, total: None
+    exits: Exits,
+    samples: Sequence[ExitSample],
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> ExitFigures:
     """Figures of exits over whole samples."""
     model, layers = exits.model, exits.layers

@@ -98,7 +98,7 @@ def _conversation(origin: str, record: Any, folder: Path) -> Conversation | None
             question = f"{question}\n{words}".strip()
         elif role not in ANSWERS:
             raise TrainingError(
-                f"{origin}: nobody is called {role!r}; known are human, gpt, user, assistant, system"
+                f"{origin}: unknown speaker {role!r}; known are human, gpt, user, assistant, system"
             )
         elif question and words:
             turns.append((question, words))
@@ -120,14 +120,14 @@ def _spoken(origin: str, piece: Any) -> tuple[str, str]:
             )
         if isinstance(role, str) and isinstance(words, str):
             return role.lower(), words.replace(PICTURE, "").strip()
-    raise TrainingError(f"{origin}: a message is no object with from and value, or role and content")
+    raise TrainingError(f"{origin}: a message must be an object with from and value, or role and content")
 
 
 def _images(origin: str, record: dict, folder: Path) -> tuple[Path, ...]:
     named = record.get("image", record.get("images")) or []
     names = [named] if isinstance(named, str) else named
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise TrainingError(f"{origin}: images are no file names")
+        raise TrainingError(f"{origin}: images must be file names")
     files = tuple(folder / name for name in names)
     for file in files:
         if not file.is_file():

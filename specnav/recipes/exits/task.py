@@ -19,7 +19,7 @@ from specdec.models import LoadedModel, load_model
 from specdec.store import SharedStore
 from specdec.verifying.exits import ExitAdapters
 from specnav.recipes.errors import TrainingError
-from specnav.recipes.samples import Sample, load_samples
+from specnav.recipes.samples import ExitSample, load_samples
 from specnav.recipes.some_tokens import some_tokens
 
 HARD_SHARE = 0.3
@@ -162,7 +162,7 @@ def _tensors(model: LoadedModel) -> Iterator[Tensor]:
     yield from model.network.buffers()
 
 
-def all_rows(sample: Sample, model: LoadedModel, layers: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """`hidden_rows` of everything a sample has to foretell."""
+def all_rows(sample: ExitSample, model: LoadedModel, layers: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """`hidden_rows` of everything a sample has to predict."""
     encoded, rows = sample.encode(model)
     return hidden_rows(model, encoded, torch.arange(rows.start, rows.stop), layers)

@@ -24,7 +24,7 @@ from specdec.verifying.exits import (
 )
 from specdec.verifying.hints.vocabulary import most_frequent
 from specnav.recipes.errors import TrainingError
-from specnav.recipes.exits.card import Making, write_card
+from specnav.recipes.exits.card import ExitsProvenance, write_card
 from specnav.recipes.exits.curves import draw_curves, read_log
 from specnav.recipes.exits.encoding import encode_conversations
 from specnav.recipes.exits.frequent import frequent_tokens
@@ -34,7 +34,7 @@ from specnav.recipes.exits.task import ExitTask, ExitTaskSpec
 from specnav.recipes.folders import appearing_at_once, check_place, keep_settings, roomy
 from specnav.recipes.invented import own_answers, questions_about_python, questions_about_rooms
 from specnav.recipes.loop import LoopSettings, read_checkpoint
-from specnav.recipes.samples import Sample, load_samples, save_samples
+from specnav.recipes.samples import ExitSample, load_samples, save_samples
 from specnav.recipes.text.stages import Stages, stages
 from specnav.recipes.threads import threads
 
@@ -89,13 +89,13 @@ def train_exits(config: TrainExitsConfig) -> ExitFigures:
         config.run.mkdir(parents=True, exist_ok=True)
         _keep_settings(config, model)
     with stages() as shown, threads(config.workers):
-        return _Run(config, model, layers, shown).whole()
+        return _ExitsTraining(config, model, layers, shown).whole()
 
 
 def _keep_settings(config: TrainExitsConfig, model: LoadedModel) -> None:
     """Note what the run folder was made with; refuse one that was made with anything else.
 
-    What may change between two sittings: the learning rate (after a loss that was no number), the time, the workers.
+    What may change between two sittings: the learning rate (after a loss that was not a number), the time, the workers.
     """
     free = ("out", "run", "lr", "minutes", "workers")
     kept = {name: value for name, value in asdict(config).items() if name not in free}
@@ -103,7 +103,7 @@ def _keep_settings(config: TrainExitsConfig, model: LoadedModel) -> None:
     keep_settings(config.run, settings)
 
 
-class _Run:
+class _ExitsTraining:
     """The stages of one run, in order."""
 
     def __init__(
@@ -142,7 +142,7 @@ class _Run:
                 save_samples(file, samples)
         return files
 
-    def _read(self) -> tuple[list[Sample], list[Sample]]:
+    def _read(self) -> tuple[list[ExitSample], list[ExitSample]]:
         found = read_conversations(Path(self.config.data))
         samples = encode_conversations(self.model, found, self.config.length)
         random.Random(f"exits/{self.config.seed}/held back").shuffle(samples)
@@ -153,7 +153,7 @@ class _Run:
         count = _held_back(len(samples))
         return samples[count:], samples[:count]
 
-    def _invented(self) -> tuple[list[Sample], list[Sample]]:
+    def _invented(self) -> tuple[list[ExitSample], list[ExitSample]]:
         config, count = self.config, self.config.samples
         held = _held_back(count)
         if self.model.is_multimodal:
@@ -194,10 +194,10 @@ class _Run:
         adapters.load_state_dict({name: value.half().float() for name, value in weights.items()})
         return Exits(self.model, adapters, self.layers)
 
-    def _making(self, steps: int, seconds: float, learnt: Path, held_back: int, exits: Exits) -> Making:
+    def _making(self, steps: int, seconds: float, learnt: Path, held_back: int, exits: Exits) -> ExitsProvenance:
         config = self.config
         place = torch.cuda.get_device_name() if torch.cuda.is_available() else f"{config.workers} CPU core(s)"
-        return Making(
+        return ExitsProvenance(
             name=config.out.name,
             target=Path(self.model.path).name,
             layer_count=self.model.runner.layer_count,

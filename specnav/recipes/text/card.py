@@ -10,7 +10,7 @@ from specnav.recipes.text.repeats import LONGEST_PERIOD, SHORTEST_LOOP
 
 
 @dataclass(frozen=True)
-class Making:
+class TextProvenance:
     """How one model came about. loss: on files held back, of the weights as saved; other_loss: the other model's."""
 
     role: str
@@ -39,7 +39,7 @@ class Data:
     machine: str
 
 
-def write_card(making: Making, data: Data, figures: dict[str, PairFigures], gamma: int) -> str:
+def write_card(making: TextProvenance, data: Data, figures: dict[str, PairFigures], gamma: int) -> str:
     """The README.md of one model folder. figures: by the name of a set of questions."""
     shape, other = making.shape, "draft" if making.role == "target" else "target"
     losses = "\n".join(

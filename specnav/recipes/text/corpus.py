@@ -59,7 +59,7 @@ class Talk:
 
 
 @dataclass(frozen=True)
-class Part:
+class CorpusPart:
     """Either half of the corpus. prose: paragraphs of English, for questions of no particular form."""
 
     files: tuple[str, ...]
@@ -77,8 +77,8 @@ class Part:
 class Corpus:
     """What is trained on, and what is only looked at."""
 
-    train: Part
-    validation: Part
+    train: CorpusPart
+    validation: CorpusPart
 
 
 def library_folder() -> Path:
@@ -123,7 +123,7 @@ def read_corpus(root: Path) -> Corpus:
             [part for _, text in topics for part in paragraphs(text)] or source_prose(source)
         )
     parts = [
-        Part(**{name: tuple(found) for name, found in halves[held_back].items()})
+        CorpusPart(**{name: tuple(found) for name, found in halves[held_back].items()})
         for held_back in (False, True)
     ]
     if any(not part.talks for part in parts):

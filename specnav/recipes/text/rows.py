@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from specdec.whole_files import replacing
-from specnav.recipes.text.corpus import Part, Talk
+from specnav.recipes.text.corpus import CorpusPart, Talk
 from specnav.recipes.text.vocabulary import ASSISTANT, CONTEXT, END, USER
 
 TALKS_SHARE = 0.4
@@ -67,7 +67,7 @@ def talk_text(talk: Talk) -> str:
     return f"{USER}{talk.question}{ASSISTANT}{talk.answer}{END}"
 
 
-def encode_part(tokenizer, part: Part) -> dict[str, np.ndarray]:
+def encode_part(tokenizer, part: CorpusPart) -> dict[str, np.ndarray]:
     """Both streams of a half of the corpus, as arrays of 16-bit ids."""
     arrays = {}
     for name, texts in (

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from specnav.recipes.text.corpus import Part
+from specnav.recipes.text.corpus import CorpusPart
 from specnav.recipes.text.rows import OwnTexts
 from specnav.recipes.text.vocabulary import ASSISTANT, USER
 
@@ -16,7 +16,7 @@ BATCH = 128
 TEMPERATURE = 0.8
 
 
-def invent_questions(part: Part, count: int, rng: random.Random) -> list[str]:
+def invent_questions(part: CorpusPart, count: int, rng: random.Random) -> list[str]:
     """Half of them the part's own questions, half paragraphs of prose, alone or two together."""
     questions = []
     for index in range(count):

@@ -16,7 +16,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from specnav.recipes.loop import LoopSettings, Task, fit, read_checkpoint
+from specnav.recipes.loop import LoopSettings, TrainingTask, fit, read_checkpoint
 from specnav.recipes.text.task import TextTask
 
 
@@ -36,7 +36,7 @@ class Stages:
         spec: Any,
         settings: LoopSettings,
         workers: int,
-        build: Callable[..., Task] = TextTask,
+        build: Callable[..., TrainingTask] = TextTask,
         told: Callable[[dict[str, float]], None] = lambda said: None,
     ) -> tuple[int, float]:
         """Train `build(spec, device)` to its end; returns updates and seconds, earlier sittings included.

@@ -15,8 +15,8 @@ import torch
 
 from specnav.recipes.errors import TrainingError
 from specnav.recipes.loop import LoopSettings
-from specnav.recipes.text.card import Data, Making, write_card
-from specnav.recipes.text.corpus import Corpus, Part, library_folder, read_corpus
+from specnav.recipes.text.card import Data, TextProvenance, write_card
+from specnav.recipes.text.corpus import Corpus, CorpusPart, library_folder, read_corpus
 from specnav.recipes.text.measure import PairFigures, mean_loss, pair_figures, read_questions
 from specnav.recipes.text.models import (
     ANSWER_TOKENS,
@@ -116,7 +116,7 @@ def train_text(config: TrainTextConfig) -> TextResult:
     (config.run / SETTINGS).write_text(settings, encoding="utf-8")
     hf_logging.disable_progress_bar()  # the library's own bars would break ours
     with stages() as shown:
-        return _Run(config, corpus, shown).whole(asked)
+        return _TextTraining(config, corpus, shown).whole(asked)
 
 
 def _settings(config: TrainTextConfig) -> str:
@@ -131,7 +131,7 @@ def _settings(config: TrainTextConfig) -> str:
     return settings
 
 
-class _Run:
+class _TextTraining:
     """The stages of one run, in order."""
 
     def __init__(self, config: TrainTextConfig, corpus: Corpus, shown: Stages) -> None:
@@ -250,7 +250,7 @@ class _Run:
             ("draft", draft, self.config.draft, learnt, self._how_draft()),
         ):
             other = losses["draft" if role == "target" else "target"]
-            making = Making(
+            making = TextProvenance(
                 role, shape, parameter_count(model), len(self.tokenizer), how, steps, steps * visits, seconds / 60,
                 losses[role], other,
             )  # fmt: skip
@@ -276,7 +276,7 @@ class _Run:
             return pair_figures(draft, texts, self.config.gamma)
 
     def _data(self) -> Data:
-        train: Part = self.corpus.train
+        train: CorpusPart = self.corpus.train
         tokens = len(load_stream(self.encoded, "train_files").ids) + len(
             load_stream(self.encoded, "train_talks").ids
         )

@@ -9,7 +9,7 @@ from spec_vlm_nav.camera.images import PictureOptions, prepare
 from spec_vlm_nav.common.codes import ErrorCode
 from spec_vlm_nav.common.errors import FrameError
 from spec_vlm_nav.language.actions import ACTION_SENTENCES, STOP_SENTENCE, find_action
-from spec_vlm_nav.model.answers import Answer, Job
+from spec_vlm_nav.model.answers import DecisionJob, ModelAnswer
 from spec_vlm_nav.model.worker import ActionFound, Answered, Event, Failed, Reconciled
 from tests.system.monkey.scenario import Setup
 
@@ -31,10 +31,10 @@ class Brain:
         self._setup, self._rng = setup, random.Random(f"brain/{seed}")
         self.link_up = True
         self._due: list[tuple[float, Callable[[], Event]]] = []
-        self._job: Job | None = None
+        self._job: DecisionJob | None = None
         self._open: int | None = None  # a job that only the draft model has answered
 
-    def begin(self, job: Job, now: float, alone: bool) -> None:
+    def begin(self, job: DecisionJob, now: float, alone: bool) -> None:
         """Think about a job; alone: without the verifier, so that the answer is the draft model's."""
         self._job = job
         setup, rng = self._setup, self._rng
@@ -45,21 +45,23 @@ class Brain:
             prepare(job.frame.picture, PictureOptions())
         except FrameError as error:
             told = str(error)
-            self._due.append((done, lambda: Failed(number, ErrorCode.INVALID_INPUT, told, Answer())))
+            self._due.append((done, lambda: Failed(number, ErrorCode.INVALID_INPUT, told, ModelAnswer())))
             return
         if not self.link_up and not alone:
-            self._due.append((now + 1.0, lambda: Failed(number, ErrorCode.LINK_LOST, "no link", Answer())))
+            self._due.append(
+                (now + 1.0, lambda: Failed(number, ErrorCode.LINK_LOST, "no link", ModelAnswer()))
+            )
             return
         if rng.random() < setup.blunders / 2:
             code = rng.choice([ErrorCode.INTERNAL, ErrorCode.INVALID_INPUT, ErrorCode.LINK_LOST])
-            self._due.append((done, lambda: Failed(number, code, "it failed", Answer())))
+            self._due.append((done, lambda: Failed(number, code, "it failed", ModelAnswer())))
             return
         text, bare = self._says(), alone and not self.link_up
         action = find_action(text)
         if action is not None:
             found = ActionFound(number, action, text, b"jpeg", done, bare)
             self._due.append((done, lambda: found))
-        self._due.append((done + REST_S, lambda: Answered(number, Answer(text), bare)))
+        self._due.append((done + REST_S, lambda: Answered(number, ModelAnswer(text), bare)))
         self._open = number if bare else None
 
     def cancel(self, now: float) -> None:
@@ -67,7 +69,7 @@ class Brain:
         if self._job is None:
             return
         number, self._job = self._job.number, None
-        self._due = [(now, lambda: Failed(number, ErrorCode.CANCELED, "canceled", Answer()))]
+        self._due = [(now, lambda: Failed(number, ErrorCode.CANCELED, "canceled", ModelAnswer()))]
 
     def link(self, up: bool, now: float) -> None:
         """The link goes or comes; what the draft said alone is then verified."""
@@ -75,7 +77,7 @@ class Brain:
         if up and self._open is not None:
             number, self._open = self._open, None
             text = self._says()
-            self._due.append((now + 0.1, lambda: Reconciled(number, find_action(text), Answer(text))))
+            self._due.append((now + 0.1, lambda: Reconciled(number, find_action(text), ModelAnswer(text))))
 
     def take(self, now: float) -> list[Event]:
         """What is due now."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass
-class Stop:
+class StopOrder:
     """An order after which nothing may move until it is lifted."""
 
     what: str
@@ -17,7 +17,7 @@ class Stop:
 
 
 @dataclass
-class Open:
+class OpenInstruction:
     """An instruction that has not ended yet."""
 
     text: str

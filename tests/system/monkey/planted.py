@@ -6,7 +6,7 @@ from spec_vlm_nav.motion.geofence import Geofence
 from spec_vlm_nav.motion.rear import RearWatch
 from spec_vlm_nav.motion.response.liveness import CHANGED, JUDGED_OVER, Liveness
 from spec_vlm_nav.motion.response.monitor import ResponseMonitor
-from spec_vlm_nav.motion.stopping import Rest
+from spec_vlm_nav.motion.stopping import RestDetector
 from spec_vlm_nav.motion.watchdogs import OdometryWatch, ReadinessWatch, SupervisionWatch
 
 
@@ -39,7 +39,7 @@ PLANTED = {
     "stop-unlatched": [(SafetyGate, "stop", lambda self: self.end_motion())],
     "zeros-for-ever": [
         (MotionCore, "stands", lambda self, now: False),
-        (MotionCore, "rest", lambda self, now: Rest.UNKNOWN),
+        (MotionCore, "rest", lambda self, now: RestDetector.UNKNOWN),
     ],
 }
 """Per bug: class, method and what is put in its place."""

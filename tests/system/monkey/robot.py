@@ -13,31 +13,36 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from navsim.imperfect_base import Base, BaseTraits, Odometry, OdometryFault, Wall
+from navsim.imperfect_base import Base, BaseTraits, HalfPlaneWall, Odometry, OdometryFault
 from spec_vlm_nav.camera.frame import Frame
 from spec_vlm_nav.camera.images import RawImage
 from spec_vlm_nav.common.codes import LinkState
 from spec_vlm_nav.common.geometry import Motion, Velocity
 from spec_vlm_nav.common.status import Status
 from spec_vlm_nav.deciding.navigator import Navigator
-from spec_vlm_nav.deciding.parts.interfaces import MotionRequest, NavigationResult, NavigatorConfig, Phase
-from spec_vlm_nav.deciding.parts.report import Report
+from spec_vlm_nav.deciding.parts.interfaces import (
+    MotionRequest,
+    NavigationResult,
+    NavigatorConfig,
+    NavigatorPhase,
+)
+from spec_vlm_nav.deciding.parts.report import DecisionReport
 from spec_vlm_nav.exploring.policy import ExplorationPolicy
 from spec_vlm_nav.language.stop_words import is_stop
-from spec_vlm_nav.model.answers import Job
+from spec_vlm_nav.model.answers import DecisionJob
 from spec_vlm_nav.motion.ahead.collision import Clearance
 from spec_vlm_nav.motion.command import OPERATOR_STOP, Command, CommandKind
 from spec_vlm_nav.motion.core import MotionCore
 from spec_vlm_nav.motion.executor import ExecutorConfig
 from spec_vlm_nav.motion.limits import SafetyConfig
 from spec_vlm_nav.motion.loop import MotionLoop
-from spec_vlm_nav.motion.reporting import Reporting, Told
-from spec_vlm_nav.motion.stopping import Rest, StopConfig, TwistStops
+from spec_vlm_nav.motion.reporting import Reporting, StatusReport
+from spec_vlm_nav.motion.stopping import RestDetector, StopConfig, TwistStops
 from spec_vlm_nav.motion.watchdogs import Supervision
 from specnav.calibrate.simulated import reading_of
 from tests.system.monkey.brain import Brain
-from tests.system.monkey.scenario import Event, Scenario
-from tests.system.monkey.watch import STEP_S, Watch
+from tests.system.monkey.scenario import Scenario, ScenarioEvent
+from tests.system.monkey.watch import STEP_S, InvariantWatch
 
 # Steps between two ticks of mover and decider, signs of life, frames.
 TICK, LOOK, SUPERVISE, PICTURE = 2, 3, 6, 6
@@ -52,7 +57,7 @@ class _Output:
     publish: Callable[[Velocity], None]
     clock: Callable[[], float]
 
-    def send(self, velocity: Velocity, rest: Rest) -> None:
+    def send(self, velocity: Velocity, rest: RestDetector) -> None:
         """Publish the velocity of a tick, unless the robot stands and knows it."""
         if (said := self.stops.velocity(velocity, rest, self.clock())) is not None:
             self.publish(said)
@@ -62,7 +67,7 @@ class _Output:
         self.publish(self.stops.stop(self.clock()))
 
 
-class Robot:
+class MonkeyRobot:
     """One run; `watch` sees all that can be seen from outside."""
 
     def __init__(self, scenario: Scenario) -> None:
@@ -71,12 +76,12 @@ class Robot:
         rng = random.Random(f"robot/{scenario.seed}")
         safety: dict[str, Any] = {"camera_timeout_s": 1.5, "verifier_timeout_s": 2.0, **setup.safety}
         self.safety, base = SafetyConfig(**safety), dict(setup.base)
-        self.base = Base(BaseTraits(**base), [Wall(angle, at) for angle, at in setup.walls])  # type: ignore[arg-type]
+        self.base = Base(BaseTraits(**base), [HalfPlaneWall(angle, at) for angle, at in setup.walls])  # type: ignore[arg-type]
         self.odometry = Odometry(rng, setup.odometry_noise_m)
         self._odometry_every = max(1, round(60 / setup.odometry_hz))
         self.core = MotionCore(ExecutorConfig(response_timeout_s=self.safety.response_timeout_s), self.safety)
         self.config = NavigatorConfig(**setup.navigator)  # type: ignore[arg-type]
-        self.watch = Watch(scenario, self.safety, self.config)
+        self.watch = InvariantWatch(scenario, self.safety, self.config)
         self._session = 1
         self._to_mover: deque[tuple[float, Callable[[], None]]] = deque()
         self._to_decider: deque[tuple[float, Callable[[], None]]] = deque()
@@ -102,14 +107,18 @@ class Robot:
 
     # -- time
 
-    def run(self) -> Watch:
+    def run(self) -> InvariantWatch:
         """To the end of the scenario, and on until the last instruction has ended; returns the watch."""
         events = deque(self.scenario.events)
         patience = self.scenario.seconds + self.watch.longest_s + 15.0
         while self.now < patience:
             while events and events[0].at <= self.now:
                 self.strike(events.popleft())
-            if not events and self.now > self.scenario.seconds and self.navigator.phase is Phase.IDLE:
+            if (
+                not events
+                and self.now > self.scenario.seconds
+                and self.navigator.phase is NavigatorPhase.IDLE
+            ):
                 break
             self._step()
             if self.watch.violations:
@@ -166,7 +175,7 @@ class Robot:
         self.base.command(velocity.linear, velocity.angular, self.now)
         self.watch.published(velocity, self.now)
 
-    def _tell(self, told: Told[float]) -> None:
+    def _tell(self, told: StatusReport[float]) -> None:
         status = replace(told.status, since=told.since)
         self.watch.status(status, self.base, self.now)
         self._send(self._to_decider, lambda: self._on_status(status))
@@ -242,7 +251,7 @@ class Robot:
         self._send(self._to_mover, lambda: self._loop.command(command))
         return self._sequence
 
-    def begin(self, job: Job) -> None:
+    def begin(self, job: DecisionJob) -> None:
         """See Outputs."""
         self.brain.begin(job, self.now, self.config.is_degradable)
 
@@ -253,7 +262,7 @@ class Robot:
     def spoke(self, text: str, action: str, unverified: bool) -> None:
         """See Outputs."""
 
-    def report(self, report: Report) -> None:
+    def report(self, report: DecisionReport) -> None:
         """See Outputs."""
 
     def concluded(self, outcome: NavigationResult) -> None:
@@ -266,7 +275,7 @@ class Robot:
 
     # -- what strikes
 
-    def strike(self, event: Event) -> None:
+    def strike(self, event: ScenarioEvent) -> None:
         """Let an event happen now."""
         args: dict[str, Any] = dict(event.args)
         getattr(self, f"_do_{event.what}")(**args)

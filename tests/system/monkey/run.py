@@ -21,7 +21,7 @@ from specnav.errors import UsageError
 from specnav.run_folder import new_run_folder
 from specnav.signals import ends_on_signals
 from specnav.terminal import say
-from tests.system.monkey.robot import Robot
+from tests.system.monkey.robot import MonkeyRobot
 from tests.system.monkey.scenario import Scenario, draw, from_json, to_json
 from tests.system.monkey.shrink import broken_by, kind_of, shrunk
 
@@ -64,7 +64,7 @@ def run_seed(seed: int) -> RunRecord:
     """Draw a scenario and run it."""
     scenario = draw(seed, SECONDS)
     try:
-        robot = Robot(scenario)
+        robot = MonkeyRobot(scenario)
         watch = robot.run()
     except Exception as error:  # whatever the code under test raises is what is looked for
         return RunRecord(seed, 0.0, 0.0, {}, f"0 s: raised {type(error).__name__}: {error}")
@@ -113,7 +113,7 @@ def read_case(path: Path) -> Scenario:
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
     except (msgspec.DecodeError, ValueError) as error:
-        raise UsageError(f"{path} is no case of the monkey: {error}") from error
+        raise UsageError(f"{path} is not a case of the monkey: {error}") from error
 
 
 def _records(config: MonkeyConfig) -> Iterator[RunRecord]:

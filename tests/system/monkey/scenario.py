@@ -33,8 +33,8 @@ CAMERA_FAULTS = ("none", "stopped", "frozen", "restamped", "black")
 STUCK = ("", "forward", "turn", "all")
 
 
-class Event(msgspec.Struct, frozen=True):
-    """Something that strikes at a time, s. What: see `robot.Robot.strike`."""
+class ScenarioEvent(msgspec.Struct, frozen=True):
+    """Something that strikes at a time, s. What: see `robot.MonkeyRobotbot.strike`."""
 
     at: float
     what: str
@@ -60,19 +60,19 @@ class Setup(msgspec.Struct, frozen=True):
 
 
 class Scenario(msgspec.Struct, frozen=True):
-    """One run of so many simulated seconds."""
+    """One run of this many simulated seconds."""
 
     seed: int
     seconds: float
     setup: Setup
-    events: list[Event]
+    events: list[ScenarioEvent]
 
 
 def draw(seed: int, seconds: float = 60.0) -> Scenario:
     """The scenario of a seed; its last instruction has time enough to end."""
     rng = random.Random(f"monkey-1/{seed}")
     setup = _setup(rng, seconds)
-    events = [Event(0.5, "instruct", {"text": rng.choice(INSTRUCTIONS)})]
+    events = [ScenarioEvent(0.5, "instruct", {"text": rng.choice(INSTRUCTIONS)})]
     now, busy = 1.0, rng.uniform(1.0, 8.0)
     while now < seconds - 2.0:
         now += rng.expovariate(1 / busy)
@@ -137,18 +137,18 @@ def _base(rng: random.Random) -> dict[str, Value]:
     return found
 
 
-def _operator(rng: random.Random, seconds: float) -> list[Event]:
+def _operator(rng: random.Random, seconds: float) -> list[ScenarioEvent]:
     """Somebody who sets the robot going again whenever it may stand."""
-    events: list[Event] = []
+    events: list[ScenarioEvent] = []
     now, patient = 0.0, rng.choice([4.0, 8.0, 16.0])
     while (now := now + rng.expovariate(1 / patient) + 1.0) < seconds:
         if rng.random() < 0.6:
-            events.append(Event(now, "reset"))
-        events.append(Event(now + 0.2, "instruct", {"text": rng.choice(INSTRUCTIONS)}))
+            events.append(ScenarioEvent(now, "reset"))
+        events.append(ScenarioEvent(now + 0.2, "instruct", {"text": rng.choice(INSTRUCTIONS)}))
     return events
 
 
-def _strike(rng: random.Random, now: float) -> list[Event]:
+def _strike(rng: random.Random, now: float) -> list[ScenarioEvent]:
     """One fault, most with its end, or one order."""
     kind = rng.choices(
         ["order", "odometry", "base", "camera", "link", "process", "sensor", "rogue"],
@@ -160,20 +160,26 @@ def _strike(rng: random.Random, now: float) -> list[Event]:
     if kind == "odometry":
         fault = rng.choice([f.value for f in OdometryFault if f is not OdometryFault.NONE])
         args: dict[str, Value] = {"fault": fault, "scale": rng.choice([0.2, 0.4, 2.5, 4.0])}
-        return [Event(now, "odometry", args), Event(now + lasts, "odometry", {"fault": "none"})]
+        return [
+            ScenarioEvent(now, "odometry", args),
+            ScenarioEvent(now + lasts, "odometry", {"fault": "none"}),
+        ]
     if kind == "base":
         return _base_fault(rng, now, lasts)
     if kind == "camera":
         fault = rng.choice(CAMERA_FAULTS[1:])
-        return [Event(now, "camera", {"fault": fault}), Event(now + lasts, "camera", {"fault": "none"})]
+        return [
+            ScenarioEvent(now, "camera", {"fault": fault}),
+            ScenarioEvent(now + lasts, "camera", {"fault": "none"}),
+        ]
     if kind == "link":
-        return [Event(now, "link", {"up": False}), Event(now + lasts, "link", {"up": True})]
+        return [ScenarioEvent(now, "link", {"up": False}), ScenarioEvent(now + lasts, "link", {"up": True})]
     if kind == "process":
         what = rng.choice(["freeze_decider", "restart_decider", "stall_mover"])
-        return [Event(now, what, {"seconds": min(lasts, 0.4) if what == "stall_mover" else lasts})]
+        return [ScenarioEvent(now, what, {"seconds": min(lasts, 0.4) if what == "stall_mover" else lasts})]
     if kind == "sensor":
         args = {"near_m": rng.choice([0.1, 9.0]), "silent": rng.random() < 0.4, "ready": rng.random() < 0.4}
-        return [Event(now, "sensor", args), Event(now + lasts, "sensor", {})]
+        return [ScenarioEvent(now, "sensor", args), ScenarioEvent(now + lasts, "sensor", {})]
     args = rng.choice(
         [
             {"distance_m": -0.3},
@@ -183,45 +189,50 @@ def _strike(rng: random.Random, now: float) -> list[Event]:
             {"distance_m": 0.5, "old": True},
         ]
     )
-    return [Event(now, "rogue", args)]
+    return [ScenarioEvent(now, "rogue", args)]
 
 
-def _order(rng: random.Random, now: float) -> list[Event]:
+def _order(rng: random.Random, now: float) -> list[ScenarioEvent]:
     what: Any = rng.choices(
         ["instruct", "words", "cancel", "stop", "estop", "reset", "allowance"], [4, 2, 1, 1.5, 1, 2, 1]
     )[0]
     if what == "instruct":
-        return [Event(now, "instruct", {"text": rng.choice(INSTRUCTIONS)})]
+        return [ScenarioEvent(now, "instruct", {"text": rng.choice(INSTRUCTIONS)})]
     if what == "allowance":
         return [
-            Event(now, "instruct", {"text": rng.choice(INSTRUCTIONS), "allowance_s": rng.uniform(0.5, 20.0)})
+            ScenarioEvent(
+                now, "instruct", {"text": rng.choice(INSTRUCTIONS), "allowance_s": rng.uniform(0.5, 20.0)}
+            )
         ]
     if what == "words":
-        return [Event(now, "instruct", {"text": rng.choice(STOP_WORDS)})]
-    return [Event(now, what)]
+        return [ScenarioEvent(now, "instruct", {"text": rng.choice(STOP_WORDS)})]
+    return [ScenarioEvent(now, what)]
 
 
-def _base_fault(rng: random.Random, now: float, lasts: float) -> list[Event]:
+def _base_fault(rng: random.Random, now: float, lasts: float) -> list[ScenarioEvent]:
     what = rng.choice(["stuck", "push", "slip", "delay", "drops"])
     if what == "stuck":
         return [
-            Event(now, "base", {"stuck": rng.choice(STUCK[1:])}),
-            Event(now + lasts, "base", {"stuck": ""}),
+            ScenarioEvent(now, "base", {"stuck": rng.choice(STUCK[1:])}),
+            ScenarioEvent(now + lasts, "base", {"stuck": ""}),
         ]
     if what == "push":
         push = [rng.uniform(-0.6, 0.6), rng.uniform(-0.6, 0.6), rng.uniform(-1.0, 1.0)]
         short = min(lasts, 3.0)
-        return [Event(now, "base", {"push": push}), Event(now + short, "base", {"push": [0.0, 0.0, 0.0]})]
+        return [
+            ScenarioEvent(now, "base", {"push": push}),
+            ScenarioEvent(now + short, "base", {"push": [0.0, 0.0, 0.0]}),
+        ]
     if what == "slip":
         scale = rng.choice([0.0, 0.2, 0.4, 2.5])
         args: dict[str, Value] = {"linear_scale": scale, "angular_scale": scale}
         return [
-            Event(now, "base", args),
-            Event(now + lasts, "base", {"linear_scale": 1.0, "angular_scale": 1.0}),
+            ScenarioEvent(now, "base", args),
+            ScenarioEvent(now + lasts, "base", {"linear_scale": 1.0, "angular_scale": 1.0}),
         ]
     if what == "delay":
-        return [Event(now, "base", {"delay_s": rng.choice([0.0, 0.2, 0.5, 1.2])})]
-    return [Event(now, "base", {"drops_zeros": rng.random() < 0.7})]
+        return [ScenarioEvent(now, "base", {"delay_s": rng.choice([0.0, 0.2, 0.5, 1.2])})]
+    return [ScenarioEvent(now, "base", {"drops_zeros": rng.random() < 0.7})]
 
 
 def to_json(scenario: Scenario) -> bytes:

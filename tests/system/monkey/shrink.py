@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 
-from tests.system.monkey.robot import Robot
-from tests.system.monkey.scenario import Event, Scenario, Setup
+from tests.system.monkey.robot import MonkeyRobot
+from tests.system.monkey.scenario import Scenario, ScenarioEvent, Setup
 
-AFTER_S = 1.0  # a shortened run goes on for so long after what it broke
+AFTER_S = 1.0  # a shortened run goes on for this long after what it broke
 MOST_RUNS = 600
 
 
@@ -23,7 +23,7 @@ def kind_of(violation: str) -> str:
 def broken_by(scenario: Scenario) -> str:
     """The first violation of a run; "" for none. What the robot's code raises is one."""
     try:
-        violations = Robot(scenario).run().violations
+        violations = MonkeyRobot(scenario).run().violations
     except Exception as error:  # whatever the code under test raises is what is looked for
         return f"0 s: raised {type(error).__name__}: {error}"
     return violations[0] if violations else ""
@@ -96,6 +96,6 @@ def _tried(scenario: Scenario, name: str, value: Any, breaks: Callable[[Scenario
 
 
 def _rounded(scenario: Scenario, breaks: Callable[[Scenario], bool]) -> Scenario:
-    events = [Event(round(event.at, 1), event.what, event.args) for event in scenario.events]
+    events = [ScenarioEvent(round(event.at, 1), event.what, event.args) for event in scenario.events]
     candidate = msgspec.structs.replace(scenario, events=events, seconds=float(round(scenario.seconds + 0.5)))
     return candidate if breaks(candidate) else scenario

@@ -15,14 +15,14 @@ from spec_vlm_nav.common.codes import ErrorCode
 from spec_vlm_nav.common.geometry import Pose, Velocity, wrap
 from spec_vlm_nav.common.status import Status
 from spec_vlm_nav.deciding.navigator import Navigator
-from spec_vlm_nav.deciding.parts.interfaces import NavigationResult, NavigatorConfig, Phase
+from spec_vlm_nav.deciding.parts.interfaces import NavigationResult, NavigatorConfig, NavigatorPhase
 from spec_vlm_nav.language.stop_words import is_stop
 from spec_vlm_nav.motion.gate import SafetyGate
 from spec_vlm_nav.motion.limits import SafetyConfig
 from spec_vlm_nav.motion.response.monitor import PATIENCE_M
-from spec_vlm_nav.motion.watchdogs import Reading
-from tests.system.monkey.open_orders import Open, Stop
-from tests.system.monkey.scenario import Event, Scenario
+from spec_vlm_nav.motion.watchdogs import OdometryReading
+from tests.system.monkey.open_orders import OpenInstruction, StopOrder
+from tests.system.monkey.scenario import Scenario, ScenarioEvent
 
 CREEP = 0.0011  # m/s: slower is none
 STEP_S = 1 / 60
@@ -40,7 +40,7 @@ BACK_S = 20.0  # so long a place counts as known
 
 
 @dataclass
-class Watch:
+class InvariantWatch:
     """Sees everything; `violations` are in words, the first ends the run."""
 
     scenario: Scenario
@@ -52,8 +52,8 @@ class Watch:
     _velocity: Velocity = field(default_factory=Velocity)
     _published_at: float = -math.inf
     _moving_at: float = -math.inf
-    _stops: list[Stop] = field(default_factory=list)
-    _open: dict[tuple[int, int], Open] = field(default_factory=dict)
+    _stops: list[StopOrder] = field(default_factory=list)
+    _open: dict[tuple[int, int], OpenInstruction] = field(default_factory=dict)
     _ended: set[tuple[int, int]] = field(default_factory=set)
     _unanswered_m: float = 0.0
     _answered_at: Pose | None = None
@@ -144,7 +144,7 @@ class Watch:
         self._check_fence(now, base)
         self._check_silence(now, base, gate)
 
-    def odometry(self, heard: Reading, now: float) -> None:
+    def odometry(self, heard: OdometryReading, now: float) -> None:
         """An odometry message reached motion_node."""
         self._odometry_at = now if heard.stamp > 0 and "stuck" not in self._faults else self._odometry_at
         pose = heard.pose
@@ -152,7 +152,7 @@ class Watch:
             return
         last, self._last_pose = self._last_pose, pose
         if last is not None and math.hypot(pose.x - last.x, pose.y - last.y) > 0.4:
-            self._answered_at = pose  # a jump is no response
+            self._answered_at = pose  # a jump is not a response
             return
         if self._answered_at is None or _apart(self._answered_at, pose):
             self._answered_at, self._unanswered_m = pose, 0.0
@@ -181,17 +181,17 @@ class Watch:
 
     # -- orders and outcomes
 
-    def struck(self, event: Event, now: float) -> None:
+    def struck(self, event: ScenarioEvent, now: float) -> None:
         """Something happened to the world, or was ordered."""
         what, args = event.what, event.args
         late = self.scenario.setup.latency_s + 2 / 60
         if what == "stop" or (what == "instruct" and is_stop(str(args["text"]))):
-            self._stops.append(Stop(what, max(now, self._mover_gone_until), STOP_S + late, "instruct"))
+            self._stops.append(StopOrder(what, max(now, self._mover_gone_until), STOP_S + late, "instruct"))
         elif what == "estop":
-            self._stops.append(Stop(what, max(now, self._mover_gone_until), STOP_S + late, "reset"))
+            self._stops.append(StopOrder(what, max(now, self._mover_gone_until), STOP_S + late, "reset"))
         elif what == "cancel":
             gone = max(now, self._decider_gone_until, self._mover_gone_until)
-            self._stops.append(Stop(what, gone, WORD_S + 2 * late, "instruct"))
+            self._stops.append(StopOrder(what, gone, WORD_S + 2 * late, "instruct"))
         elif what == "reset":
             self._lied_m = self._lied_rad = self._unanswered_m = 0.0  # the operator gives it another chance
             for stop in self._stops:
@@ -248,7 +248,7 @@ class Watch:
         """The deciding side has begun an instruction (or has stopped, or turned it down)."""
         if is_stop(text) or (session, number) in self._ended:
             return
-        self._open[session, number] = Open(text, now)
+        self._open[session, number] = OpenInstruction(text, now)
         self._fence, self._fence_holds = None, True
 
     def concluded(self, outcome: NavigationResult, session: int, now: float) -> None:
@@ -271,7 +271,7 @@ class Watch:
         """The run is over."""
         if self.violations:
             return
-        if navigator.phase is not Phase.IDLE:
+        if navigator.phase is not NavigatorPhase.IDLE:
             began = min((o.began for o in self._open.values()), default=now)
             self._say(now, f"an instruction has not ended after {now - began:.0f} s")
         for (_, number), opened in self._open.items():

@@ -40,7 +40,7 @@ ARGUMENTS = {
     'cmd_vel': ('cmd_vel', 'Topic of velocities.', None),
     'storage': ('mcap', 'File format: mcap (rosbag2_storage_mcap) or sqlite3.', None),
     'max_size_mb': ('1000', 'Begin a new file at this size, MB; 0: one file.', None),
-    'max_duration_s': ('600', 'Begin a new file after so long, s; 0: one file.', None),
+    'max_duration_s': ('600', 'Begin a new file after this long, s; 0: one file.', None),
     'use_sim_time': ('false', 'Take times from /clock.', ['true', 'false']),
 }
 CAMERA = {'compressed': 'camera/image_raw/compressed', 'raw': 'camera/image_raw'}

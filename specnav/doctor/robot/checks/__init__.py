@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from specnav.doctor.robot.checks.graph import check_middleware, check_nodes, check_time
-from specnav.doctor.robot.checks.line import Line, Verdict
+from specnav.doctor.robot.checks.line import CheckLine, Verdict
 from specnav.doctor.robot.checks.moving import check_commands, check_motion, check_takers
 from specnav.doctor.robot.checks.sensors import check_frames, check_sensors, check_stamps
 from specnav.doctor.robot.checks.topics import check_qos, check_signs, check_types
@@ -17,9 +17,9 @@ from specnav.doctor.robot.checks.upkeep import (
 )
 from specnav.doctor.robot.facts import Facts
 
-__all__ = ["CHECKS", "Line", "Verdict", "examine"]
+__all__ = ["CHECKS", "CheckLine", "Verdict", "examine"]
 
-CHECKS: tuple[Callable[[Facts], list[Line]], ...] = (
+CHECKS: tuple[Callable[[Facts], list[CheckLine]], ...] = (
     check_middleware,
     check_nodes,
     check_time,
@@ -39,6 +39,6 @@ CHECKS: tuple[Callable[[Facts], list[Line]], ...] = (
 )
 
 
-def examine(facts: Facts) -> list[Line]:
+def examine(facts: Facts) -> list[CheckLine]:
     """All lines, in order."""
     return [line for check in CHECKS for line in check(facts)]

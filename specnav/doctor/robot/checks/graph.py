@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from specnav.doctor.robot.checks.line import Line, fail, ok, warn
+from specnav.doctor.robot.checks.line import CheckLine, fail, ok, warn
 from specnav.doctor.robot.facts import Facts, OurNode
 from specnav.doctor.robot.roles import BLACKBOX, DECIDER, MOVER, OPTIONAL
 
 REQUIRED = {
     MOVER: "nothing can move: ros2 run spec_vlm_nav motion_node, or a launch file",
-    DECIDER: "nobody decides: ros2 run spec_vlm_nav vlm_nav_node, or a launch file",
+    DECIDER: "no node decides: ros2 run spec_vlm_nav vlm_nav_node, or a launch file",
 }
 
 
-def check_middleware(facts: Facts) -> list[Line]:
+def check_middleware(facts: Facts) -> list[CheckLine]:
     """Which ROS this machine speaks, and whether anybody else is there."""
     here = facts.middleware
     said = [here.rmw, f"domain {here.domain}", *filter(None, [here.distro])]
@@ -31,7 +31,7 @@ def check_middleware(facts: Facts) -> list[Line]:
     return [fail("middleware", f"{found}; no other node is in sight", remedy)]
 
 
-def check_nodes(facts: Facts) -> list[Line]:
+def check_nodes(facts: Facts) -> list[CheckLine]:
     """Our nodes: up, once each, and answering."""
     lines = []
     for name, absent in REQUIRED.items():
@@ -49,7 +49,7 @@ def check_nodes(facts: Facts) -> list[Line]:
     return lines
 
 
-def _node(name: str, node: OurNode) -> Line:
+def _node(name: str, node: OurNode) -> CheckLine:
     if node.count > 1:
         return fail(
             name, f"{node.count} nodes are called {node.name}", "end all but one, or give them namespaces"
@@ -63,7 +63,7 @@ def _node(name: str, node: OurNode) -> Line:
     return ok(name, f"{node.name} is up")
 
 
-def check_time(facts: Facts) -> list[Line]:
+def check_time(facts: Facts) -> list[CheckLine]:
     """Whether our nodes live by the same clock, and whether that one ticks."""
     simulated = {name: bool(node.value("use_sim_time", False)) for name, node in facts.nodes.items()}
     if not simulated:
@@ -78,7 +78,7 @@ def check_time(facts: Facts) -> list[Line]:
     if by_clock and not facts.clocks:
         return [
             fail(
-                "time", "use_sim_time is true, and nobody publishes /clock", "use_sim_time:=false on a robot"
+                "time", "use_sim_time is true, and no node publishes /clock", "use_sim_time:=false on a robot"
             )
         ]
     if by_wall and facts.clocks:

@@ -15,7 +15,7 @@ class Verdict(enum.Enum):
 
 
 @dataclass(frozen=True)
-class Line:
+class CheckLine:
     """What was looked at, how it is, and what to do where it is not ok."""
 
     verdict: Verdict
@@ -24,16 +24,16 @@ class Line:
     remedy: str = ""
 
 
-def ok(check: str, found: str) -> Line:
+def ok(check: str, found: str) -> CheckLine:
     """A line that says that all is well."""
-    return Line(Verdict.OK, check, found)
+    return CheckLine(Verdict.OK, check, found)
 
 
-def warn(check: str, found: str, remedy: str) -> Line:
+def warn(check: str, found: str, remedy: str) -> CheckLine:
     """A line about what works and had better be looked at."""
-    return Line(Verdict.WARN, check, found, remedy)
+    return CheckLine(Verdict.WARN, check, found, remedy)
 
 
-def fail(check: str, found: str, remedy: str) -> Line:
+def fail(check: str, found: str, remedy: str) -> CheckLine:
     """A line about what keeps the robot from doing what it is told."""
-    return Line(Verdict.FAIL, check, found, remedy)
+    return CheckLine(Verdict.FAIL, check, found, remedy)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from spec_vlm_nav.motion.command import OPERATOR_STOP
-from specnav.doctor.robot.checks.line import Line, fail, ok, warn
-from specnav.doctor.robot.facts import Facts, Heard
+from specnav.doctor.robot.checks.line import CheckLine, fail, ok, warn
+from specnav.doctor.robot.facts import Facts, TopicTraffic
 from specnav.doctor.robot.roles import MOVER, OWN_NAME, REQUEST, said_name
 
 CREEP = 0.0011  # m/s: the creep that a stop may begin with
@@ -14,7 +14,7 @@ UNTIL_NEXT = ("STOP", OPERATOR_STOP)  # what the next instruction ends by itself
 NAV2 = ("drive_on_heading", "spin")
 
 
-def check_takers(facts: Facts) -> list[Line]:
+def check_takers(facts: Facts) -> list[CheckLine]:
     """Whether anybody takes what motion_node sends."""
     topic = facts.topics["cmd_vel"]
     if facts.value(MOVER, "motion_backend", "twist") == "nav2":
@@ -34,13 +34,13 @@ def check_takers(facts: Facts) -> list[Line]:
     return [
         fail(
             "base",
-            f"nobody takes {topic.name}: nothing would move",
+            f"no node takes {topic.name}: nothing would move",
             f"{there} (--cmd-vel looks at another topic)",
         )
     ]
 
 
-def check_commands(facts: Facts) -> list[Line]:
+def check_commands(facts: Facts) -> list[CheckLine]:
     """Who sends velocities beside motion_node."""
     topic = facts.topics["cmd_vel"]
     mover = facts.nodes[MOVER].name if MOVER in facts.nodes else ""
@@ -48,7 +48,7 @@ def check_commands(facts: Facts) -> list[Line]:
         end for end in topic.publishers if end.node != mover and not end.node.endswith(f"/{OWN_NAME}")
     ]
     names = ", ".join(sorted({said_name(end.node) for end in strangers}))
-    heard = topic.heard or Heard()
+    heard = topic.heard or TopicTraffic()
     at_rest = facts.motion is None or not facts.motion.moved
     if not strangers:
         return [ok("velocities", f"{topic.name}: {f'only {mover}' if mover else 'nobody'} sends")]
@@ -62,7 +62,7 @@ def check_commands(facts: Facts) -> list[Line]:
     return [warn("velocities", f"{topic.name}: {names} may send, too", mux)]
 
 
-def check_motion(facts: Facts) -> list[Line]:
+def check_motion(facts: Facts) -> list[CheckLine]:
     """The e-stop, and whether motion_node could move."""
     motion = facts.motion
     if motion is None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from specnav.doctor.robot.checks.line import Line, fail, ok, warn
-from specnav.doctor.robot.facts import Facts, Heard, Topic
+from specnav.doctor.robot.checks.line import CheckLine, fail, ok, warn
+from specnav.doctor.robot.facts import Facts, TopicFacts, TopicTraffic
 from specnav.doctor.robot.roles import DECIDER, MOVER, RAW, said_name
 
 OFFSET_S = 0.5  # stamps further from the clock than that are told; a slow camera's are half of that late
@@ -12,7 +12,7 @@ HZ = {"image": 2.0, "odom": 10.0}  # slower works, and is told
 SLOW_SUPERVISION_HZ, SLOW_STATUS_HZ = 5.0, 1.0  # of 10 and 2 a second
 
 
-def check_sensors(facts: Facts) -> list[Line]:
+def check_sensors(facts: Facts) -> list[CheckLine]:
     """What has to come from outside, and what our nodes tell one another all the time."""
     lines = []
     camera_s = float(facts.value(DECIDER, "camera_timeout_s", 1.0))
@@ -32,18 +32,18 @@ def check_sensors(facts: Facts) -> list[Line]:
     return lines
 
 
-def _sensor(facts: Facts, role: str, timeout_s: float, source: str, flag: str) -> Line:
+def _sensor(facts: Facts, role: str, timeout_s: float, source: str, flag: str) -> CheckLine:
     topic = facts.topics[role]
     if not topic.publishers:
         there = f"of that type there are {', '.join(topic.others)}" if topic.others else f"is {source} up?"
         option = f" ({flag} looks at another topic, a remap gives it to our nodes)" if flag else ""
-        return fail(role, f"nobody publishes {topic.name}", f"{there}{option}")
+        return fail(role, f"no node publishes {topic.name}", f"{there}{option}")
     if not topic.fitting:
         kinds = ", ".join(sorted({end.kind for end in topic.publishers}))
         return fail(
             role, f"{topic.name} is {kinds}; {' or '.join(topic.wanted)} is wanted", _other_type(topic)
         )
-    heard = topic.heard or Heard()
+    heard = topic.heard or TopicTraffic()
     who = ", ".join(sorted({said_name(end.node) for end in topic.fitting}))
     if not heard.count:
         remedy = f"is {source} sending? QoS below; "
@@ -66,16 +66,16 @@ def _sensor(facts: Facts, role: str, timeout_s: float, source: str, flag: str) -
     return ok(role, found)
 
 
-def _other_type(topic: Topic) -> str:
+def _other_type(topic: TopicFacts) -> str:
     there = f"; of a type that fits there are {', '.join(topic.others)}" if topic.others else ""
     if topic.role == "image":
         return f"image_transport raw or compressed, as the camera has it{there}"
     return f"is this the right topic{there}?"
 
 
-def _sign_of_life(facts: Facts, role: str, node: str, least_hz: float) -> list[Line]:
+def _sign_of_life(facts: Facts, role: str, node: str, least_hz: float) -> list[CheckLine]:
     topic = facts.topics[role]
-    heard = topic.heard or Heard()
+    heard = topic.heard or TopicTraffic()
     if not topic.publishers and role == "supervision":
         return [
             fail(
@@ -94,7 +94,7 @@ def _sign_of_life(facts: Facts, role: str, node: str, least_hz: float) -> list[L
     return [ok(role, found)]
 
 
-def check_stamps(facts: Facts) -> list[Line]:
+def check_stamps(facts: Facts) -> list[CheckLine]:
     """Whether stamps advance, and are near the clock."""
     lines = []
     for role in ("image", "odom"):
@@ -118,7 +118,7 @@ def check_stamps(facts: Facts) -> list[Line]:
     return lines
 
 
-def check_frames(facts: Facts) -> list[Line]:
+def check_frames(facts: Facts) -> list[CheckLine]:
     """Whether odometry is in the frames that motion_node expects."""
     lines = []
     heard = facts.topics["odom"].heard

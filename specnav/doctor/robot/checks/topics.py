@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from specnav.doctor.robot.checks.line import Line, fail, ok
-from specnav.doctor.robot.facts import Endpoint, Facts, Topic
+from specnav.doctor.robot.checks.line import CheckLine, fail, ok
+from specnav.doctor.robot.facts import Endpoint, Facts, TopicFacts
 from specnav.doctor.robot.roles import said_name
 
 SENSORS = ("image", "odom", "ahead", "robot_state")  # a wrong type of theirs is told where they are looked at
 
 
-def check_types(facts: Facts) -> list[Line]:
+def check_types(facts: Facts) -> list[CheckLine]:
     """Whether everybody on our topics means the same by them."""
     lines = []
     for topic in facts.topics.values():
@@ -27,7 +27,7 @@ def check_types(facts: Facts) -> list[Line]:
     return lines or [ok("types", f"of {len(facts.topics)} topics fit")]
 
 
-def check_qos(facts: Facts) -> list[Line]:
+def check_qos(facts: Facts) -> list[CheckLine]:
     """Whether what is published can be heard: by us of others, and by others of us."""
     lines = []
     pairs = 0
@@ -61,7 +61,7 @@ def _why_not(publisher: Endpoint, ear: Endpoint) -> str:
     return ""
 
 
-def _mismatch(topic: Topic, publisher: Endpoint, ear: Endpoint) -> Line:
+def _mismatch(topic: TopicFacts, publisher: Endpoint, ear: Endpoint) -> CheckLine:
     found = f"{topic.name} from {said_name(publisher.node)} never reaches {said_name(ear.node)}: "
     own = {"image": "image_reliability", "odom": "odom_reliability", "ahead": "collision_reliability"}
     remedy = "change the QoS of one of them"
@@ -70,11 +70,11 @@ def _mismatch(topic: Topic, publisher: Endpoint, ear: Endpoint) -> Line:
     return fail("QoS", found + f"it {_why_not(publisher, ear)}", remedy)
 
 
-def check_signs(facts: Facts) -> list[Line]:
+def check_signs(facts: Facts) -> list[CheckLine]:
     """Who gives instructions and stops: nobody need to, yet it is good to know."""
     said = []
     for role in ("instruction", "stop", "e_stop"):
         topic = facts.topics[role]
         who = sorted({said_name(end.node) for end in topic.publishers})
-        said.append(f"{topic.name} from {', '.join(who) if who else 'nobody yet'}")
+        said.append(f"{topic.name} from {', '.join(who) if who else 'no node yet'}")
     return [ok("operator", "; ".join(said))]

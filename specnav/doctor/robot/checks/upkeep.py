@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specnav.doctor.robot.checks.line import Line, fail, ok, warn
+from specnav.doctor.robot.checks.line import CheckLine, fail, ok, warn
 from specnav.doctor.robot.facts import Diagnostic, Facts
 from specnav.doctor.robot.roles import BLACKBOX, DECIDER
 
@@ -12,7 +12,7 @@ FAR_MS = 250.0
 LEAST_MB = 500.0
 
 
-def check_diagnostics(facts: Facts) -> list[Line]:
+def check_diagnostics(facts: Facts) -> list[CheckLine]:
     """The rows of /diagnostics that are not ok: ours, then those of others."""
     heard = facts.topics["diagnostics"].heard
     if heard is None or not heard.count:
@@ -48,7 +48,7 @@ def _told(rows: list[Diagnostic]) -> str:
     return "; ".join(said) + (f"; and {len(rows) - MOST_ROWS} more" if len(rows) > MOST_ROWS else "")
 
 
-def check_verifier(facts: Facts) -> list[Line]:
+def check_verifier(facts: Facts) -> list[CheckLine]:
     """Whether the verifier answers this machine, and how soon."""
     found = facts.verifier
     if found is None:
@@ -79,7 +79,7 @@ def check_verifier(facts: Facts) -> list[Line]:
     return [ok("verifier", said)]
 
 
-def check_blackbox(facts: Facts) -> list[Line]:
+def check_blackbox(facts: Facts) -> list[CheckLine]:
     """Whether anything is kept when something fails."""
     node = facts.nodes.get(BLACKBOX)
     if node is None:
@@ -97,7 +97,7 @@ def check_blackbox(facts: Facts) -> list[Line]:
     return [ok("black box", f"{node.name} is up")]
 
 
-def check_disk(facts: Facts) -> list[Line]:
+def check_disk(facts: Facts) -> list[CheckLine]:
     """Whether there is room for logs and the black box on this machine."""
     disk = facts.disk
     if disk is None:

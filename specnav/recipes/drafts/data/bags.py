@@ -10,15 +10,15 @@ from spec_vlm_nav.camera.images import PictureOptions, RawImage
 from spec_vlm_nav.common.errors import NavigationError
 from spec_vlm_nav.language.actions import ACTION_SENTENCES
 from spec_vlm_nav.language.prompting import PromptSpec
-from spec_vlm_nav.model.answers import Job
-from spec_vlm_nav.model.asking import Asker
+from spec_vlm_nav.model.answers import DecisionJob
+from spec_vlm_nav.model.asking import QuestionWriter
 from specdec.models import LoadedModel
 from specnav.bags.contents import Pixels, choose_image_topic, pictures, read_contents
 from specnav.bags.source import open_bag
 from specnav.bags.types import NEWEST, Types
 from specnav.recipes.drafts.network import Progress
 from specnav.recipes.errors import TrainingError
-from specnav.recipes.samples import Sample
+from specnav.recipes.samples import ExitSample
 from specnav.results.errors import EvaluationError
 
 _VOCABULARY = {sentence: action.short for sentence, action in ACTION_SENTENCES.items()}
@@ -26,7 +26,7 @@ _VOCABULARY = {sentence: action.short for sentence, action in ACTION_SENTENCES.i
 
 def bag_prompts(
     bags: Sequence[Path], instruction: str, model: LoadedModel, folder: Path, progress: Progress, notes: list[str]
-) -> list[Sample]:
+) -> list[ExitSample]:
     """A prompt for every frame that an instruction was in force for. instruction: for bags that hold none; "" asks for
     what they hold. The pictures, as the model is shown them, are written into `folder`. notes: gets what was left out.
 
@@ -34,7 +34,7 @@ def bag_prompts(
     """
     if not model.is_multimodal:
         raise TrainingError(f"{model.path} takes no pictures: bags are for a model that does")
-    found: list[Sample] = []
+    found: list[ExitSample] = []
     for number, path in enumerate(bags):
         try:
             found += _of_bag(path, instruction, model, folder / f"bag-{number}", progress, notes)
@@ -45,7 +45,7 @@ def bag_prompts(
 
 def _of_bag(
     path: Path, instruction: str, model: LoadedModel, folder: Path, progress: Progress, notes: list[str]
-) -> list[Sample]:
+) -> list[ExitSample]:
     bag = open_bag(path)
     types = Types({}, bag.distro or NEWEST)
     image = choose_image_topic(bag, None)
@@ -59,12 +59,12 @@ def _of_bag(
     if not asked:
         raise TrainingError(f"{path} holds no frame with an instruction: give one with --instruction")
     folder.mkdir(parents=True, exist_ok=True)
-    asker = Asker(PromptSpec.from_model_folder(model.path), model.tokenizer)
+    asker = QuestionWriter(PromptSpec.from_model_folder(model.path), model.tokenizer)
     prompts = []
     for number, picture in pictures(bag, types, image, asked):
         if picture is None:
             continue
-        job = Job(number, asked[number], Frame(_source(picture), (0, 0), 0.0), (), ())
+        job = DecisionJob(number, asked[number], Frame(_source(picture), (0, 0), 0.0), (), ())
         try:
             prompt, jpeg = asker.prompt(job, PictureOptions())
         except NavigationError:
@@ -72,7 +72,7 @@ def _of_bag(
         if len(prompt.images) == 1:
             file = folder / f"{number:06d}.jpg"
             file.write_bytes(jpeg)
-            prompts.append(Sample(prompt.ids, len(prompt.ids), (str(file.resolve()),), f"{path}, frame {number}"))
+            prompts.append(ExitSample(prompt.ids, len(prompt.ids), (str(file.resolve()),), f"{path}, frame {number}"))
         progress(len(prompts), len(asked))
     notes.append(f"{path.name}: {len(contents.frames)} frames, {len(asked)} with an instruction, {len(prompts)} used")
     return prompts

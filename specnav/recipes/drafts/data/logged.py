@@ -11,19 +11,19 @@ from specdec.models import LoadedModel
 from specdec.models.loaded import speaks
 from specdec.verdict_log import VerdictLogError, read_verdicts
 from specnav.recipes.errors import TrainingError
-from specnav.recipes.samples import Sample
+from specnav.recipes.samples import ExitSample
 
 SHORTEST = 2
 _log = logging.getLogger(__name__)
 
 
-def logged_texts(folders: Sequence[Path], model: LoadedModel, run: Path, length: int) -> list[Sample]:
+def logged_texts(folders: Sequence[Path], model: LoadedModel, run: Path, length: int) -> list[ExitSample]:
     """Every answer of the logs, once, those of former targets left out. Pictures are written into the run folder.
 
     Where no prompt was kept the answer stands alone and all of it but its first token is learnt. Raises TrainingError
     for what is no log, for one of another vocabulary, and where nothing is left.
     """
-    texts: list[Sample] = []
+    texts: list[ExitSample] = []
     for folder in folders:
         try:
             logged = list(read_verdicts(folder))
@@ -45,7 +45,7 @@ def logged_texts(folders: Sequence[Path], model: LoadedModel, run: Path, length:
                 ids = (*said.prompt, *said.answer)
                 start = len(said.prompt) or 1
                 if start + SHORTEST <= min(len(ids), length) and max(ids) < model.vocab_size:
-                    texts.append(Sample(ids, start, images, f"{folder}, answer {number}"))
+                    texts.append(ExitSample(ids, start, images, f"{folder}, answer {number}"))
         except VerdictLogError as error:
             raise TrainingError(str(error)) from error
     unique = list({(text.ids, text.images): text for text in texts}.values())
@@ -56,7 +56,7 @@ def logged_texts(folders: Sequence[Path], model: LoadedModel, run: Path, length:
     return unique
 
 
-def split(texts: Sequence[Sample], held_out: int, seed: int) -> tuple[list[Sample], list[Sample]]:
+def split(texts: Sequence[ExitSample], held_out: int, seed: int) -> tuple[list[ExitSample], list[ExitSample]]:
     """What is learnt from, and what is measured on only: at most a quarter."""
     mixed = list(texts)
     random.Random(f"drafts/{seed}/logged").shuffle(mixed)

@@ -34,14 +34,14 @@ TOGETHER = (1, 1, 2, 3, 6)
 
 
 @dataclass(frozen=True)
-class Reading:
+class DocumentationText:
     """prose: paragraphs of English, each on one line; talks: questions and answers made from functions."""
 
     prose: tuple[str, ...]
     talks: tuple[Talk, ...]
 
 
-def read_packages(*roots: Path) -> Reading:
+def read_packages(*roots: Path) -> DocumentationText:
     """Docstrings, descriptions and functions of the packages below `roots`, by default where this interpreter keeps
     them. Files are chosen by their names alone; there may be nothing.
     """
@@ -56,10 +56,10 @@ def read_packages(*roots: Path) -> Reading:
                 talks += source_talks(source, file.as_posix())
         for told in sorted(root.glob("*.dist-info/METADATA")):
             prose.update(dict.fromkeys(paragraphs(told.read_text(encoding="utf-8", errors="ignore"))))
-    return Reading(tuple(prose), tuple(talks))
+    return DocumentationText(tuple(prose), tuple(talks))
 
 
-def request(reading: Reading, rng: random.Random) -> str:
+def request(reading: DocumentationText, rng: random.Random) -> str:
     """One request about `reading`, which holds something; the same for the same state of `rng`."""
     if not reading.talks or (reading.prose and rng.random() >= CODE_SHARE):
         count = min(rng.choice(TOGETHER), len(reading.prose))

@@ -19,7 +19,7 @@ from specnav.recipes.drafts.data.ordinary import ordinary_request
 from specnav.recipes.drafts.data.prose import opening, read_packages, request
 from specnav.recipes.drafts.network import Progress
 from specnav.recipes.errors import TrainingError
-from specnav.recipes.samples import Sample
+from specnav.recipes.samples import ExitSample
 from specnav.recipes.text.measure import read_questions
 
 TEXT_SUFFIXES = frozenset({".txt", ".md", ".rst", ".py", ".c", ".h", ".cpp", ".java", ".js", ".ts", ".rs", ".go"})
@@ -61,11 +61,11 @@ class Gathered:
     what logs say that the target has said, to learn from and for measuring only.
     """
 
-    prompts: list[Sample]
-    held_out: list[Sample]
-    texts: list[Sample]
-    said: list[Sample] = field(default_factory=list)
-    kept: list[Sample] = field(default_factory=list)
+    prompts: list[ExitSample]
+    held_out: list[ExitSample]
+    texts: list[ExitSample]
+    said: list[ExitSample] = field(default_factory=list)
+    kept: list[ExitSample] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
@@ -88,7 +88,7 @@ def gather(
     """
     rng = random.Random(f"drafts/{seed}")
     notes: list[str] = []
-    prompts: list[Sample] = []
+    prompts: list[ExitSample] = []
     logged = logged_texts(sources.verdicts, model, folder, length) if sources.verdicts else []
     for file in sources.questions:
         prompts += question_prompts(model, read_questions(file), file.name)
@@ -99,7 +99,7 @@ def gather(
 
         frames = folder / "frames"
         prompts += bag_prompts(sources.bags, sources.instruction, model, frames, progress, notes)
-    measured: list[Sample] = []
+    measured: list[ExitSample] = []
     for file in sources.held_out:
         measured += question_prompts(model, read_questions(file), file.name)
     if sources.assistant:
@@ -128,7 +128,7 @@ def gather(
     return Gathered(prompts, measured, texts, notes=notes)
 
 
-def question_prompts(model: LoadedModel, questions: Sequence[str], origin: str) -> list[Sample]:
+def question_prompts(model: LoadedModel, questions: Sequence[str], origin: str) -> list[ExitSample]:
     """Questions as the model is asked them."""
     found = []
     for number, question in enumerate(questions, 1):
@@ -136,11 +136,11 @@ def question_prompts(model: LoadedModel, questions: Sequence[str], origin: str) 
             ids = chat_prompt(model, question).ids
         except ModelError as error:
             raise TrainingError(f"{origin}, question {number}: {error}") from error
-        found.append(Sample(ids, len(ids), (), f"{origin}, question {number}"))
+        found.append(ExitSample(ids, len(ids), (), f"{origin}, question {number}"))
     return found
 
 
-def read_texts(model: LoadedModel, place: Path, length: int) -> list[Sample]:
+def read_texts(model: LoadedModel, place: Path, length: int) -> list[ExitSample]:
     """Files of plain text, or all those below a folder, in pieces of at most `length` ids. Raises TrainingError."""
     files = [place] if place.is_file() else sorted(f for f in place.rglob("*") if f.suffix in TEXT_SUFFIXES)
     if not files:
@@ -157,7 +157,7 @@ def read_texts(model: LoadedModel, place: Path, length: int) -> list[Sample]:
         for at in range(0, len(ids), length):
             piece = ids[at : at + length]
             if len(piece) >= SHORTEST_TEXT:
-                pieces.append(Sample(tuple(piece), 1, (), f"{file}, token {at}"))
+                pieces.append(ExitSample(tuple(piece), 1, (), f"{file}, token {at}"))
     if not pieces:
         raise TrainingError(f"{place} holds too little text to learn from: give at least {SHORTEST_TEXT} tokens")
     return pieces
@@ -165,7 +165,7 @@ def read_texts(model: LoadedModel, place: Path, length: int) -> list[Sample]:
 
 def default_prompts(
     model: LoadedModel, count: int, held_out: int, folder: Path, seed: int, progress: Progress
-) -> tuple[list[Sample], list[Sample]]:
+) -> tuple[list[ExitSample], list[ExitSample]]:
     """Rooms for a model with pictures; for any other Python's library, code that begins, ordinary requests, and what
     the installed packages say.
     """
@@ -174,7 +174,7 @@ def default_prompts(
     if model.is_multimodal:
         asked = questions_about_rooms(model, count + held_out, folder / "frames", seed, progress)
         prompts = [
-            Sample(prompt.ids, len(prompt.ids), files, f"room {number}")
+            ExitSample(prompt.ids, len(prompt.ids), files, f"room {number}")
             for number, (prompt, files) in enumerate(asked, 1)
         ]
         return prompts[held_out:], prompts[:held_out]
@@ -185,9 +185,9 @@ def default_prompts(
     rng = random.Random(f"drafts/{seed}/ordinary")
     questions = [ordinary_request(rng) for _ in range(ordinary)] + code_openings(openings, rng)
     questions += [request(reading, rng) for _ in range(prose)]
-    prompts = [Sample(prompt.ids, len(prompt.ids), (), "python") for prompt, _ in learnt]
+    prompts = [ExitSample(prompt.ids, len(prompt.ids), (), "python") for prompt, _ in learnt]
     prompts += question_prompts(model, questions, "composed")
-    return prompts, [Sample(prompt.ids, len(prompt.ids), (), "held back") for prompt, _ in kept]
+    return prompts, [ExitSample(prompt.ids, len(prompt.ids), (), "held back") for prompt, _ in kept]
 
 
 def code_openings(count: int, rng: random.Random) -> list[str]:
@@ -198,7 +198,7 @@ def code_openings(count: int, rng: random.Random) -> list[str]:
     return [opening(rng.choice(talks), rng) for _ in range(count)]
 
 
-def library_texts(model: LoadedModel, length: int) -> list[Sample]:
+def library_texts(model: LoadedModel, length: int) -> list[ExitSample]:
     """Questions and answers made of the library's functions, its files that are held back left out."""
     from specnav.recipes.text.corpus import library_folder, read_corpus
 
@@ -208,11 +208,11 @@ def library_texts(model: LoadedModel, length: int) -> list[Sample]:
         said = model.tokenizer(talk.answer, add_special_tokens=False)["input_ids"]
         ids = (*asked, *said) if end is None else (*asked, *said, end)
         if len(asked) < length // 2 and max(ids) < model.vocab_size:
-            texts.append(Sample(tuple(ids[:length]), len(asked), (), "library"))
+            texts.append(ExitSample(tuple(ids[:length]), len(asked), (), "library"))
     return texts
 
 
-def _fitting(model: LoadedModel, prompts: Sequence[Sample], longest: int) -> list[Sample]:
+def _fitting(model: LoadedModel, prompts: Sequence[ExitSample], longest: int) -> list[ExitSample]:
     """Prompts of at most `longest` ids, every picture counted as the model sees it. Raises TrainingError."""
     kept = [prompt for prompt in prompts if len(prompt.ids) <= longest]
     seen = [(prompt, _length(model, prompt)) for prompt in kept]
@@ -225,7 +225,7 @@ def _fitting(model: LoadedModel, prompts: Sequence[Sample], longest: int) -> lis
     return [prompt for prompt, count in seen if count <= longest]
 
 
-def _length(model: LoadedModel, prompt: Sample) -> int:
+def _length(model: LoadedModel, prompt: ExitSample) -> int:
     if not prompt.images:
         return len(prompt.ids)
     try:
@@ -234,7 +234,7 @@ def _length(model: LoadedModel, prompt: Sample) -> int:
         raise TrainingError(f"{prompt.origin}: {error}; correct or remove it") from error
 
 
-def _opening(text: Sample, longest: int) -> Sample | None:
+def _opening(text: ExitSample, longest: int) -> ExitSample | None:
     """The first half of a text, for the models to go on from."""
     kept = min(len(text.ids) // 2, longest)
-    return Sample(text.ids[:kept], kept, (), text.origin) if kept >= SHORTEST_TEXT // 2 else None
+    return ExitSample(text.ids[:kept], kept, (), text.origin) if kept >= SHORTEST_TEXT // 2 else None

@@ -23,7 +23,7 @@ from typing import Any
 from spec_vlm_nav.blackbox.recording import Recording
 from spec_vlm_nav.blackbox.ring import Ring, Stamp
 from spec_vlm_nav.blackbox.schedule import Schedule
-from spec_vlm_nav.blackbox.triggers import ASKED, ended_of, one_line, Trigger, Watch
+from spec_vlm_nav.blackbox.triggers import ASKED, ended_of, one_line, Trigger, TriggerWatch
 from spec_vlm_nav.common.status import Status
 
 
@@ -59,7 +59,7 @@ class BlackBox:
         on_trigger: Callable[[Trigger], None],
     ) -> None:
         self.ring = Ring(config.keep_s, config.memory_bytes, pictures, lasting)
-        self._watch = Watch(config.silence_s)
+        self._watch = TriggerWatch(config.silence_s)
         self.schedule = Schedule(config.after_s, config.min_gap_s)
         self._on_trigger = on_trigger
         self._instruction = ''

@@ -50,7 +50,7 @@ def reason_of(path: Path) -> str:
     return re.sub(r'-\d+$', '', path.name.partition('Z-')[2].partition('.')[0])
 
 
-def why(error: OSError) -> str:
+def os_error_text(error: OSError) -> str:
     """Return what the system says, without the file's name."""
     return error.strerror or str(error)
 
@@ -84,7 +84,7 @@ class Folder:
                     'Read-only file system' if read_only else 'Permission denied',
                 )
         except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
-            said = why(error) if isinstance(error, OSError) else str(error)
+            said = os_error_text(error) if isinstance(error, OSError) else str(error)
             if isinstance(error, OSError) and error.errno in _MAY_PASS:
                 return f'{self.path}: {said}'
             raise BlackboxError(

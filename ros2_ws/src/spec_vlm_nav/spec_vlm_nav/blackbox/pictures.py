@@ -23,7 +23,7 @@ import threading
 from spec_vlm_nav.common.errors import FrameError
 
 
-class Encoder:
+class PictureEncoder:
     """
     Takes raw pictures at a bounded rate.
 
@@ -72,5 +72,5 @@ class Encoder:
                 self._put(at, self._encode(data))
             except FrameError as error:
                 self._warn(f'camera picture not kept: {error}')
-            except Exception as error:  # bytes that are no picture at all
+            except Exception as error:  # bytes that are not a picture at all
                 self._warn(f'camera picture not kept: {type(error).__name__}: {error}')

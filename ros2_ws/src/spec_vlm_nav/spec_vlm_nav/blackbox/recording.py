@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import json
 from typing import Any
 
-from spec_vlm_nav.blackbox.ring import Contents
+from spec_vlm_nav.blackbox.ring import RingContents
 from spec_vlm_nav.blackbox.triggers import Trigger
 
 METADATA = 'spec_vlm_nav.blackbox'
@@ -40,7 +40,7 @@ class Recording:
 
     triggers: tuple[Trigger, ...]
     more_triggers: int
-    contents: Contents
+    contents: RingContents
     taken_at: float
     taken_ns: int
     facts: Mapping[str, Any]

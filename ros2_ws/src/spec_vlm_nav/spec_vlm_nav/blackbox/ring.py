@@ -52,7 +52,7 @@ class Entry(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Contents:
+class RingContents:
     """
     What the ring held at a moment.
 
@@ -105,7 +105,7 @@ def thin(
     return kept[first:]
 
 
-class _Shelf:
+class _EntryBuffer:
     """Entries in the order they came, with their size in bytes."""
 
     def __init__(self) -> None:
@@ -144,7 +144,7 @@ class Ring:
     ) -> None:
         self.keep_s, self.max_bytes = keep_s, max_bytes
         self._picture_topics, self._lasting_topics = frozenset(pictures), frozenset(lasting)
-        self._pictures, self._others = _Shelf(), _Shelf()
+        self._pictures, self._others = _EntryBuffer(), _EntryBuffer()
         self._lasting: dict[str, Entry] = {}
         self._decided: dict[Stamp, float] = {}
         self._lock = threading.Lock()
@@ -168,14 +168,16 @@ class Ring:
                 self._decided.pop(stamp, None)
                 self._decided[stamp] = now
 
-    def contents(self, now: float) -> Contents:
+    def contents(self, now: float) -> RingContents:
         """Return what there is, in the order it came."""
         with self._lock:
             self._forget(now)
             entries = (*self._pictures.entries, *self._others.entries)
             lasting = tuple(self._lasting.values())
         # A picture that was encoded here is added later than it came.
-        return Contents(tuple(sorted(entries, key=_by_time)), tuple(sorted(lasting, key=_by_time)))
+        return RingContents(
+            tuple(sorted(entries, key=_by_time)), tuple(sorted(lasting, key=_by_time))
+        )
 
     @property
     def size(self) -> int:

@@ -86,7 +86,7 @@ def ended_of(text: str) -> Ended:
     )
 
 
-class Watch:
+class TriggerWatch:
     """
     Tells when something begins that calls for a file.
 

@@ -23,7 +23,7 @@ import queue
 import threading
 from typing import BinaryIO
 
-from spec_vlm_nav.blackbox.folder import Folder, Usage, why
+from spec_vlm_nav.blackbox.folder import Folder, os_error_text, Usage
 from spec_vlm_nav.blackbox.recording import Recording
 
 
@@ -95,7 +95,7 @@ class FileThread:
             )
             size = path.stat().st_size
         except OSError as failure:
-            error = f'cannot write into {self._folder.path}: {why(failure)}'
+            error = f'cannot write into {self._folder.path}: {os_error_text(failure)}'
         except Exception as failure:  # whatever a library makes of strange messages
             said = ' '.join(str(failure).split())
             error = f'cannot write this recording: {type(failure).__name__}: {said}'

@@ -57,7 +57,7 @@ KEPT_STAMPS = 32  # more than any stream holds back
 
 
 @dataclass
-class Counts:
+class DecodeCounts:
     """
     What became of what was fed.
 
@@ -81,7 +81,7 @@ class Counts:
 
 
 @dataclass(frozen=True)
-class Picture:
+class DecodedPicture:
     """A decoded picture, its pixels not yet converted; `took_ms` from the bytes."""
 
     stamp: Stamp
@@ -109,7 +109,7 @@ class H264Decoder:
     def __init__(
         self, strict: bool = True, clock: Callable[[], float] = time.perf_counter
     ) -> None:
-        self.counts = Counts()
+        self.counts = DecodeCounts()
         self.size: tuple[int, int] | None = None
         self.waits_since: float | None = None
         self._strict, self._clock = strict, clock
@@ -125,7 +125,7 @@ class H264Decoder:
         """Return a percentile of the decoding times of the last pictures; 0 before the first."""
         return float(np.quantile(self._took, share)) if self._took else 0.0
 
-    def feed(self, data: bytes, stamp: Stamp) -> list[Picture]:
+    def feed(self, data: bytes, stamp: Stamp) -> list[DecodedPicture]:
         """Take the bytes of one message; returns the pictures that are complete now."""
         counts = self.counts
         counts.fed += 1
@@ -140,12 +140,12 @@ class H264Decoder:
         if not units:
             counts.not_h264 += 1
             return []
-        pictures: list[Picture] = []
+        pictures: list[DecodedPicture] = []
         for unit in units:
             pictures += self._take(unit, stamp)
         return pictures
 
-    def _take(self, unit: AccessUnit, stamp: Stamp) -> list[Picture]:
+    def _take(self, unit: AccessUnit, stamp: Stamp) -> list[DecodedPicture]:
         self._numbering.learn(unit)
         if not unit.has_picture:
             return []
@@ -174,7 +174,7 @@ class H264Decoder:
 
     def _decode(
         self, unit: AccessUnit, head: SliceHead, is_key: bool, stamp: Stamp
-    ) -> list[Picture]:
+    ) -> list[DecodedPicture]:
         began = self._clock()
         data = unit.data
         if is_key and not self._has_key and not any(kind(nal) in (SPS, PPS) for nal in unit.nals):
@@ -194,7 +194,7 @@ class H264Decoder:
             self._has_key, self.waits_since = True, None
         return [picture for frame in frames if (picture := self._emit(frame, began)) is not None]
 
-    def _emit(self, frame: av.VideoFrame, began: float) -> Picture | None:
+    def _emit(self, frame: av.VideoFrame, began: float) -> DecodedPicture | None:
         stamp = self._stamps.pop(frame.pts, None) if frame.pts is not None else None
         if frame.is_corrupt:
             self.counts.damaged += 1
@@ -212,7 +212,7 @@ class H264Decoder:
         self.counts.pictures += 1
         took_ms = (self._clock() - began) * 1e3
         self._took.append(took_ms)
-        return Picture(stamp, frame, took_ms)
+        return DecodedPicture(stamp, frame, took_ms)
 
     def _wait(self) -> None:
         if self.waits_since is None:

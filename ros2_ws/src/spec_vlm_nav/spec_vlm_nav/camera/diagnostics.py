@@ -20,7 +20,7 @@ Free of ROS; times of a steady clock, seconds.
 
 from __future__ import annotations
 
-from spec_vlm_nav.camera.decode import Counts, H264Decoder
+from spec_vlm_nav.camera.decode import DecodeCounts, H264Decoder
 from spec_vlm_nav.common.diagnostics import DiagnosticRow, Level
 
 _TROUBLES = ('damaged', 'lost', 'not_h264', 'empty', 'repeated', 'stray')
@@ -34,7 +34,7 @@ class StreamDiagnostics:
     """
 
     def __init__(self) -> None:
-        self._before: dict[str, int] = Counts().as_dict()
+        self._before: dict[str, int] = DecodeCounts().as_dict()
         self._published = 0
 
     def report(

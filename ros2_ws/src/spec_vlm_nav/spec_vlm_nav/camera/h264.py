@@ -39,7 +39,7 @@ class _Bits:
     """Reads the bits of a NAL unit's payload; raises ValueError at its end."""
 
     def __init__(self, payload: bytes) -> None:
-        # An encoder puts a 3 wherever two zeros would else look like a start code.
+        # An encoder puts a 3 wherever two zeros would otherwise look like a start code.
         plain = payload.replace(b'\x00\x00\x03', b'\x00\x00')
         self._value, self._left = int.from_bytes(plain, 'big'), 8 * len(plain)
 

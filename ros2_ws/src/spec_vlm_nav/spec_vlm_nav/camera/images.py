@@ -153,7 +153,7 @@ def fit(picture: Image.Image, width: int, height: int) -> Image.Image:
 
 
 def within(picture: Image.Image, pixels: int) -> Image.Image:
-    """Scale down to at most so many pixels; the shape is kept."""
+    """Scale down to at most this many pixels; the shape is kept."""
     scale = (pixels / (picture.width * picture.height)) ** 0.5
     size = (max(1, int(picture.width * scale)), max(1, int(picture.height * scale)))
     return picture.resize(size, Image.Resampling.BILINEAR)

@@ -35,7 +35,7 @@ def read_small(file: Path) -> bytes | None:
     """
     Return what a file holds; None where there is none.
 
-    Raises OSError, and ValueError for what is no regular file, or too large.
+    Raises OSError, and ValueError for what is not a regular file, or too large.
     """
     try:
         number = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)

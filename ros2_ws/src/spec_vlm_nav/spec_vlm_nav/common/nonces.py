@@ -35,7 +35,7 @@ SHORT_WALK = 64  # hashes that are tried for every message
 WALK_EVERY_S = 1.0  # how often as many are tried as a chain is long: some 10 ms
 
 
-class Place(Enum):
+class ChainPosition(Enum):
     """Where in a session's chain a hash is that has no number."""
 
     FOREIGN = 'not in it'
@@ -104,7 +104,7 @@ class SessionProof:
             for place in range(SHORT_WALK + 1):
                 self._places[commitment] = -place
                 commitment = following(commitment)
-        elif self._find(commitment, now) is Place.FOREIGN:
+        elif self._find(commitment, now) is ChainPosition.FOREIGN:
             self._disputed = True
 
     def objection(self, nonce: bytes, now: float) -> str:
@@ -119,13 +119,13 @@ class SessionProof:
         self._last = place
         return ''
 
-    def _find(self, value: bytes, now: float) -> int | Place:
+    def _find(self, value: bytes, now: float) -> int | ChainPosition:
         """Return the place of a hash in the chain."""
         met: list[bytes] = []
         steps = LENGTH if now >= self._walk_from else SHORT_WALK
         while value not in self._places:
             if len(met) == steps:
-                return Place.FOREIGN if steps == LENGTH else Place.UNKNOWN
+                return ChainPosition.FOREIGN if steps == LENGTH else ChainPosition.UNKNOWN
             met.append(value)
             value = following(value)
             if len(met) == SHORT_WALK and steps == LENGTH:

@@ -13,7 +13,7 @@
 # limitations under the License.
 
 """
-Who may open the console, and as what: tokens, origins, rates. Pure but for the tokens' file.
+Who may open the console, and as what: tokens, origins, rates. Pure except for the tokens' file.
 
 A token is printed once; its SHA-256 is what is kept. (Tokens are 32 random bytes: a plain hash
 cannot be searched.)
@@ -41,7 +41,7 @@ NONE = 'none'  # the setting that has everybody on this machine come in
 LARGEST_FILE = 1_000_000
 
 
-class Role(enum.Enum):
+class AccessRole(enum.Enum):
     """A viewer looks, and may stop the robot; only an operator has it moved."""
 
     VIEWER = 'viewer'
@@ -53,11 +53,11 @@ class Token:
     """A token as it is kept."""
 
     name: str
-    role: Role
+    role: AccessRole
     sha256: str
 
 
-def make_token(name: str, role: Role) -> tuple[str, Token]:
+def make_token(name: str, role: AccessRole) -> tuple[str, Token]:
     """Return a new token in the clear, to be shown once, and as it is kept."""
     clear = PREFIX + secrets.token_urlsafe(32)
     return clear, Token(name, role, _hash(clear))
@@ -93,7 +93,9 @@ def read_tokens(file: Path) -> tuple[Token, ...] | None:
         rows = json.loads(text)
         if not isinstance(rows, list):
             raise ValueError
-        return tuple(Token(str(r['name'])[:80], Role(r['role']), str(r['sha256'])) for r in rows)
+        return tuple(
+            Token(str(r['name'])[:80], AccessRole(r['role']), str(r['sha256'])) for r in rows
+        )
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -102,7 +104,7 @@ def read_tokens(file: Path) -> tuple[Token, ...] | None:
         raise ConsoleError(f'{file} holds no tokens: make them anew with --new-token') from error
 
 
-class Tokens:
+class AccessTokens:
     """
     Who may come, as the file says now. known: the tokens; None: everybody is an operator.
 
@@ -132,12 +134,12 @@ class Tokens:
         try:
             found, wrong = read_tokens(self.file), ''
             if found is None and before is not None:
-                wrong = f'{self.file} is gone: nobody may come in'
+                wrong = f'{self.file} is gone: all connections are refused'
             self._was_bad = False
         except ConsoleError as error:
             found, wrong = before, ''
             if self._was_bad:
-                found, wrong = (), f'{error}; nobody may come in'
+                found, wrong = (), f'{error}; all connections are refused'
             self._was_bad = not self._was_bad
         self.known = () if found is None and before is not None else found
         return None if self.known == before else wrong
@@ -212,7 +214,7 @@ def check_origin(origin: str | None, host: str | None, bound_to_loopback: bool) 
     return ''
 
 
-class Bucket:
+class MessageBucket:
     """A limit of messages: `rate` a second on average, `burst` at once."""
 
     def __init__(self, rate: float, burst: float) -> None:

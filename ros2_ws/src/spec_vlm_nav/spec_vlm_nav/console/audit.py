@@ -13,7 +13,7 @@
 # limitations under the License.
 
 """
-Every command of every page, a JSON line each: who, from where, what, and what came of it.
+Every command of every page, a JSON line each: who, from where, what, and the result.
 
 The file is bounded: a full one is put aside as FILE.1, those before as FILE.2 and FILE.3.
 """

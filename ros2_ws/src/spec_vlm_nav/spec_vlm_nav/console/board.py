@@ -32,7 +32,7 @@ STATUS_SILENT_S = 1.5  # motion_node reports twice a second at least
 
 
 @dataclass(frozen=True)
-class Told:
+class ShownCommand:
     """
     A motion command as it is shown.
 
@@ -50,7 +50,7 @@ class Told:
 
 
 @dataclass(frozen=True)
-class Scene:
+class BoardScene:
     """
     What the page says.
 
@@ -68,12 +68,12 @@ class Board:
     """Takes what is heard, answers with the scene of now."""
 
     def __init__(self) -> None:
-        self._told: Told | None = None
+        self._told: ShownCommand | None = None
         self._told_at = 0.0
         self._status: Status | None = None
         self._status_at = 0.0
 
-    def on_command(self, told: Told, now: float) -> None:
+    def on_command(self, told: ShownCommand, now: float) -> None:
         """Take note of a command that was sent to motion_node."""
         self._told, self._told_at = told, now
 
@@ -81,7 +81,7 @@ class Board:
         """motion_node said where it stands."""
         self._status, self._status_at = status, now
 
-    def under_way(self, now: float) -> Told | None:
+    def under_way(self, now: float) -> ShownCommand | None:
         """
         Return the command that is being carried out now.
 
@@ -97,10 +97,10 @@ class Board:
             return None
         return told
 
-    def scene(self, now: float) -> Scene:
+    def scene(self, now: float) -> BoardScene:
         """Everything, as of now."""
         told, moving = self._told, self.under_way(now)
-        scene = Scene(state=self._state(now))
+        scene = BoardScene(state=self._state(now))
         if told is None:
             return scene
         return replace(

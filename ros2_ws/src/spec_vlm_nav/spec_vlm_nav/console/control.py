@@ -25,18 +25,18 @@ from dataclasses import dataclass
 
 
 @dataclass
-class _Holder:
+class _ControlHolder:
     page: int
     name: str
     heard_at: float
 
 
 class Control:
-    """Control of one robot. silence_s: without a sign of life for so long a page is lost."""
+    """Control of one robot. silence_s: without a sign of life for this long a page is lost."""
 
     def __init__(self, silence_s: float) -> None:
         self.silence_s = silence_s
-        self._holder: _Holder | None = None
+        self._holder: _ControlHolder | None = None
 
     @property
     def page(self) -> int | None:
@@ -52,7 +52,7 @@ class Control:
         """Take control; returns why not, or "". by_force: also from somebody who is there."""
         if self._holder is not None and self._holder.page != page and not by_force:
             return f'{self._holder.name} has control: take it from them, or ask'
-        self._holder = _Holder(page, name, now)
+        self._holder = _ControlHolder(page, name, now)
         return ''
 
     def beat(self, page: int, now: float) -> None:

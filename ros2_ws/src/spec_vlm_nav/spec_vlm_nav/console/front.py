@@ -40,7 +40,7 @@ import ssl
 from typing import Any
 
 import h11
-from spec_vlm_nav.console.access import Bucket, check_origin, find_token, Role, Token
+from spec_vlm_nav.console.access import AccessRole, check_origin, find_token, MessageBucket, Token
 from spec_vlm_nav.console.words import LARGEST_MESSAGE, LONGEST_WORDS, STOPPING, understood
 from spec_vlm_nav.language.stop_words import is_stop
 from websockets.exceptions import PayloadTooBig, ProtocolError
@@ -56,8 +56,8 @@ TEXTS_A_S = 20.0  # of one page, a long one counts for more; beyond that they ar
 SAID_AT_ONCE = 200  # characters that are looked at here for words that mean stop; more: behind
 LOOKED_AT, MOST_PARTS = 16_384, 1000  # bytes, and frames, of a message
 HELD_BACK = 2_000_000  # bytes for a console that does not read
-STUCK_S = 60.0  # a page that takes nothing for so long is left
-MOST_OTHERS = 64  # connections that are no pages (yet)
+STUCK_S = 60.0  # a page that takes nothing for this long is left
+MOST_OTHERS = 64  # connections that are not pages (yet)
 SPARE_FILES = 64
 ACCEPTED_A_S, WAITING = 100.0, 64  # connections; those that wait for that in the kernel
 OWN_HEADERS = (b'x-front-connection', b'x-front-client')
@@ -78,10 +78,14 @@ class Connection:
     writer: asyncio.StreamWriter
     where: str
     robots: tuple[str, ...] | None = None
-    frames: Bucket = field(default_factory=lambda: Bucket(FRAMES_A_S, 10 * FRAMES_A_S))
-    bytes: Bucket = field(default_factory=lambda: Bucket(BYTES_A_S, 2 * BYTES_A_S))
-    passed: Bucket = field(default_factory=lambda: Bucket(PASSED_A_S, 2 * PASSED_A_S))
-    texts: Bucket = field(default_factory=lambda: Bucket(TEXTS_A_S, 2 * TEXTS_A_S))
+    frames: MessageBucket = field(
+        default_factory=lambda: MessageBucket(FRAMES_A_S, 10 * FRAMES_A_S)
+    )
+    bytes: MessageBucket = field(default_factory=lambda: MessageBucket(BYTES_A_S, 2 * BYTES_A_S))
+    passed: MessageBucket = field(
+        default_factory=lambda: MessageBucket(PASSED_A_S, 2 * PASSED_A_S)
+    )
+    texts: MessageBucket = field(default_factory=lambda: MessageBucket(TEXTS_A_S, 2 * TEXTS_A_S))
 
 
 class Front:
@@ -99,7 +103,7 @@ class Front:
         self._numbers = itertools.count(1)
         self._others: dict[int, Connection] = {}  # oldest first
         self._pages: dict[int, Connection] = {}
-        self._asked = Bucket(REQUESTS_A_S, 4 * REQUESTS_A_S)
+        self._asked = MessageBucket(REQUESTS_A_S, 4 * REQUESTS_A_S)
         self._tokens: tuple[Token, ...] | None = ()
         self._robots: list[str] = []
         self._tell: asyncio.StreamWriter | None = None
@@ -127,7 +131,7 @@ class Front:
     async def _accept(self, listening: socket.socket, secured: ssl.SSLContext | None) -> None:
         """Take connections in, not quicker than they can be dealt with beside the pages."""
         loop, coming = asyncio.get_running_loop(), set[asyncio.Task[None]]()
-        accepted = Bucket(ACCEPTED_A_S, 2 * ACCEPTED_A_S)
+        accepted = MessageBucket(ACCEPTED_A_S, 2 * ACCEPTED_A_S)
         while True:
             await _wait(accepted.debt(loop.time(), 1))
             try:
@@ -155,7 +159,7 @@ class Front:
     def _told(self, said: dict[str, Any]) -> None:
         if 'tokens' in said:
             rows = said['tokens']
-            made = None if rows is None else tuple(Token(n, Role(r), h) for n, r, h in rows)
+            made = None if rows is None else tuple(Token(n, AccessRole(r), h) for n, r, h in rows)
             self._tokens = made
         if 'robots' in said:
             self._robots = said['robots']
@@ -233,7 +237,7 @@ class Front:
             await _reply(one, 403 if wrong else 404, wrong or 'this robot is not there')
             return
         heard = self._stop((name,), 'stop')
-        who, role = (token.name, token.role) if token else ('operator', Role.OPERATOR)
+        who, role = (token.name, token.role) if token else ('operator', AccessRole.OPERATOR)
         told = {'who': who, 'role': role.value, 'where': one.where, 'heard': heard}
         self._said({'posted': name, **told})
         await _reply(one, 200, '')

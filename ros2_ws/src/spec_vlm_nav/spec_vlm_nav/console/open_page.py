@@ -21,8 +21,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from spec_vlm_nav.console.access import Bucket, Role, Token
-from spec_vlm_nav.console.words import put
+from spec_vlm_nav.console.access import AccessRole, MessageBucket, Token
+from spec_vlm_nav.console.words import page_message
 
 RATE, BURST = 10.0, 30.0  # commands of one page
 CARDS = 12  # decisions that a page shows
@@ -35,7 +35,7 @@ class Page:
 
     number: int
     name: str
-    role: Role
+    role: AccessRole
     where: str
     send: Send
     robot: str = ''
@@ -46,14 +46,16 @@ class Page:
     in_flight: int = 0  # the picture that was sent and is not drawn yet
     sent_frame: int = 0
     decision: dict[str, Any] | None = None  # the last that it was told of
-    bucket: Bucket = field(default_factory=lambda: Bucket(RATE, BURST))
-    excess: Bucket = field(default_factory=lambda: Bucket(1.0, 1.0))  # lines about those beyond
+    bucket: MessageBucket = field(default_factory=lambda: MessageBucket(RATE, BURST))
+    excess: MessageBucket = field(
+        default_factory=lambda: MessageBucket(1.0, 1.0)
+    )  # lines about those beyond
     outbox: asyncio.Queue[str | bytes] = field(default_factory=lambda: asyncio.Queue(200))
 
     def tell(self, what: str, **told: Any) -> None:
         """Have a message sent; one that cannot keep up loses it."""
         if not self.outbox.full():
-            self.outbox.put_nowait(put(what, told))
+            self.outbox.put_nowait(page_message(what, told))
 
     def take_decisions(self, known: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return those of a robot that were not told of yet, the oldest first."""

@@ -26,7 +26,7 @@ from typing import Any, Protocol
 from spec_vlm_nav.common.errors import MissionError, ParameterError
 from spec_vlm_nav.console.live import checked
 from spec_vlm_nav.console.open_page import Page
-from spec_vlm_nav.console.robots import Answer, Robot
+from spec_vlm_nav.console.robots import Answer, ConsoleRobot
 from spec_vlm_nav.console.words import LONGEST_WORDS
 from spec_vlm_nav.language.stop_words import is_stop
 from spec_vlm_nav.missions.reading import from_sentence, read
@@ -55,7 +55,7 @@ FAULTS: dict[str, dict[str, Any]] = {
 }
 
 
-class Desk(Protocol):
+class OrderSink(Protocol):
     """Whom orders are told to."""
 
     def stop(self, page: Page, kind: str, number: str, how: str) -> None: ...
@@ -82,11 +82,11 @@ def read_at_once(text: str, told: Callable[[int, str], None]) -> None:
 class Orders:
     """Carries them out; the role and control have been checked."""
 
-    def __init__(self, desk: Desk, read_mission: ReadMission) -> None:
+    def __init__(self, desk: OrderSink, read_mission: ReadMission) -> None:
         self._desk, self._read_mission = desk, read_mission
 
     def carry_out(
-        self, page: Page, robot: Robot, kind: str, message: dict[str, Any]
+        self, page: Page, robot: ConsoleRobot, kind: str, message: dict[str, Any]
     ) -> str | None:
         """Carry out an order; returns why not, "", or None: that is told later."""
 
@@ -119,7 +119,7 @@ class Orders:
         return ''
 
     def _run_mission(
-        self, page: Page, robot: Robot, message: dict[str, Any], answer: Answer
+        self, page: Page, robot: ConsoleRobot, message: dict[str, Any], answer: Answer
     ) -> None:
         text = str(message.get('text', ''))[:LONGEST_MISSION]
 
@@ -133,7 +133,9 @@ class Orders:
 
         self._read_mission(text, when_read)
 
-    def _say(self, page: Page, robot: Robot, words: str, message: dict[str, Any]) -> str | None:
+    def _say(
+        self, page: Page, robot: ConsoleRobot, words: str, message: dict[str, Any]
+    ) -> str | None:
         words = ' '.join(words.split())
         if not words:
             return 'say where to go: "find the silver bottle"'
@@ -155,7 +157,7 @@ class Orders:
         return ''
 
     def _simulate(
-        self, page: Page, robot: Robot, kind: str, message: dict[str, Any], answer: Answer
+        self, page: Page, robot: ConsoleRobot, kind: str, message: dict[str, Any], answer: Answer
     ) -> str:
         if not robot.state().get('simulator'):
             return 'this robot is not simulated: faults and rooms are of the simulator alone'
@@ -177,12 +179,12 @@ class Orders:
         self._desk.log(page.robot, 'warn', f'{page.name}: simulated fault: {name}')
         return ''
 
-    def _set_parameter(self, page: Page, robot: Robot, message: dict[str, Any]) -> str:
+    def _set_parameter(self, page: Page, robot: ConsoleRobot, message: dict[str, Any]) -> str:
         node, name = str(message.get('node', '')), str(message.get('name', ''))
         try:
             value = checked(node, name, message.get('value'))
         except KeyError:
-            return f'{node} {name} is no live parameter'
+            return f'{node} {name} is not a live parameter'
         except ParameterError as error:
             return str(error)
 

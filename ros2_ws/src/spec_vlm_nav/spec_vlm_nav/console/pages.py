@@ -30,14 +30,14 @@ import struct
 import time
 from typing import Any
 
-from spec_vlm_nav.console.access import Bucket, Role
+from spec_vlm_nav.console.access import AccessRole, MessageBucket
 from spec_vlm_nav.console.audit import Audit
 from spec_vlm_nav.console.control import Control
 from spec_vlm_nav.console.open_page import BURST, Page, RATE, Send
 from spec_vlm_nav.console.orders import FAULTS, MOVING, Orders, read_at_once, ReadMission
-from spec_vlm_nav.console.robots import in_short, Robot, Robots
-from spec_vlm_nav.console.shelf import Shelf
-from spec_vlm_nav.console.standing import Standing
+from spec_vlm_nav.console.robot_files import RobotFiles
+from spec_vlm_nav.console.robots import ConsoleRobot, in_short, Robots
+from spec_vlm_nav.console.stop_timer import StopTimer
 from spec_vlm_nav.console.words import LONGEST_WORDS, STOPPING
 from spec_vlm_nav.language.stop_words import is_stop
 
@@ -56,14 +56,14 @@ class Pages:
         audit: Audit,
         require_operator: bool,
         page_timeout_s: float,
-        shelf: Shelf | None = None,
+        shelf: RobotFiles | None = None,
         templates: tuple[str, ...] = (),
         page_busy_s: float = 0.4,
         read_mission: ReadMission = read_at_once,
     ) -> None:
         self._robots, self._audit = robots, audit
-        self._orders, self.shelf = Orders(self, read_mission), shelf or Shelf(None)
-        self._templates, self._posts = templates, Bucket(RATE, BURST)
+        self._orders, self.shelf = Orders(self, read_mission), shelf or RobotFiles(None)
+        self._templates, self._posts = templates, MessageBucket(RATE, BURST)
         self._busy_s = page_busy_s
         self._require_operator, self._timeout_s = require_operator, page_timeout_s
         self._pages: set[Page] = set()
@@ -72,7 +72,7 @@ class Pages:
         self._controls: dict[str, Control] = {}
         self._numbers = itertools.count(1)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._standing = Standing()
+        self._standing = StopTimer()
 
     @property
     def count(self) -> int:
@@ -99,7 +99,7 @@ class Pages:
 
     # -- a page comes and goes
 
-    def open(self, name: str, role: Role, where: str, send: Send) -> Page:
+    def open(self, name: str, role: AccessRole, where: str, send: Send) -> Page:
         """Take a new page in."""
         page = Page(next(self._numbers), name, role, where, send)
         names = self._robots.names()
@@ -141,7 +141,7 @@ class Pages:
         if robot is not None and self._require_operator:
             robot.stop()
             robot.hold(_holder(name), False)
-        self.log(name, 'warn', f'{why}: nobody has control' + self._stopped())
+        self.log(name, 'warn', f'{why}: no page has control' + self._stopped())
 
     def _stopped(self) -> str:
         return '; the robot is stopped' if self._require_operator else ''
@@ -242,8 +242,8 @@ class Pages:
         if not page.bucket.take(time.monotonic()):
             why = TOO_MANY
         elif kind not in (*MOVING, 'take', 'release'):
-            why = f'{kind[:40]!r} is no command'
-        elif page.role is not Role.OPERATOR:
+            why = f'{kind[:40]!r} is not a command'
+        elif page.role is not AccessRole.OPERATOR:
             why = 'viewers look; an operator has the robot moved'
         elif robot is None:
             why = 'this robot is not there'
@@ -273,7 +273,7 @@ class Pages:
         """Return whether a page has control of the robot that it looks at."""
         return page in self._pages and self.control(page.robot).page == page.number
 
-    def _change_control(self, page: Page, robot: Robot, kind: str, force: bool) -> None:
+    def _change_control(self, page: Page, robot: ConsoleRobot, kind: str, force: bool) -> None:
         control, now = self.control(page.robot), time.monotonic()
         if kind == 'release':
             if control.let_go(page.number):
@@ -333,7 +333,7 @@ class Pages:
         if what == 'status':
             self._look_whether_it_stands(name)
 
-    def _tell_decisions(self, page: Page, robot: Robot) -> None:
+    def _tell_decisions(self, page: Page, robot: ConsoleRobot) -> None:
         if new := page.take_decisions(robot.decisions()):
             page.tell('decisions', new=new)
 

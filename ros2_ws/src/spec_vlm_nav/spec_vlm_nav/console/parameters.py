@@ -58,14 +58,14 @@ CONSOLE: tuple[Parameter, ...] = (
     Parameter(
         'page_timeout_s',
         0.6,
-        'A page without a sign of life for so long has lost control, s.',
+        'A page without a heartbeat for this long loses control, s.',
         0.3,
         10.0,
     ),
     Parameter(
         'page_busy_s',
         0.4,
-        'A page in control that does not answer for so long while the robot moves has it '
+        'A page in control that does not answer for this long while the robot moves has it '
         'stopped: no STOP would be heard, s; 0: not watched.',
         0.0,
         10.0,

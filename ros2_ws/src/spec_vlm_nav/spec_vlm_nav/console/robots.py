@@ -22,7 +22,7 @@ from typing import Any, Protocol
 Answer = Callable[[bool, str], None]
 
 
-class Robot(Protocol):
+class ConsoleRobot(Protocol):
     """One robot. Called by the web server's thread; nothing in here may wait."""
 
     @property
@@ -67,7 +67,7 @@ class Robots(Protocol):
         """Return the namespaces that may hold a robot, silent ones included."""
         ...
 
-    def get(self, name: str) -> Robot | None:
+    def get(self, name: str) -> ConsoleRobot | None:
         """Return one of them."""
         ...
 

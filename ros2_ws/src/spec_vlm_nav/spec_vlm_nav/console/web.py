@@ -40,13 +40,13 @@ from typing import Any
 
 from spec_vlm_nav.common.errors import ConsoleError
 from spec_vlm_nav.console.access import (
-    Bucket,
+    AccessRole,
+    AccessTokens,
     check_origin,
     find_token,
     is_loopback,
-    Role,
+    MessageBucket,
     Token,
-    Tokens,
 )
 from spec_vlm_nav.console.pages import Page, Pages
 from spec_vlm_nav.console.words import LARGEST_MESSAGE, understood
@@ -92,7 +92,7 @@ class WebConfig:
     certificate: str = ''
     key: str = ''
     max_pages: int = 16
-    head_s: float = 5.0  # a request is complete, and a page has said hello, in so long
+    head_s: float = 5.0  # a request is complete, and a page has said hello, in this long
     front: tuple[str, ...] = FRONT  # arguments of Python that start the front
     arguments: tuple[str, ...] = ()  # of ROS, for the front
     published_on_loopback: bool = False
@@ -115,12 +115,12 @@ class Web:
         self,
         config: WebConfig,
         pages: Pages,
-        tokens: Tokens,
+        tokens: AccessTokens,
         complain: Callable[[str], None] = lambda words: None,
     ) -> None:
         """complain: told in plain words what is wrong."""
         self._config, self._pages, self._tokens = config, pages, tokens
-        self._complain, self._tries = complain, Bucket(TRIES, TRY_BURST)
+        self._complain, self._tries = complain, MessageBucket(TRIES, TRY_BURST)
         self._check_certificate()
         listening = _listen(config)
         self.port = int(listening.getsockname()[1])
@@ -328,11 +328,11 @@ class Web:
             sender.cancel()
             self._pages.close(page)
 
-    def _make_room(self, role: Role) -> bool:
+    def _make_room(self, role: AccessRole) -> bool:
         """Return whether one more page may come: viewers leave places, and make room."""
         pages = self._pages.all()
-        viewers = [page for page in pages if page.role is Role.VIEWER]
-        if role is Role.VIEWER:
+        viewers = [page for page in pages if page.role is AccessRole.VIEWER]
+        if role is AccessRole.VIEWER:
             most = self._config.most_viewers
             return len(pages) < self._config.max_pages and len(viewers) < most
         if len(pages) >= self._config.max_pages and viewers:
@@ -340,7 +340,7 @@ class Web:
             return True
         return len(pages) < self._config.max_pages
 
-    async def _enter(self, ws: WebSocket) -> tuple[str, Role, Token | None] | None:
+    async def _enter(self, ws: WebSocket) -> tuple[str, AccessRole, Token | None] | None:
         """Return who it is, after the first message; None when the socket was closed."""
         try:
             said = understood(await asyncio.wait_for(ws.receive_text(), self._config.head_s))
@@ -351,7 +351,7 @@ class Web:
             return None
         name = ' '.join(str(said.get('name', '')).split())[:40]
         if self._is_open:
-            return name or 'operator', Role.OPERATOR, None  # loopback alone: checked before
+            return name or 'operator', AccessRole.OPERATOR, None  # loopback alone: checked before
         token = find_token(self._tokens.known or (), str(said.get('token', '')))
         if token is not None:
             return token.name, token.role, token

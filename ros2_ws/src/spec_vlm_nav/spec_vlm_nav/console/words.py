@@ -57,7 +57,7 @@ def _is_plain(value: object) -> bool:
     return isinstance(value, (int, float)) and abs(value) <= LARGEST  # NaN is not, either
 
 
-def put(what: str, told: dict[str, Any]) -> str:
+def page_message(what: str, told: dict[str, Any]) -> str:
     """Return a message for a page; what is no number becomes null, for JSON has no word for it."""
     message = {'t': what, **told}
     try:

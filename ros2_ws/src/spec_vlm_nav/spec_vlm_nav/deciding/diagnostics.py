@@ -23,12 +23,12 @@ import math
 from spec_vlm_nav.camera.watch import CameraWatch
 from spec_vlm_nav.common.codes import ErrorCode, LinkState
 from spec_vlm_nav.common.diagnostics import DiagnosticRow, Level
-from spec_vlm_nav.deciding.parts.report import Report
-from spec_vlm_nav.model.course import Course
+from spec_vlm_nav.deciding.parts.report import DecisionReport
+from spec_vlm_nav.model.course import RoundHistory
 from spec_vlm_nav.model.decider import LinkReport
 
 KEPT = 100
-NO_COURSE = Course()
+NO_COURSE = RoundHistory()
 
 
 def percentile(values: list[float], share: float) -> float:
@@ -49,7 +49,7 @@ class DecidingDiagnostics:
         self._frames = (0, 0.0)
         self._rate = 0.0
 
-    def count(self, report: Report) -> None:
+    def count(self, report: DecisionReport) -> None:
         """Take note of a decision's report."""
         if report.code is not ErrorCode.NONE:
             self.errors[report.code.name] += 1
@@ -65,7 +65,7 @@ class DecidingDiagnostics:
         figures: Mapping[str, object],
         activity: str,
         now: float,
-        course: Course = NO_COURSE,
+        course: RoundHistory = NO_COURSE,
     ) -> list[DiagnosticRow]:
         """
         Return the rows of /diagnostics.

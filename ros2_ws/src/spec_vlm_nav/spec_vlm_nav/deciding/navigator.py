@@ -19,7 +19,7 @@ It turns what comes in into events; what they lead to says the table in `states.
 at a time: look (wait for a frame newer than the end of the last motion), think, move. Whatever
 goes wrong the robot is told to stand still first and the reason is given once. It never blocks:
 decisions run elsewhere and come back as events; `now` is a steady clock in seconds. Every
-instruction ends exactly once, with `Outputs.concluded`.
+instruction ends exactly once, with `NavigatorOutputs.concluded`.
 """
 
 from __future__ import annotations
@@ -34,12 +34,17 @@ from spec_vlm_nav.common.errors import InstructionError
 from spec_vlm_nav.common.status import Status
 from spec_vlm_nav.deciding.handlers.clocks import SHORTEST_STALL_S
 from spec_vlm_nav.deciding.handlers.motions import GOING_ON
-from spec_vlm_nav.deciding.handlers.operator import Refusal
+from spec_vlm_nav.deciding.handlers.operator import InstructionRefusal
 from spec_vlm_nav.deciding.parts.current_decision import PAST_FRAMES
 from spec_vlm_nav.deciding.parts.instruction import Instruction
-from spec_vlm_nav.deciding.parts.interfaces import Feedback, NavigatorConfig, Outputs, Phase
+from spec_vlm_nav.deciding.parts.interfaces import (
+    Feedback,
+    NavigatorConfig,
+    NavigatorOutputs,
+    NavigatorPhase,
+)
 from spec_vlm_nav.deciding.parts.situation import Situation
-from spec_vlm_nav.deciding.states import Event, react
+from spec_vlm_nav.deciding.states import NavigatorEvent, react
 from spec_vlm_nav.exploring.policy import ExplorationPolicy
 from spec_vlm_nav.language.prompting import clean_instruction
 from spec_vlm_nav.language.stop_words import is_stop
@@ -49,9 +54,9 @@ from spec_vlm_nav.motion.command import OPERATOR_STOP
 
 OLD_STOP_S = 0.2
 EVENTS = {
-    ActionFound: Event.ACTION_FOUND,
-    Answered: Event.ANSWERED,
-    Failed: Event.FAILED,
+    ActionFound: NavigatorEvent.ACTION_FOUND,
+    Answered: NavigatorEvent.ANSWERED,
+    Failed: NavigatorEvent.FAILED,
 }
 
 
@@ -60,7 +65,7 @@ class Navigator:
 
     def __init__(
         self,
-        outputs: Outputs,
+        outputs: NavigatorOutputs,
         config: NavigatorConfig | None = None,
         policy: ExplorationPolicy | None = None,
         keep_frames: int = PAST_FRAMES,
@@ -71,13 +76,13 @@ class Navigator:
 
         self._awake_at = -math.inf
 
-    def _happens(self, event: Event, what: Any, now: float) -> None:
+    def _happens(self, event: NavigatorEvent, what: Any, now: float) -> None:
         react(self._is, event, what, now)
 
     # -- what can be asked and set from outside
 
     @property
-    def phase(self) -> Phase:
+    def phase(self) -> NavigatorPhase:
         """Return the state."""
         return self._is.phase
 
@@ -151,30 +156,32 @@ class Navigator:
         try:
             words = clean_instruction(text, self.config.max_instruction_chars)
         except InstructionError as error:
-            refusal = Refusal(text, ErrorCode.INVALID_INPUT, str(error))
-            self._happens(Event.REFUSAL, refusal, now)
+            refusal = InstructionRefusal(text, ErrorCode.INVALID_INPUT, str(error))
+            self._happens(NavigatorEvent.REFUSAL, refusal, now)
             return self.number
         if is_stop(words):
             self.on_cancel(now)
             return self.number
         if self._is.estopped_by:
             why = f'{self._is.estopped_by} is latched: reset it first'
-            self._happens(Event.REFUSAL, Refusal(words, ErrorCode.ESTOPPED, why), now)
+            self._happens(
+                NavigatorEvent.REFUSAL, InstructionRefusal(words, ErrorCode.ESTOPPED, why), now
+            )
             return self.number
         longest = min(d for d in (allowance_s, self.config.max_duration_s, math.inf) if d > 0)
         given = Instruction(self.number + 1, words, now, now + longest, hint, stamp)
-        self._happens(Event.INSTRUCTION, given, now)
+        self._happens(NavigatorEvent.INSTRUCTION, given, now)
         return self.number
 
     def on_cancel(self, now: float, why: str = OPERATOR_STOP) -> None:
         """Stop and idle until the next instruction."""
-        self._happens(Event.CANCEL, why, now)
+        self._happens(NavigatorEvent.CANCEL, why, now)
 
     def wake(self, now: float) -> None:
         """Look at the clock before anything else: this process may have been stopped."""
         stalled_s, self._awake_at = now - self._awake_at, now
         if SHORTEST_STALL_S <= stalled_s < math.inf and self.model_is_ready:
-            self._happens(Event.STALLED, stalled_s, now)
+            self._happens(NavigatorEvent.STALLED, stalled_s, now)
 
     # -- what the robot perceives
 
@@ -184,7 +191,7 @@ class Navigator:
             return
         now = frame.received
         self._is.failures.recovered(ErrorCode.STALE_CAMERA, now, 'camera frames arrive again')
-        self._happens(Event.FRAME, frame, now)
+        self._happens(NavigatorEvent.FRAME, frame, now)
 
     def on_link(self, link: LinkState, now: float, reason: str = '') -> None:
         """
@@ -194,17 +201,17 @@ class Navigator:
         """
         was, self._is.link = self._is.link, link
         if link is LinkState.UP and was is not LinkState.UP:
-            self._happens(Event.LINK_BACK, reason, now)
+            self._happens(NavigatorEvent.LINK_BACK, reason, now)
         elif link is LinkState.LOST:
-            self._happens(Event.LINK_LOST, reason, now)
+            self._happens(NavigatorEvent.LINK_LOST, reason, now)
 
     def on_estop(self, held_by: str, now: float) -> None:
         """Take note of the emergency stop, as motion_node tells it; "": it is not latched."""
         was, self._is.estopped_by = self._is.estopped_by, held_by
         if held_by:
-            self._happens(Event.ESTOP, held_by, now)
+            self._happens(NavigatorEvent.ESTOP, held_by, now)
         elif was:
-            self._happens(Event.RESET, was, now)
+            self._happens(NavigatorEvent.RESET, was, now)
 
     def on_status(self, status: Status, now: float) -> None:
         """
@@ -217,13 +224,15 @@ class Navigator:
             given = instruction.given
             # One that came before this instruction was given is about the one before.
             if status.since >= given.stamp or now - given.began > OLD_STOP_S:
-                self._happens(Event.OPERATOR_STOP, OPERATOR_STOP, now)
+                self._happens(NavigatorEvent.OPERATOR_STOP, OPERATOR_STOP, now)
             return
         if status.sequence != self._is.motion.sequence:
             return
         instruction.odometer.hear(status.sequence, status.done)
         goes_on = status.state in GOING_ON
-        self._happens(Event.MOTION_GOES_ON if goes_on else Event.MOTION_ENDED, status, now)
+        self._happens(
+            NavigatorEvent.MOTION_GOES_ON if goes_on else NavigatorEvent.MOTION_ENDED, status, now
+        )
 
     def on_event(self, event: DecisionEvent, now: float) -> None:
         """Take an event of the worker; those of abandoned jobs are ignored."""
@@ -231,7 +240,9 @@ class Navigator:
             decision = self._is.unverified.decision
             if decision is not None and event.job == decision.job:
                 is_same = decision.action == event.action
-                self._happens(Event.CONFIRMED if is_same else Event.REFUTED, event, now)
+                self._happens(
+                    NavigatorEvent.CONFIRMED if is_same else NavigatorEvent.REFUTED, event, now
+                )
             return
         current = self._is.decision.under_way
         if current is not None and event.job == current.job.number:
@@ -241,11 +252,11 @@ class Navigator:
         """Watch the clocks; call at 10 Hz or more."""
         situation = self._is
         if situation.camera_is_stale(now):
-            self._happens(Event.CAMERA_STALE, self.camera, now)
+            self._happens(NavigatorEvent.CAMERA_STALE, self.camera, now)
         if situation.decision.has_been_for(now) > self.config.decision_timeout_s:
-            self._happens(Event.DECISION_LATE, None, now)
+            self._happens(NavigatorEvent.DECISION_LATE, None, now)
         if situation.motion.is_overdue(now):
-            self._happens(Event.MOTION_SILENT, None, now)
-        self._happens(Event.TICK, None, now)
+            self._happens(NavigatorEvent.MOTION_SILENT, None, now)
+        self._happens(NavigatorEvent.TICK, None, now)
         if self.camera.frame is not None:
-            self._happens(Event.FRAME, self.camera.frame, now)
+            self._happens(NavigatorEvent.FRAME, self.camera.frame, now)

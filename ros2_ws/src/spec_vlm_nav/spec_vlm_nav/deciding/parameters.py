@@ -70,7 +70,7 @@ VLM_NAV = (
     Parameter(
         'prompt',
         DecoderSettings.prompt,
-        "Prompt preset; auto: nav_prompt.json in the draft's folder, else what suits it.",
+        "Prompt preset; auto: nav_prompt.json in the draft's folder, otherwise its family's.",
     ),
     Parameter(
         'max_new_tokens',
@@ -165,14 +165,14 @@ VLM_NAV = (
     Parameter(
         'image_width',
         0,
-        'Width the model gets, pixels; 0: as its prompt says, else as it comes.',
+        'Width the model gets, pixels; 0: as its prompt says, otherwise as it comes.',
         0,
         4096,
     ),
     Parameter(
         'image_height',
         0,
-        'Height the model gets, pixels; 0: as its prompt says, else as it comes.',
+        'Height the model gets, pixels; 0: as its prompt says, otherwise as it comes.',
         0,
         4096,
     ),

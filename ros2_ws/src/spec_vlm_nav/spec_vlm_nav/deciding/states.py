@@ -27,10 +27,10 @@ import enum
 from typing import Any
 
 from spec_vlm_nav.deciding.handlers import clocks, decisions, motions, operator, sensors
-from spec_vlm_nav.deciding.parts.interfaces import Phase
+from spec_vlm_nav.deciding.parts.interfaces import NavigatorPhase
 from spec_vlm_nav.deciding.parts.situation import Situation
 
-IDLE, LOOKING, THINKING, MOVING = Phase
+IDLE, LOOKING, THINKING, MOVING = NavigatorPhase
 MEANINGS = {
     IDLE: 'no instruction, or it is over',
     LOOKING: 'waits for a frame newer than the last motion, or for what is missing',
@@ -39,7 +39,7 @@ MEANINGS = {
 }
 
 
-class Event(enum.Enum):
+class NavigatorEvent(enum.Enum):
     """What can happen to the navigator; the value says it in words."""
 
     INSTRUCTION = 'an instruction came'
@@ -73,7 +73,7 @@ class Reaction:
     """One cell: what is done, and the states that the navigator may be in afterwards."""
 
     handler: Handler
-    leads_to: tuple[Phase, ...]
+    leads_to: tuple[NavigatorPhase, ...]
 
     @property
     def name(self) -> str:
@@ -81,74 +81,74 @@ class Reaction:
         return self.handler.__name__
 
 
-def _in_all(handler: Handler, leads_to: Phase) -> dict[Phase, Reaction]:
-    return {phase: Reaction(handler, (leads_to,)) for phase in Phase}
+def _in_all(handler: Handler, leads_to: NavigatorPhase) -> dict[NavigatorPhase, Reaction]:
+    return {phase: Reaction(handler, (leads_to,)) for phase in NavigatorPhase}
 
 
-def _busy(handler: Handler, *leads_to: Phase) -> dict[Phase, Reaction]:
+def _busy(handler: Handler, *leads_to: NavigatorPhase) -> dict[NavigatorPhase, Reaction]:
     """Whatever is done about the instruction; without `leads_to` the state stays or is IDLE."""
     busy = (LOOKING, THINKING, MOVING)
     return {phase: Reaction(handler, leads_to or (phase, IDLE)) for phase in busy}
 
 
-def _same(handler: Handler, *phases: Phase) -> dict[Phase, Reaction]:
+def _same(handler: Handler, *phases: NavigatorPhase) -> dict[NavigatorPhase, Reaction]:
     return {phase: Reaction(handler, (phase,)) for phase in phases}
 
 
-TABLE: Mapping[Event, Mapping[Phase, Reaction]] = {
-    Event.INSTRUCTION: _in_all(operator.begin, LOOKING),
-    Event.REFUSAL: _in_all(operator.turn_down, IDLE),
-    Event.CANCEL: _in_all(operator.cancel, IDLE),
-    Event.OPERATOR_STOP: _busy(operator.cancel, IDLE),
-    Event.ESTOP: _busy(operator.end_estopped, IDLE),
-    Event.RESET: _same(operator.note_reset, IDLE),
-    Event.LINK_LOST: {
+TABLE: Mapping[NavigatorEvent, Mapping[NavigatorPhase, Reaction]] = {
+    NavigatorEvent.INSTRUCTION: _in_all(operator.begin, LOOKING),
+    NavigatorEvent.REFUSAL: _in_all(operator.turn_down, IDLE),
+    NavigatorEvent.CANCEL: _in_all(operator.cancel, IDLE),
+    NavigatorEvent.OPERATOR_STOP: _busy(operator.cancel, IDLE),
+    NavigatorEvent.ESTOP: _busy(operator.end_estopped, IDLE),
+    NavigatorEvent.RESET: _same(operator.note_reset, IDLE),
+    NavigatorEvent.LINK_LOST: {
         **_same(sensors.report_link_lost, LOOKING, THINKING),
         MOVING: Reaction(sensors.hold_without_link, (LOOKING, MOVING)),
     },
-    Event.LINK_BACK: _same(sensors.note_link_back, *Phase),
-    Event.CAMERA_STALE: {
+    NavigatorEvent.LINK_BACK: _same(sensors.note_link_back, *NavigatorPhase),
+    NavigatorEvent.CAMERA_STALE: {
         **_same(sensors.report_no_frames, LOOKING, THINKING),
         MOVING: Reaction(sensors.hold_without_frames, (LOOKING,)),
     },
-    Event.FRAME: {
+    NavigatorEvent.FRAME: {
         LOOKING: Reaction(sensors.decide, (LOOKING, THINKING, MOVING, IDLE)),
         MOVING: Reaction(sensors.prefetch, (MOVING,)),
     },
-    Event.ACTION_FOUND: {
+    NavigatorEvent.ACTION_FOUND: {
         **_same(decisions.take_action, LOOKING, MOVING),
         THINKING: Reaction(decisions.take_action, (THINKING, MOVING, LOOKING, IDLE)),
     },
-    Event.ANSWERED: {
+    NavigatorEvent.ANSWERED: {
         **_same(decisions.take_answer, IDLE, LOOKING, MOVING),
         THINKING: Reaction(decisions.take_answer, (MOVING, LOOKING, IDLE)),
     },
-    Event.FAILED: {
+    NavigatorEvent.FAILED: {
         IDLE: Reaction(decisions.note_failure, (IDLE,)),
         LOOKING: Reaction(decisions.take_failure, (LOOKING, IDLE)),
         THINKING: Reaction(decisions.take_failure, (LOOKING, THINKING, IDLE)),
         MOVING: Reaction(decisions.take_failure, (LOOKING, MOVING, IDLE)),
     },
-    Event.DECISION_LATE: {
+    NavigatorEvent.DECISION_LATE: {
         LOOKING: Reaction(decisions.time_out, (LOOKING, IDLE)),
         THINKING: Reaction(decisions.time_out, (LOOKING, IDLE)),
         MOVING: Reaction(decisions.time_out, (LOOKING, MOVING, IDLE)),
     },
-    Event.CONFIRMED: {
+    NavigatorEvent.CONFIRMED: {
         # While the draft model's STOP is not confirmed nothing is decided.
         LOOKING: Reaction(decisions.confirm, (LOOKING, IDLE)),
         **_same(decisions.confirm, THINKING, MOVING),
     },
-    Event.REFUTED: _busy(decisions.roll_back, LOOKING),
-    Event.MOTION_GOES_ON: _same(motions.follow, MOVING),
-    Event.MOTION_ENDED: {MOVING: Reaction(motions.look_again, (LOOKING, IDLE))},
-    Event.MOTION_SILENT: {MOVING: Reaction(motions.hold_silent, (LOOKING, IDLE))},
-    Event.STALLED: _busy(clocks.mind_stall, LOOKING, IDLE),
-    Event.TICK: _busy(clocks.mind_bounds),
+    NavigatorEvent.REFUTED: _busy(decisions.roll_back, LOOKING),
+    NavigatorEvent.MOTION_GOES_ON: _same(motions.follow, MOVING),
+    NavigatorEvent.MOTION_ENDED: {MOVING: Reaction(motions.look_again, (LOOKING, IDLE))},
+    NavigatorEvent.MOTION_SILENT: {MOVING: Reaction(motions.hold_silent, (LOOKING, IDLE))},
+    NavigatorEvent.STALLED: _busy(clocks.mind_stall, LOOKING, IDLE),
+    NavigatorEvent.TICK: _busy(clocks.mind_bounds),
 }
 
 
-def react(situation: Situation, event: Event, what: Any, now: float) -> None:
+def react(situation: Situation, event: NavigatorEvent, what: Any, now: float) -> None:
     """Do what the table says about an event in the state the navigator is in."""
     reaction = TABLE[event].get(situation.phase)
     if reaction is not None:
@@ -180,7 +180,7 @@ def _states() -> str:
 
 def _diagram() -> str:
     """Return all changes of state, with the events that may bring them about."""
-    causes: dict[tuple[Phase, Phase], list[str]] = {}
+    causes: dict[tuple[NavigatorPhase, NavigatorPhase], list[str]] = {}
     for event, phase, reaction in _cells():
         for after in reaction.leads_to:
             if after is not phase:
@@ -190,9 +190,9 @@ def _diagram() -> str:
 
 
 def _table() -> str:
-    rows = [f'| event | {" | ".join(phase.name for phase in Phase)} |', '|---' * 5 + '|']
+    rows = [f'| event | {" | ".join(phase.name for phase in NavigatorPhase)} |', '|---' * 5 + '|']
     for event, cells in TABLE.items():
-        shown = ' | '.join(_shown(cells.get(phase)) for phase in Phase)
+        shown = ' | '.join(_shown(cells.get(phase)) for phase in NavigatorPhase)
         rows.append(f'| **{event.name}**: {event.value} | {shown} |')
     return '\n'.join(('`what is done` → the state afterwards', '', *rows))
 
@@ -212,7 +212,7 @@ def _handlers() -> str:
     return '\n'.join(rows)
 
 
-def _cells() -> Iterator[tuple[Event, Phase, Reaction]]:
+def _cells() -> Iterator[tuple[NavigatorEvent, NavigatorPhase, Reaction]]:
     for event, cells in TABLE.items():
         for phase, reaction in cells.items():
             yield event, phase, reaction

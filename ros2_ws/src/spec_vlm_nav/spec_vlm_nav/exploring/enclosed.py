@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 import math
 
 from spec_vlm_nav.common.geometry import Pose, wrap
-from spec_vlm_nav.exploring.beside import Beside
+from spec_vlm_nav.exploring.side_obstacles import SideObstacles
 
 PATIENCE = 8  # decisions on one spot; with fewer, more was touched and not more found
 SHUT = 6  # of them, where each found the way blocked and nothing else
@@ -89,7 +89,7 @@ class Enclosed:
         """Return the memory when every heading was tried: the search goes on for a while."""
         return replace(self, stays=0, tried=())
 
-    def untried(self, beside: Beside, place: Pose, radius: float) -> float | None:
+    def untried(self, beside: SideObstacles, place: Pose, radius: float) -> float | None:
         """Return the heading that is likeliest to lead out; None: all were tried."""
         best, best_way = 0.0, None
         for degrees in range(0, 360, STEP):

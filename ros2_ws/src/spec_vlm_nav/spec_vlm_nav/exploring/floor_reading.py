@@ -49,7 +49,7 @@ FAR_M = 2.5  # beyond this it is not told apart
 
 
 @dataclass(frozen=True)
-class Eye:
+class CameraGeometry:
     """A camera: its height above the floor, m, the width of its view, and its tilt, radians."""
 
     height_m: float
@@ -58,19 +58,19 @@ class Eye:
 
 
 @dataclass(frozen=True)
-class Body:
+class RobotBody:
     """What looks at the floor, and walks on it. radius_m: what it needs to either side, m."""
 
-    eye: Eye
+    eye: CameraGeometry
     radius_m: float
 
 
 @dataclass(frozen=True, eq=False)
-class Look:
+class FloorPicture:
     """A picture, uint8 [rows, columns, 3] RGB, and whose it is."""
 
     picture: NDArray[np.uint8]
-    body: Body
+    body: RobotBody
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +91,7 @@ Colour = tuple[float, float, float]
 
 
 def read_floor(
-    picture: NDArray[np.uint8], eye: Eye, before: Colour | None = None
+    picture: NDArray[np.uint8], eye: CameraGeometry, before: Colour | None = None
 ) -> tuple[FloorReading, Colour] | None:
     """
     Return where the floor ends and its colour; None of a picture that is too small to tell.
@@ -175,7 +175,7 @@ def _colour(values: NDArray[np.floating]) -> Colour:
     return float(values[0]), float(values[1]), float(values[2])
 
 
-def _on_the_floor(x: Floats, y: Floats, focal: float, eye: Eye) -> FloorReading:
+def _on_the_floor(x: Floats, y: Floats, focal: float, eye: CameraGeometry) -> FloorReading:
     """Return where pixels so far right of and below the picture's middle show the floor."""
     ahead = math.cos(eye.down) - math.sin(eye.down) * y / focal
     below = math.sin(eye.down) + math.cos(eye.down) * y / focal

@@ -31,15 +31,15 @@ from dataclasses import dataclass, field, replace
 import math
 
 from spec_vlm_nav.common.geometry import Pose, wrap
-from spec_vlm_nav.exploring.beside import Beside
 from spec_vlm_nav.exploring.damped_search import damped_search, SearchState
 from spec_vlm_nav.exploring.detour import Detour, STRIDES
 from spec_vlm_nav.exploring.enclosed import CLEAR_M, Enclosed, FLOOR_M, LENGTH_M
-from spec_vlm_nav.exploring.floor_reading import Body, read_floor
+from spec_vlm_nav.exploring.floor_reading import read_floor, RobotBody
 from spec_vlm_nav.exploring.moves import ActionSource, Move, Observation
 from spec_vlm_nav.exploring.passing import Passing
 from spec_vlm_nav.exploring.search_map import CELL, SearchMap
 from spec_vlm_nav.exploring.search_plan import LEAST_TURN, limited, next_leg
+from spec_vlm_nav.exploring.side_obstacles import SideObstacles
 from spec_vlm_nav.language.actions import Action, ActionKind
 from spec_vlm_nav.language.sightings import Sighting
 
@@ -77,7 +77,7 @@ class FrontierState:
     passing: Passing = field(default_factory=Passing)
     spot: tuple[float, float] | None = None
     misses: int = 0
-    beside: Beside = field(default_factory=Beside)
+    beside: SideObstacles = field(default_factory=SideObstacles)
     enclosed: Enclosed = field(default_factory=Enclosed)
 
 
@@ -109,7 +109,7 @@ def frontier_search(state: FrontierState, seen: Observation) -> tuple[FrontierSt
 
 
 def _searched(
-    state: FrontierState, seen: Observation, place: Pose, body: Body | None = None
+    state: FrontierState, seen: Observation, place: Pose, body: RobotBody | None = None
 ) -> tuple[FrontierState, Move]:
     """
     Return the new memory and the move by all but what stands beside the robot.

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import enum
 
 from spec_vlm_nav.common.geometry import Pose
-from spec_vlm_nav.exploring.floor_reading import Look
+from spec_vlm_nav.exploring.floor_reading import FloorPicture
 from spec_vlm_nav.language.actions import Action, ahead_clear, sees_target
 from spec_vlm_nav.language.sightings import Sighting, sighting_of
 
@@ -42,7 +42,9 @@ class Observation:
     ahead_clear: bool | None = None  # what its reasoning said of the way ahead; None: nothing
     sighting: Sighting | None = None  # where its reasoning said that the target is
     place: Pose | None = None  # by odometry, in a frame of its own; None: not known
-    look: Look | None = None  # the picture that the answer is about; None: not to be looked at
+    look: FloorPicture | None = (
+        None  # the picture that the answer is about; None: not to be looked at
+    )
 
     @staticmethod
     def of(
@@ -50,7 +52,7 @@ class Observation:
         proposed: Action,
         contact: bool,
         place: Pose | None,
-        look: Look | None = None,
+        look: FloorPicture | None = None,
     ) -> Observation:
         """Return what an answer, its action and the robot itself tell."""
         sees, clear, sighting = sees_target(text), ahead_clear(text), sighting_of(text)

@@ -76,7 +76,7 @@ HEADINGS = (np.arange(SECTORS) * 2 * math.pi / SECTORS - math.pi).astype(np.floa
 
 
 @dataclass(frozen=True)
-class Look:
+class SearchedView:
     """From where the target was not seen, and what the model said of the way straight ahead."""
 
     x: float
@@ -99,7 +99,7 @@ class SearchMap:
     solid: Grid
     x: float = 0.0
     y: float = 0.0
-    looks: tuple[Look, ...] = ()
+    looks: tuple[SearchedView, ...] = ()
 
     @staticmethod
     def around(x: float, y: float) -> SearchMap:
@@ -128,7 +128,7 @@ class SearchMap:
         off = _between(towards[0], place.yaw)
         missed = np.where(off <= FIELD, 1.0 - likely[0], 1.0).reshape(ROUGH, ROUGH)
         missed = np.where(self.belief > SPOTTED, np.maximum(missed, DOUBT), missed)
-        looks = (*self.looks, Look(place.x, place.y, place.yaw, clear))[-LOOKS:]
+        looks = (*self.looks, SearchedView(place.x, place.y, place.yaw, clear))[-LOOKS:]
         return replace(self, belief=_faded(self.belief * missed), looks=looks)
 
     def with_target(self, place: Pose, bearing: float, distance: float, trust: float) -> SearchMap:
@@ -291,7 +291,7 @@ def _faded(belief: Grid) -> Grid:
 
 
 def _shifted(grid: Grid, i: int, j: int, fill: float) -> Grid:
-    """Return the grid moved by so many cells, new ones filled."""
+    """Return the grid moved by this many cells, new ones filled."""
     moved = np.full_like(grid, fill)
     n = len(grid)
     moved[max(-i, 0) : n - max(i, 0), max(-j, 0) : n - max(j, 0)] = grid[

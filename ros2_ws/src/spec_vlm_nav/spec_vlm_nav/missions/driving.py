@@ -26,7 +26,7 @@ from typing import Protocol
 
 from spec_vlm_nav.common.codes import ErrorCode, MotionState
 from spec_vlm_nav.common.geometry import Motion, Pose, wrap
-from spec_vlm_nav.missions.path import far, THERE_M
+from spec_vlm_nav.missions.path import distance, THERE_M
 from spec_vlm_nav.missions.record import Point
 
 LONGEST_M, LARGEST_RAD = 0.6, math.radians(60)  # of one motion
@@ -43,7 +43,7 @@ _CODES = {
 }
 
 
-class Course(Protocol):
+class DrivingCourse(Protocol):
     """What says the next motion from where the robot is."""
 
     def next(self, pose: Pose) -> Motion | None:
@@ -52,7 +52,7 @@ class Course(Protocol):
 
 
 class Turn:
-    """A turn by so many radians, left positive; measured by odometry."""
+    """A turn by this many radians, left positive; measured by odometry."""
 
     def __init__(self, angle_rad: float) -> None:
         self._left, self._yaw = angle_rad, math.nan
@@ -67,7 +67,7 @@ class Turn:
         return Motion(0.0, max(-LARGEST_RAD, min(LARGEST_RAD, self._left)))
 
 
-class Way:
+class Route:
     """A way along corners: turn to the next one, drive there."""
 
     def __init__(self, corners: Sequence[Point]) -> None:
@@ -76,7 +76,7 @@ class Way:
     def next(self, pose: Pose) -> Motion | None:
         """Return the next turn or the next stretch."""
         here = (pose.x, pose.y)
-        while self._corners and far(here, self._corners[0]) < THERE_M:
+        while self._corners and distance(here, self._corners[0]) < THERE_M:
             del self._corners[0]
         if not self._corners:
             return None
@@ -84,7 +84,7 @@ class Way:
         aside = wrap(math.atan2(y - pose.y, x - pose.x) - pose.yaw)
         if abs(aside) > ASTRAY_RAD:
             return Motion(0.0, max(-LARGEST_RAD, min(LARGEST_RAD, aside)))
-        return Motion(min(LONGEST_M, far(here, (x, y))), 0.0)
+        return Motion(min(LONGEST_M, distance(here, (x, y))), 0.0)
 
 
 def code_of(state: MotionState) -> ErrorCode:
@@ -103,7 +103,7 @@ class Driver:
 
     def __init__(
         self,
-        course: Course,
+        course: DrivingCourse,
         send: Callable[[Motion], int],
         done: Callable[[ErrorCode, str], None],
         now: float,

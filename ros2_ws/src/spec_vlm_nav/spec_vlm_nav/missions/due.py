@@ -23,7 +23,7 @@ DAY = 1440  # minutes
 LATE_S = 600.0  # so long it may still begin after its minute, once nothing keeps it any more
 
 
-class Due:
+class DueTime:
     """Whether the time has come; stays due once it is, as what is late is not for tomorrow."""
 
     def __init__(self, start: Start, now: float) -> None:

@@ -27,7 +27,7 @@ JUMP_M, JUMP_RAD = 0.5, 1.0  # between two messages: odometry was set anew
 THERE_M = 0.15  # a corner counts as reached within that
 
 
-def far(a: Point, b: Point) -> float:
+def distance(a: Point, b: Point) -> float:
     """Return the distance of two points."""
     return math.hypot(a[0] - b[0], a[1] - b[1])
 
@@ -38,7 +38,7 @@ def grow(path: list[Point], point: Point, spacing_m: float) -> float:
 
     A path that becomes too long keeps every second of its points.
     """
-    if path and far(path[-1], point) < spacing_m:
+    if path and distance(path[-1], point) < spacing_m:
         return spacing_m
     path.append(point)
     if len(path) <= MOST_POINTS:
@@ -49,14 +49,14 @@ def grow(path: list[Point], point: Point, spacing_m: float) -> float:
 
 def nearest(path: Sequence[Point], point: Point) -> int:
     """Return where on a path a point is: the index of the nearest, the last of equals."""
-    return min(range(len(path)), key=lambda i: (round(far(path[i], point), 3), -i))
+    return min(range(len(path)), key=lambda i: (round(distance(path[i], point), 3), -i))
 
 
-def back(path: Sequence[Point], metres: float) -> int:
+def index_back(path: Sequence[Point], metres: float) -> int:
     """Return the index of the point so far back along a path; 0 where it is shorter."""
     left = metres
     for i in range(len(path) - 1, 0, -1):
-        left -= far(path[i], path[i - 1])
+        left -= distance(path[i], path[i - 1])
         if left <= 0:
             return i - 1
     return 0
@@ -85,14 +85,14 @@ def way_back(path: Sequence[Point], to: int) -> list[Point]:
 
 def _aside(point: Point, a: Point, b: Point) -> float:
     """Return the distance of a point from the straight line between two others."""
-    length = far(a, b)
+    length = distance(a, b)
     if length < 1e-9:
-        return far(point, a)
+        return distance(point, a)
     share = ((point[0] - a[0]) * (b[0] - a[0]) + (point[1] - a[1]) * (b[1] - a[1])) / length**2
     share = min(1.0, max(0.0, share))
-    return far(point, (a[0] + share * (b[0] - a[0]), a[1] + share * (b[1] - a[1])))
+    return distance(point, (a[0] + share * (b[0] - a[0]), a[1] + share * (b[1] - a[1])))
 
 
 def first_near(path: Sequence[Point], point: Point, within_m: float) -> int:
     """Return the first index within a distance of a point; the last where none is."""
-    return next((i for i, p in enumerate(path) if far(p, point) <= within_m), len(path) - 1)
+    return next((i for i, p in enumerate(path) if distance(p, point) <= within_m), len(path) - 1)

@@ -22,7 +22,7 @@ import enum
 MOST_STEPS = 500  # with repetitions written out
 
 
-class Kind(enum.Enum):
+class StepKind(enum.Enum):
     """What a step does."""
 
     INSTRUCTION = 'instruction'
@@ -59,7 +59,7 @@ class Start:
 
 
 @dataclass(frozen=True)
-class Step:
+class MissionStep:
     """
     One step.
 
@@ -69,7 +69,7 @@ class Step:
     attempts after the first. hint: words that the last reasoning should hold; it is told whether.
     """
 
-    kind: Kind
+    kind: StepKind
     words: str = ''
     number: float = 0.0
     hint: str = ''
@@ -81,11 +81,11 @@ class Step:
     @property
     def shown(self) -> str:
         """Return the step in words."""
-        if self.kind is Kind.INSTRUCTION:
+        if self.kind is StepKind.INSTRUCTION:
             return self.words
-        if self.kind is Kind.WAIT:
+        if self.kind is StepKind.WAIT:
             return f'wait {self.number:g} s'
-        if self.kind is Kind.TURN:
+        if self.kind is StepKind.TURN:
             side = 'left' if self.number > 0 else 'right'
             return f'turn {side} {abs(self.number):g}°'
         if self.number > 0:
@@ -97,11 +97,11 @@ PREVIOUS = -1.0
 
 
 @dataclass(frozen=True)
-class Plan:
+class MissionPlan:
     """A mission. max_s: of all its time but pauses; max_m: of all that is driven; 0: no bound."""
 
     name: str
-    steps: tuple[Step, ...]
+    steps: tuple[MissionStep, ...]
     start: Start = Start()
     max_s: float = 0.0
     max_m: float = 0.0

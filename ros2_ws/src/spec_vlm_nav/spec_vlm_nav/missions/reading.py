@@ -30,14 +30,14 @@ from spec_vlm_nav.common.errors import InstructionError, MissionError
 from spec_vlm_nav.language.prompting import clean_instruction
 from spec_vlm_nav.language.stop_words import is_stop
 from spec_vlm_nav.missions.plan import (
-    Kind,
+    MissionPlan,
+    MissionStep,
     MOST_STEPS,
     OnFailure,
-    Plan,
     PREVIOUS,
     Start,
     StartWhen,
-    Step,
+    StepKind,
 )
 from spec_vlm_nav.missions.sentences import split
 from specdec.settings_files import compose_yaml
@@ -49,7 +49,7 @@ LEAST_TURN_DEG = 4.0  # odometry does not tell less from standing (driving.TURNE
 MOST_PROBLEMS = 20
 MISSION_KEYS = ('name', 'steps', 'start_when', 'max_s', 'max_m', 'defaults')
 BOUND_KEYS = ('max_s', 'max_m', 'retries', 'on_failure')
-KINDS = tuple(kind.value for kind in Kind)
+KINDS = tuple(kind.value for kind in StepKind)
 _NUMBER = re.compile(r'[-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?')
 Node = yaml.Node
 DEEPEST_YAML = 2 * DEEPEST + 10
@@ -57,7 +57,7 @@ MOST_VALUES = 15 * MOST_STEPS
 T = TypeVar('T')
 
 
-def read(text: str, where: str = 'mission') -> Plan:
+def read(text: str, where: str = 'mission') -> MissionPlan:
     """
     Return the mission that a text holds: YAML, or a plain sentence.
 
@@ -71,7 +71,7 @@ def read(text: str, where: str = 'mission') -> Plan:
     return plan
 
 
-def from_sentence(text: str) -> Plan:
+def from_sentence(text: str) -> MissionPlan:
     """Return a mission of the instructions in a sentence. Raises MissionError."""
     return read(yaml.safe_dump({'steps': [text]}), 'the sentence')
 
@@ -88,9 +88,9 @@ class _Reader:
         words = f'{self._where}:{line}: {what}' + (f'; allowed: {allowed}' if allowed else '')
         self.problems.append((line, words))
 
-    def plan(self, text: str) -> Plan | None:
+    def plan(self, text: str) -> MissionPlan | None:
         if len(text) > LONGEST_FILE:
-            self.bad(1, f'{len(text)} characters are no mission', f'at most {LONGEST_FILE}')
+            self.bad(1, f'{len(text)} characters are not a mission', f'at most {LONGEST_FILE}')
             return None
         try:
             root = compose_yaml(text, DEEPEST_YAML, MOST_VALUES)
@@ -128,15 +128,15 @@ class _Reader:
 
     def _made(
         self, name: str, steps: Any, start: Start, bounds: dict[str, float]
-    ) -> Plan | None:
+    ) -> MissionPlan | None:
         steps = tuple(steps)
         if not steps and not self.problems:
             self.bad(1, 'a mission without steps does nothing')
-        return Plan(name, steps, start, **bounds)
+        return MissionPlan(name, steps, start, **bounds)
 
     # -- steps
 
-    def _list(self, node: Node, defaults: dict[str, Any], depth: int) -> Iterator[Step]:
+    def _list(self, node: Node, defaults: dict[str, Any], depth: int) -> Iterator[MissionStep]:
         if not isinstance(node, yaml.SequenceNode):
             self.bad(node, 'steps is not a list', '- instruction: ..., - wait_s: 5, ...')
             return
@@ -155,7 +155,7 @@ class _Reader:
                     return
                 yield step
 
-    def _step(self, node: Node, defaults: dict[str, Any], depth: int) -> Iterator[Step]:
+    def _step(self, node: Node, defaults: dict[str, Any], depth: int) -> Iterator[MissionStep]:
         if isinstance(node, yaml.ScalarNode):
             yield from self._instructions(node, node.value, defaults)
             return
@@ -191,15 +191,15 @@ class _Reader:
             hint = self.text(parts['hint'], 'hint', 200) if 'hint' in parts else ''
             yield from self._instructions(value, self.text(value, kind, 2000), bounds, hint)
         elif kind == 'wait_s':
-            yield Step(Kind.WAIT, number=self.number(value, kind, 0, 86_400), **bounds)
+            yield MissionStep(StepKind.WAIT, number=self.number(value, kind, 0, 86_400), **bounds)
         elif kind == 'turn_deg':
             turn = self.number(value, kind, -360, 360)
             if abs(turn) < LEAST_TURN_DEG and not self.problems:
                 some = f'-360 to 360 (left positive), {LEAST_TURN_DEG:g} at least'
                 self.bad(value, f'a turn of {turn:g} degrees', some)
-            yield Step(Kind.TURN, number=turn, **bounds)
+            yield MissionStep(StepKind.TURN, number=turn, **bounds)
         else:
-            yield Step(Kind.RETURN, number=self._return(value), **bounds)
+            yield MissionStep(StepKind.RETURN, number=self._return(value), **bounds)
 
     def _return(self, node: Node) -> float:
         said = str(node.value) if isinstance(node, yaml.ScalarNode) else ''
@@ -217,7 +217,7 @@ class _Reader:
 
     def _instructions(
         self, node: Node, text: str, bounds: dict[str, Any], hint: str = ''
-    ) -> Iterator[Step]:
+    ) -> Iterator[MissionStep]:
         if is_stop(text):
             self.bad(
                 node,
@@ -233,7 +233,7 @@ class _Reader:
                 self.bad(node, str(error))
                 return
             given = hint if i == len(parts) - 1 else ''
-            yield Step(Kind.INSTRUCTION, words, hint=given, **bounds)
+            yield MissionStep(StepKind.INSTRUCTION, words, hint=given, **bounds)
 
     def _bounds(self, node: Node | None) -> dict[str, Any]:
         return {} if node is None else self._bounds_of(self.mapping(node, BOUND_KEYS))

@@ -27,12 +27,12 @@ from pathlib import Path
 import msgspec
 from spec_vlm_nav.common.codes import ErrorCode
 from spec_vlm_nav.common.kept_file import write_whole
-from spec_vlm_nav.missions.plan import Plan, Step
+from spec_vlm_nav.missions.plan import MissionPlan, MissionStep
 
 Point = tuple[float, float]  # in the frame of odometry, m
 
 
-class Progress(enum.Enum):
+class StepProgress(enum.Enum):
     """How far one step has come."""
 
     PENDING = 'pending'
@@ -42,7 +42,7 @@ class Progress(enum.Enum):
     SKIPPED = 'skipped'
 
 
-class Phase(enum.Enum):
+class MissionPhase(enum.Enum):
     """How far the mission has come."""
 
     WAITING = 'waiting'  # for what it begins with
@@ -56,8 +56,8 @@ class Item:
     """A step with what became of it. code, message: of its last attempt's instruction."""
 
     number: int  # stays its own, wherever it is moved to
-    step: Step
-    progress: Progress = Progress.PENDING
+    step: MissionStep
+    progress: StepProgress = StepProgress.PENDING
     tries: int = 0
     code: str = ''  # of ErrorCode
     message: str = ''
@@ -69,16 +69,16 @@ class Item:
     @property
     def is_over(self) -> bool:
         """Whether nothing more is done about it."""
-        return self.progress in (Progress.DONE, Progress.FAILED, Progress.SKIPPED)
+        return self.progress in (StepProgress.DONE, StepProgress.FAILED, StepProgress.SKIPPED)
 
 
 @dataclass
-class Record:
+class MissionRecord:
     """A mission under way. path: where it drove, for the way back; given_at: Unix time, s."""
 
-    plan: Plan
+    plan: MissionPlan
     items: list[Item]
-    phase: Phase = Phase.WAITING
+    phase: MissionPhase = MissionPhase.WAITING
     why: str = ''  # why it waits, pauses, or how it ended
     code: str = ErrorCode.NONE.name
     elapsed_s: float = 0.0
@@ -94,19 +94,19 @@ class Record:
         return next((item for item in self.items if not item.is_over), None)
 
 
-def save(record: Record, file: Path) -> None:
+def save(record: MissionRecord, file: Path) -> None:
     """Write a record. Raises OSError."""
     write_whole(file, msgspec.json.encode(record))
 
 
-def load(file: Path) -> Record | None:
+def load(file: Path) -> MissionRecord | None:
     """
     Return the record in a file, None where there is none.
 
     Raises ValueError, with what is wrong, for a file that holds none, and OSError.
     """
     try:
-        return msgspec.json.decode(file.read_bytes(), type=Record)
+        return msgspec.json.decode(file.read_bytes(), type=MissionRecord)
     except FileNotFoundError:
         return None
     except msgspec.DecodeError as error:

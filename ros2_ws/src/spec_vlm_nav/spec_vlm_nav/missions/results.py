@@ -20,11 +20,11 @@ from collections import Counter
 import json
 from typing import Any
 
-from spec_vlm_nav.missions.plan import Plan
-from spec_vlm_nav.missions.record import Item, Progress, Record
+from spec_vlm_nav.missions.plan import MissionPlan
+from spec_vlm_nav.missions.record import Item, MissionRecord, StepProgress
 
 
-def results(record: Record) -> dict[str, Any]:
+def results(record: MissionRecord) -> dict[str, Any]:
     """Return a mission with all its steps."""
     counts = Counter(item.progress for item in record.items)
     return {
@@ -35,9 +35,9 @@ def results(record: Record) -> dict[str, Any]:
         'code': record.code,
         'elapsed_s': round(record.elapsed_s, 2),
         'distance_m': round(record.distance_m, 3),
-        'done': counts[Progress.DONE],
-        'failed': counts[Progress.FAILED],
-        'skipped': counts[Progress.SKIPPED],
+        'done': counts[StepProgress.DONE],
+        'failed': counts[StepProgress.FAILED],
+        'skipped': counts[StepProgress.SKIPPED],
         'steps': [_step(item) for item in record.items],
     }
 
@@ -62,12 +62,12 @@ def _step(item: Item) -> dict[str, Any]:
     }
 
 
-def results_json(record: Record) -> str:
+def results_json(record: MissionRecord) -> str:
     """Return it as JSON."""
     return json.dumps(results(record), ensure_ascii=False)
 
 
-def plan_json(plan: Plan) -> str:
+def plan_json(plan: MissionPlan) -> str:
     """Return a plan as the results of a mission that has not begun."""
     items = [Item(i + 1, step) for i, step in enumerate(plan.steps)]
-    return results_json(Record(plan, items))
+    return results_json(MissionRecord(plan, items))

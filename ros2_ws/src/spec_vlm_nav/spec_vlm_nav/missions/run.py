@@ -17,7 +17,7 @@ A mission under way, as one object without ROS: time, poses, results and orders 
 
 One step at a time. An order of the operator (pause, a stop, an emergency stop) and the loss of a
 node pause it: the robot stands, and nothing goes on before `resume`. A paused step begins again
-then. `now` is a steady clock, s; every change is told by `Outputs.changed`.
+then. `now` is a steady clock, s; every change is told by `MissionOutputs.changed`.
 """
 
 from __future__ import annotations
@@ -30,22 +30,29 @@ from spec_vlm_nav.common.codes import ErrorCode
 from spec_vlm_nav.common.errors import MissionError
 from spec_vlm_nav.common.geometry import Pose, wrap
 from spec_vlm_nav.missions import path as paths
-from spec_vlm_nav.missions.driving import Course, Turn, Way
-from spec_vlm_nav.missions.due import clock, Due, LATE_S, waits_for
-from spec_vlm_nav.missions.plan import Kind, MOST_STEPS, OnFailure, Plan, StartWhen, Step
-from spec_vlm_nav.missions.record import Item, Phase, Progress, Record
+from spec_vlm_nav.missions.driving import DrivingCourse, Route, Turn
+from spec_vlm_nav.missions.due import clock, DueTime, LATE_S, waits_for
+from spec_vlm_nav.missions.plan import (
+    MissionPlan,
+    MissionStep,
+    MOST_STEPS,
+    OnFailure,
+    StartWhen,
+    StepKind,
+)
+from spec_vlm_nav.missions.record import Item, MissionPhase, MissionRecord, StepProgress
 
 OTHERS_DOING = (ErrorCode.CANCELED, ErrorCode.ESTOPPED)  # not by us: somebody wants it to stand
 GRACE_S = 2.0  # for an actor to end a step whose bound was passed
 
 
-class Outputs(Protocol):
+class MissionOutputs(Protocol):
     """What a mission does. Results come back with `Mission.on_result` under the same token."""
 
-    def instruct(self, token: int, step: Step) -> None:
+    def instruct(self, token: int, step: MissionStep) -> None:
         """Give an instruction."""
 
-    def drive(self, token: int, course: Course) -> None:
+    def drive(self, token: int, course: DrivingCourse) -> None:
         """Carry out a course."""
 
     def stand(self, why: str) -> None:
@@ -61,63 +68,63 @@ class Outputs(Protocol):
 class Mission:
     """One mission from its beginning, or from a record, to its end."""
 
-    def __init__(self, record: Record, outputs: Outputs, now: float) -> None:
+    def __init__(self, record: MissionRecord, outputs: MissionOutputs, now: float) -> None:
         self.record = record
         self._out = outputs
         self._token = 0
         self._began = self._last = now
-        self._due = Due(record.plan.start, now)
+        self._due = DueTime(record.plan.start, now)
         self._pose: Pose | None = None
         self._step_m = 0.0
         self._ends_at = math.inf  # the end of a wait
 
     @classmethod
-    def begin(cls, plan: Plan, outputs: Outputs, now: float, wall: float) -> Mission:
+    def begin(cls, plan: MissionPlan, outputs: MissionOutputs, now: float, wall: float) -> Mission:
         """Take a new mission. wall: Unix time, s."""
         items = [Item(i + 1, step) for i, step in enumerate(plan.steps)]
-        mission = cls(Record(plan, items, given_at=wall), outputs, now)
+        mission = cls(MissionRecord(plan, items, given_at=wall), outputs, now)
         mission.record.why = waits_for(plan.start)
         return mission
 
     @classmethod
-    def restored(cls, record: Record, outputs: Outputs, now: float) -> Mission:
+    def restored(cls, record: MissionRecord, outputs: MissionOutputs, now: float) -> Mission:
         """Take a record of an earlier process: it waits for `resume`, wherever it was."""
         mission = cls(record, outputs, now)
-        if record.phase is not Phase.ENDED:
+        if record.phase is not MissionPhase.ENDED:
             mission._put_back()
-            record.phase = Phase.PAUSED
+            record.phase = MissionPhase.PAUSED
             record.why = 'the mission node was started anew; resume when all is well'
         return mission
 
     @property
     def is_over(self) -> bool:
         """Whether it has ended."""
-        return self.record.phase is Phase.ENDED
+        return self.record.phase is MissionPhase.ENDED
 
     @property
     def running(self) -> Item | None:
         """Return the step under way."""
-        return next((i for i in self.record.items if i.progress is Progress.RUNNING), None)
+        return next((i for i in self.record.items if i.progress is StepProgress.RUNNING), None)
 
     # -- orders
 
     def pause(self, why: str) -> None:
         """Have the robot stand; nothing goes on before `resume`."""
-        if self.record.phase in (Phase.ENDED, Phase.PAUSED):
+        if self.record.phase in (MissionPhase.ENDED, MissionPhase.PAUSED):
             return
         self._stand(why)
         self._put_back()
-        self._set(Phase.PAUSED, why)
+        self._set(MissionPhase.PAUSED, why)
 
     def resume(self, objection: str, now: float) -> None:
         """Go on, or begin. objection: why it cannot, "" if it can. Raises MissionError."""
-        if self.record.phase is Phase.RUNNING:
+        if self.record.phase is MissionPhase.RUNNING:
             raise MissionError('the mission is running: there is nothing to resume')
         if self.is_over:
             raise MissionError('the mission has ended: give a new one')
         if objection:
             raise MissionError(f'not resumed: {objection}')
-        self._set(Phase.RUNNING, '')
+        self._set(MissionPhase.RUNNING, '')
         self._go_on(now)
 
     def skip(self, now: float) -> None:
@@ -126,9 +133,9 @@ class Mission:
         if self.is_over or item is None:
             raise MissionError('there is no step left to skip')
         self._stand('skipped')
-        self._close(item, Progress.SKIPPED, ErrorCode.CANCELED, 'skipped by the operator', now)
+        self._close(item, StepProgress.SKIPPED, ErrorCode.CANCELED, 'skipped by the operator', now)
         self._out.changed()
-        if self.record.phase is Phase.RUNNING:
+        if self.record.phase is MissionPhase.RUNNING:
             self._go_on(now)
         elif self.record.current is None:
             self._finish()
@@ -141,18 +148,18 @@ class Mission:
         item = next((i for i in items if i.number == number), None)
         if item is None:
             raise MissionError(f'there is no step {number}: {_numbers(items)}')
-        if item.progress is not Progress.PENDING:
+        if item.progress is not StepProgress.PENDING:
             raise MissionError(
                 f'step {number} is {item.progress.value}: only what is to come moves'
             )
-        free = next(i for i, each in enumerate(items) if each.progress is Progress.PENDING)
+        free = next(i for i, each in enumerate(items) if each.progress is StepProgress.PENDING)
         if not free + 1 <= place <= len(items):
             raise MissionError(f'place {place} is not to come: allowed {free + 1} to {len(items)}')
         items.remove(item)
         items.insert(place - 1, item)
         self._out.changed()
 
-    def append(self, steps: tuple[Step, ...]) -> None:
+    def append(self, steps: tuple[MissionStep, ...]) -> None:
         """Add steps at the end. Raises MissionError."""
         if self.is_over:
             raise MissionError('the mission has ended: give a new one')
@@ -179,17 +186,17 @@ class Mission:
             return
         point = (pose.x, pose.y)
         known = (last.x, last.y) if last else (record.path[-1] if record.path else point)
-        step_m = paths.far(known, point)
+        step_m = paths.distance(known, point)
         turned = abs(wrap(pose.yaw - last.yaw)) if last else 0.0
         if step_m > paths.JUMP_M or turned > paths.JUMP_RAD:
             if record.path:
                 self._out.log('odometry was set anew: the path driven so far is forgotten')
             record.path.clear()
             step_m = 0.0
-        if record.phase is Phase.RUNNING and last is not None:
+        if record.phase is MissionPhase.RUNNING and last is not None:
             record.distance_m += step_m
             self._step_m += step_m
-        if record.phase is not Phase.WAITING:
+        if record.phase is not MissionPhase.WAITING:
             record.spacing_m = paths.grow(record.path, point, record.spacing_m)
 
     def on_result(
@@ -203,13 +210,13 @@ class Mission:
         if code in OTHERS_DOING:
             self.pause(message or code.name)
         elif code is ErrorCode.NONE:
-            self._close(item, Progress.DONE, code, message, now, counted=True)
+            self._close(item, StepProgress.DONE, code, message, now, counted=True)
             self._came_back(item)
             self._go_on(now)
         elif item.tries <= item.step.retries:
             said = f'{code.name} {message}'.strip()
             self._replace(
-                replace(item, progress=Progress.PENDING, code=code.name, message=message)
+                replace(item, progress=StepProgress.PENDING, code=code.name, message=message)
             )
             self._out.log(f'step {item.number}: {said}; once more')
             self._go_on(now)
@@ -219,10 +226,10 @@ class Mission:
     def tick(self, now: float, minute: int, objection: str = '') -> None:
         """Watch the clocks. minute: of the day; objection: why nothing can begin, or ""."""
         record, item = self.record, self.running
-        if record.phase is Phase.WAITING and self._may_begin(now, minute, objection):
-            self._set(Phase.RUNNING, '')
+        if record.phase is MissionPhase.WAITING and self._may_begin(now, minute, objection):
+            self._set(MissionPhase.RUNNING, '')
             self._go_on(now)
-        elif record.phase is Phase.RUNNING:
+        elif record.phase is MissionPhase.RUNNING:
             record.elapsed_s += now - self._last
             self._mind_bounds(item, now)
         self._last = now
@@ -249,9 +256,9 @@ class Mission:
             self._give_up(item, ErrorCode.TIMEOUT, why)
         elif 0 < plan.max_m < self.record.distance_m:
             self._give_up(item, ErrorCode.TOO_FAR, f'the mission drove over {plan.max_m:g} m')
-        elif step.kind is Kind.WAIT and now >= self._ends_at:
+        elif step.kind is StepKind.WAIT and now >= self._ends_at:
             self.on_result(self._token, ErrorCode.NONE, '', now)
-        elif 0 < step.max_s < spent - (GRACE_S if step.kind is Kind.INSTRUCTION else 0):
+        elif 0 < step.max_s < spent - (GRACE_S if step.kind is StepKind.INSTRUCTION else 0):
             self._overrun(ErrorCode.TIMEOUT, f'longer than {step.max_s:g} s', now)
         elif 0 < step.max_m < self._step_m:
             self._overrun(ErrorCode.TOO_FAR, f'farther than {step.max_m:g} m', now)
@@ -262,7 +269,7 @@ class Mission:
 
     def _give_up(self, item: Item, code: ErrorCode, why: str) -> None:
         self._stand(why)
-        self._close(item, Progress.FAILED, code, why, self._last)
+        self._close(item, StepProgress.FAILED, code, why, self._last)
         self._end(code, why)
 
     # -- steps
@@ -278,7 +285,7 @@ class Mission:
         here = (self._pose.x, self._pose.y) if self._pose else None
         if here and not self.record.path:
             self.record.path.append(here)
-        begun = replace(item, progress=Progress.RUNNING, tries=item.tries + 1, began_at=here)
+        begun = replace(item, progress=StepProgress.RUNNING, tries=item.tries + 1, began_at=here)
         self._replace(begun)
         self._out.changed()
         self._out.log(f'step {item.number}: {item.step.shown}')
@@ -286,24 +293,24 @@ class Mission:
 
     def _begin_step(self, item: Item, now: float) -> None:
         step = item.step
-        if step.kind is Kind.INSTRUCTION:
+        if step.kind is StepKind.INSTRUCTION:
             self._out.instruct(self._token, step)
-        elif step.kind is Kind.TURN:
+        elif step.kind is StepKind.TURN:
             self._out.drive(self._token, Turn(math.radians(step.number)))
-        elif step.kind is Kind.WAIT:
+        elif step.kind is StepKind.WAIT:
             self._ends_at = now + step.number
         elif not self.record.path or self._pose is None:
             why = 'no path to return along: no odometry, or it was set anew'
             self.on_result(self._token, ErrorCode.INVALID_INPUT, why, now)
         else:
             way = paths.way_back(self.record.path, self._destination(item))
-            self._out.drive(self._token, Way(way))
+            self._out.drive(self._token, Route(way))
 
     def _destination(self, item: Item) -> int:
         """Return the point of the path that a return leads to."""
         path, metres = self.record.path, item.step.number
         if metres > 0:
-            return paths.back(path, metres)
+            return paths.index_back(path, metres)
         if metres == 0:
             return 0
         items = self.record.items
@@ -312,13 +319,13 @@ class Mission:
 
     def _came_back(self, item: Item) -> None:
         """Shorten the path after a return: the way back is no way to drive back along."""
-        if item.step.kind is Kind.RETURN and self._pose is not None and self.record.path:
+        if item.step.kind is StepKind.RETURN and self._pose is not None and self.record.path:
             path = self.record.path
             cut = paths.first_near(path, (self._pose.x, self._pose.y), 2 * paths.THERE_M)
             del path[cut + 1 :]
 
     def _fail(self, item: Item, code: ErrorCode, message: str, now: float) -> None:
-        self._close(item, Progress.FAILED, code, message, now, counted=True)
+        self._close(item, StepProgress.FAILED, code, message, now, counted=True)
         said = f'step {item.number} ({item.step.shown}): {code.name} {message}'.strip()
         self._out.log(said)
         if item.step.on_failure is OnFailure.NEXT:
@@ -335,8 +342,8 @@ class Mission:
         for item in record.items:
             if not item.is_over:
                 why = 'left out: the robot returned after a failure'
-                self._close(item, Progress.SKIPPED, ErrorCode.CANCELED, why, now, counted=True)
-        self.append((Step(Kind.RETURN),))
+                self._close(item, StepProgress.SKIPPED, ErrorCode.CANCELED, why, now, counted=True)
+        self.append((MissionStep(StepKind.RETURN),))
         self._go_on(now)
 
     def _kept(self, code: ErrorCode) -> ErrorCode:
@@ -348,7 +355,7 @@ class Mission:
 
     def _finish(self) -> None:
         record = self.record
-        failed = [item for item in record.items if item.progress is Progress.FAILED]
+        failed = [item for item in record.items if item.progress is StepProgress.FAILED]
         if record.returning:
             self._end(ErrorCode[record.code], f'{record.why}; returned to the start')
         elif failed:
@@ -362,13 +369,13 @@ class Mission:
 
     def _end(self, code: ErrorCode, why: str) -> None:
         self.record.code = code.name
-        self._set(Phase.ENDED, why)
+        self._set(MissionPhase.ENDED, why)
 
     # -- the record
 
-    def _set(self, phase: Phase, why: str) -> None:
+    def _set(self, phase: MissionPhase, why: str) -> None:
         self.record.phase = phase
-        if not self.record.returning or phase is not Phase.RUNNING:
+        if not self.record.returning or phase is not MissionPhase.RUNNING:
             self.record.why = why
         self._out.log(f'mission {phase.value}{f": {why}" if why else ""}')
         self._out.changed()
@@ -382,11 +389,11 @@ class Mission:
         """Make the step under way one that is to begin; the attempt does not count."""
         if (item := self.running) is not None:
             self._replace(
-                replace(item, progress=Progress.PENDING, tries=max(0, item.tries - 1))
+                replace(item, progress=StepProgress.PENDING, tries=max(0, item.tries - 1))
             )
 
     def _counted(self, item: Item, now: float, decisions: int = 0) -> Item:
-        spent = now - self._began if item.progress is Progress.RUNNING else 0.0
+        spent = now - self._began if item.progress is StepProgress.RUNNING else 0.0
         counted = replace(
             item,
             elapsed_s=item.elapsed_s + spent,
@@ -400,13 +407,13 @@ class Mission:
     def _close(
         self,
         item: Item,
-        progress: Progress,
+        progress: StepProgress,
         code: ErrorCode,
         message: str,
         now: float,
         counted: bool = False,
     ) -> None:
-        if not counted and item.progress is Progress.RUNNING:
+        if not counted and item.progress is StepProgress.RUNNING:
             item = self._counted(item, now)
         self._replace(replace(item, progress=progress, code=code.name, message=message))
 

@@ -18,7 +18,7 @@
 from __future__ import annotations
 
 
-class Stops:
+class StopLatch:
     """Remembers the stop in force. No order of stamps is asked for: clocks stand, or go back."""
 
     def __init__(self) -> None:

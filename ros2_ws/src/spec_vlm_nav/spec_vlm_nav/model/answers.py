@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Job:
+class DecisionJob:
     """
     One decision to make.
 
@@ -50,7 +50,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Span:
+class TimelineSpan:
     """One bar of the timeline, milliseconds since the decision began."""
 
     lane: str
@@ -60,7 +60,7 @@ class Span:
 
 
 @dataclass(frozen=True)
-class Question:
+class ModelQuestion:
     """
     What a model was asked, exactly, and what of its answer is verified.
 
@@ -73,7 +73,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Answer:
+class ModelAnswer:
     """
     What the model said, and what it cost.
 
@@ -85,7 +85,7 @@ class Answer:
     token_ids: tuple[int, ...] = ()
     prompt_ids: tuple[int, ...] = ()
     rounds: tuple[RoundStats, ...] = ()
-    timeline: tuple[Span, ...] = ()
+    timeline: tuple[TimelineSpan, ...] = ()
     prompt_bytes: int = 0
     prefill_ms: float = 0.0
     cloud_prefill_ms: float = 0.0
@@ -93,7 +93,7 @@ class Answer:
     total_ms: float = 0.0
     pieces: tuple[str, ...] = ()
     origins: tuple[int, ...] = ()
-    open: Question | None = None  # noqa: A003
+    open: ModelQuestion | None = None  # noqa: A003
 
     @property
     def unverified(self) -> bool:
@@ -108,7 +108,7 @@ class DecisionFailed(NavigationError):
     It holds why (code and one line), and what there was of the answer.
     """
 
-    def __init__(self, code: ErrorCode, message: str, answer: Answer | None = None) -> None:
+    def __init__(self, code: ErrorCode, message: str, answer: ModelAnswer | None = None) -> None:
         super().__init__(message)
         self.code = code
-        self.answer = answer or Answer()
+        self.answer = answer or ModelAnswer()

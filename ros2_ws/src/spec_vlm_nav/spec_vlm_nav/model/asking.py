@@ -34,7 +34,7 @@ from spec_vlm_nav.common.errors import (
 )
 from spec_vlm_nav.language.grammar import action_grammar
 from spec_vlm_nav.language.prompting import build_prompt, choose_frames, PromptSpec
-from spec_vlm_nav.model.answers import DecisionFailed, Job, Question
+from spec_vlm_nav.model.answers import DecisionFailed, DecisionJob, ModelQuestion
 from spec_vlm_nav.model.decider import ACTIONS, DecoderSettings
 from spec_vlm_nav.model.folders import folder_of, suited_preset
 from specdec.errors import SpecdecError
@@ -49,7 +49,7 @@ def prompt_spec(model: str, preset: str) -> PromptSpec:
     """
     Return the preset named.
 
-    For "auto" that is what lies in the model's folder, else what suits such a model.
+    For "auto" that is what lies in the model's folder, otherwise what suits such a model.
     """
     if preset != 'auto':
         return PromptSpec.preset(preset)
@@ -82,7 +82,7 @@ def grammars_of(tokenizer: Any) -> Grammars:
 
 
 @dataclass(frozen=True)
-class Asker:
+class QuestionWriter:
     """
     Words questions as `spec` says, for the model that `tokenizer` belongs to.
 
@@ -93,7 +93,7 @@ class Asker:
     tokenizer: Any
     grammars: Grammars | None = None
 
-    def ask(self, job: Job, settings: DecoderSettings) -> tuple[Question, bytes]:
+    def ask(self, job: DecisionJob, settings: DecoderSettings) -> tuple[ModelQuestion, bytes]:
         """
         Return the question of a job and its frame as JPEG.
 
@@ -105,7 +105,7 @@ class Asker:
             raise DecisionFailed(ErrorCode.INVALID_INPUT, str(error)) from error
         except NavigationError as error:
             raise DecisionFailed(ErrorCode.INTERNAL, str(error)) from error
-        return Question(prompt, self.options(settings)), jpeg
+        return ModelQuestion(prompt, self.options(settings)), jpeg
 
     def options(self, settings: DecoderSettings) -> GenerationOptions:
         """Return how answers are made. Raises ParameterError for a grammar that cannot be met."""
@@ -122,7 +122,7 @@ class Asker:
             settings.max_new_tokens, settings.temperature, settings.seed, grammar=grammar
         )
 
-    def prompt(self, job: Job, picture: PictureOptions) -> tuple[Prompt, bytes]:
+    def prompt(self, job: DecisionJob, picture: PictureOptions) -> tuple[Prompt, bytes]:
         """Return the prompt of a job and its frame as JPEG. Raises NavigationError."""
         spec = self.spec
         jpeg = prepare(job.frame.picture, spec.fitted(picture))

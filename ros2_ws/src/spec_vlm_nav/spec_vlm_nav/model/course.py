@@ -30,7 +30,7 @@ SHARED = 1.05
 
 
 @dataclass(frozen=True)
-class Course:
+class RoundHistory:
     """
     How the last rounds went; times are means, ms. rounds: how many they were; 0: nothing is known.
 
@@ -60,13 +60,13 @@ class Course:
         )
 
 
-def course_of(method: str, rounds: Sequence[RoundStats]) -> Course:
+def course_of(method: str, rounds: Sequence[RoundStats]) -> RoundHistory:
     """Return how the last rounds went."""
     last = rounds[-LAST:]
     if not last:
-        return Course(method)
+        return RoundHistory(method)
     count = len(last)
-    return Course(
+    return RoundHistory(
         method,
         last[-1].mode,
         last[-1].why,

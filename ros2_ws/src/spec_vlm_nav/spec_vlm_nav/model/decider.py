@@ -30,8 +30,8 @@ from typing import Protocol
 
 from spec_vlm_nav.camera.images import PictureOptions
 from spec_vlm_nav.common.codes import LinkState
-from spec_vlm_nav.model.answers import Answer, Job, Question
-from spec_vlm_nav.model.course import Course
+from spec_vlm_nav.model.answers import DecisionJob, ModelAnswer, ModelQuestion
+from spec_vlm_nav.model.course import RoundHistory
 from specdec.options import DecodingOptions, GenerationOptions, ModelOptions
 
 DRAFT_ONLY = 'draft_only_slow'
@@ -86,11 +86,11 @@ class Decider(Protocol):
         """
         ...
 
-    def decide(self, job: Job, cancel: threading.Event, on_text: OnText) -> Answer:
+    def decide(self, job: DecisionJob, cancel: threading.Event, on_text: OnText) -> ModelAnswer:
         """Answer. Raises DecisionFailed."""
         ...
 
-    def verify(self, question: Question, cancel: threading.Event) -> Answer:
+    def verify(self, question: ModelQuestion, cancel: threading.Event) -> ModelAnswer:
         """Have the target answer what the draft model answered alone. Raises DecisionFailed."""
         ...
 
@@ -123,7 +123,7 @@ class Decider(Protocol):
         """
         ...
 
-    def course(self) -> Course:
+    def course(self) -> RoundHistory:
         """Return how the last rounds went: the method's choice, the verifier's load."""
         ...
 

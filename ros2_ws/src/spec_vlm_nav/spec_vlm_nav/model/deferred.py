@@ -27,8 +27,8 @@ import time
 
 from spec_vlm_nav.common.codes import ErrorCode, LinkState
 from spec_vlm_nav.common.errors import ParameterError
-from spec_vlm_nav.model.answers import Answer, DecisionFailed, Job, Question
-from spec_vlm_nav.model.course import Course
+from spec_vlm_nav.model.answers import DecisionFailed, DecisionJob, ModelAnswer, ModelQuestion
+from spec_vlm_nav.model.course import RoundHistory
 from spec_vlm_nav.model.decider import Decider, DecoderSettings, LinkReport, OnText
 
 # Read when the model is loaded: they cannot change while that goes on.
@@ -140,19 +140,21 @@ class DeferredDecider:
         """See Decider."""
         return () if self._inner is None else self._inner.so_far()
 
-    def course(self) -> Course:
+    def course(self) -> RoundHistory:
         """See Decider."""
-        return Course() if self._inner is None else self._inner.course()
+        return RoundHistory() if self._inner is None else self._inner.course()
 
-    def decide(self, job: Job, cancel: threading.Event, on_text: OnText) -> Answer:
+    def decide(self, job: DecisionJob, cancel: threading.Event, on_text: OnText) -> ModelAnswer:
         """See Decider."""
         return self._loaded().decide(job, cancel, on_text)
 
-    def verify(self, question: Question, cancel: threading.Event) -> Answer:
+    def verify(self, question: ModelQuestion, cancel: threading.Event) -> ModelAnswer:
         """See Decider."""
         return self._loaded().verify(question, cancel)
 
     def _loaded(self) -> Decider:
         if self._inner is None:
-            raise DecisionFailed(ErrorCode.INTERNAL, 'the model is still being loaded', Answer())
+            raise DecisionFailed(
+                ErrorCode.INTERNAL, 'the model is still being loaded', ModelAnswer()
+            )
         return self._inner

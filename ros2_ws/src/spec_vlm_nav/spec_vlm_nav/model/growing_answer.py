@@ -20,7 +20,7 @@ from collections.abc import Callable
 import threading
 
 from spec_vlm_nav.common.codes import LinkState
-from spec_vlm_nav.model.answers import Answer, Question, Span
+from spec_vlm_nav.model.answers import ModelAnswer, ModelQuestion, TimelineSpan
 from spec_vlm_nav.model.decider import LinkReport
 from specdec.edge.stats import AnswerStats
 from specdec.text.streaming import StreamingText
@@ -78,22 +78,28 @@ class GrowingAnswer:
 
 
 def answer_of(
-    text: str, ids: tuple[int, ...], question: Question, stats: AnswerStats, prepared_ms: float
-) -> Answer:
+    text: str,
+    ids: tuple[int, ...],
+    question: ModelQuestion,
+    stats: AnswerStats,
+    prepared_ms: float,
+) -> ModelAnswer:
     """
     Turn specdec's AnswerStats into an Answer.
 
     Times start `prepared_ms` before generation did.
     """
-    return Answer(
+    return ModelAnswer(
         text=text,
         token_ids=ids,
         prompt_ids=tuple(question.prompt.ids),
         rounds=stats.rounds,
         timeline=(
-            Span('edge', 'prepare frame', 0.0, prepared_ms),
+            TimelineSpan('edge', 'prepare frame', 0.0, prepared_ms),
             *(
-                Span(s.lane, s.name, prepared_ms + s.start_s * 1e3, prepared_ms + s.end_s * 1e3)
+                TimelineSpan(
+                    s.lane, s.name, prepared_ms + s.start_s * 1e3, prepared_ms + s.end_s * 1e3
+                )
                 for s in stats.timeline
             ),
         ),

@@ -35,9 +35,15 @@ from spec_vlm_nav.camera.images import to_jpeg
 from spec_vlm_nav.common.codes import ErrorCode, LinkState
 from spec_vlm_nav.common.errors import ParameterError
 from spec_vlm_nav.language.prompting import build_prompt, choose_frames, PromptSpec
-from spec_vlm_nav.model.answers import Answer, DecisionFailed, Job, Question, Span
-from spec_vlm_nav.model.asking import Asker, grammars_of, spec_of
-from spec_vlm_nav.model.course import Course, course_of
+from spec_vlm_nav.model.answers import (
+    DecisionFailed,
+    DecisionJob,
+    ModelAnswer,
+    ModelQuestion,
+    TimelineSpan,
+)
+from spec_vlm_nav.model.asking import grammars_of, QuestionWriter, spec_of
+from spec_vlm_nav.model.course import course_of, RoundHistory
 from spec_vlm_nav.model.decider import DecoderSettings, DRAFT_ONLY, LinkReport, OnText
 from spec_vlm_nav.model.growing_answer import answer_of, CanceledOrLost, GrowingAnswer
 from spec_vlm_nav.model.link_monitor import LinkMonitor
@@ -61,7 +67,7 @@ _OF_LINK = ('verifier', 'verifier_key', 'connect_timeout_s', 'reply_timeout_s')
 
 
 @dataclass
-class Counts:
+class DecodingCounts:
     """What happened since the decider was made. Written by the deciding thread only."""
 
     answers: int = 0
@@ -119,16 +125,16 @@ class SpeculativeDecider:
         )
         # Replaced as one: `use` may come in the middle of a decision.
         grammars = self._model.own_grammars if self._model else grammars_of(tokenizer)
-        self._current = (settings, Asker(spec, tokenizer, grammars))
+        self._current = (settings, QuestionWriter(spec, tokenizer, grammars))
         self._current[1].options(settings)  # a grammar that cannot be met is told now
-        self._counts = Counts()
+        self._counts = DecodingCounts()
         self._monitor: LinkMonitor | None = None
         self._losses_before = 0
         self._link: Link | None = None
         self._connections_seen = 0
         self._decoder: tuple[tuple[str, int, float], EdgeDecoder] | None = None
         self._growing: GrowingAnswer | None = None
-        self._course = Course()
+        self._course = RoundHistory()
         root = settings.energy_root
         self._meter = Meter([] if root == 'none' else find_sensors(Path(root)))
         self._joules: float | None = None
@@ -221,14 +227,14 @@ class SpeculativeDecider:
         pieces = pieces_of(asker.tokenizer, ids[:count], ended=False)
         return tuple(zip(pieces, origins, strict=True))
 
-    def course(self) -> Course:
+    def course(self) -> RoundHistory:
         """See Decider."""
         kept, method = self._decoder, self._current[0].method
         if kept is not None and kept[0][0] == method and (rounds := kept[1].stats.rounds):
             self._course = course_of(method, rounds)
-        return self._course if self._course.method == method else Course(method)
+        return self._course if self._course.method == method else RoundHistory(method)
 
-    def decide(self, job: Job, cancel: threading.Event, on_text: OnText) -> Answer:
+    def decide(self, job: DecisionJob, cancel: threading.Event, on_text: OnText) -> ModelAnswer:
         """See Decider."""
         mark = self._meter.mark()
         try:
@@ -236,7 +242,7 @@ class SpeculativeDecider:
         finally:
             self._joules = self._meter.since(mark)
 
-    def _decide(self, job: Job, cancel: threading.Event, on_text: OnText) -> Answer:
+    def _decide(self, job: DecisionJob, cancel: threading.Event, on_text: OnText) -> ModelAnswer:
         s, asker = self._current
         began = time.monotonic()
         try:
@@ -247,7 +253,7 @@ class SpeculativeDecider:
             )
             self._growing = tell
             if s.on_link_loss == DRAFT_ONLY and self.link().state is LinkState.LOST:
-                answer = self._alone(question, Answer(), began, tell, cancel)
+                answer = self._alone(question, ModelAnswer(), began, tell, cancel)
             else:
                 try:
                     answer = self._verified(s, question, prepared_ms, tell, cancel)
@@ -263,7 +269,7 @@ class SpeculativeDecider:
         self._counts.unverified_answers += answer.unverified
         return answer
 
-    def verify(self, question: Question, cancel: threading.Event) -> Answer:
+    def verify(self, question: ModelQuestion, cancel: threading.Event) -> ModelAnswer:
         """See Decider."""
         s, asker = self._current
         tell = GrowingAnswer(StreamingText(asker.tokenizer), lambda text, bare: None)
@@ -279,11 +285,11 @@ class SpeculativeDecider:
     def _verified(
         self,
         s: DecoderSettings,
-        question: Question,
+        question: ModelQuestion,
         prepared_ms: float,
         tell: GrowingAnswer,
         cancel: threading.Event,
-    ) -> Answer:
+    ) -> ModelAnswer:
         """
         Return the target's answer.
 
@@ -352,12 +358,12 @@ class SpeculativeDecider:
 
     def _alone(
         self,
-        question: Question,
-        known: Answer,
+        question: ModelQuestion,
+        known: ModelAnswer,
         began: float,
         tell: GrowingAnswer,
         cancel: threading.Event,
-    ) -> Answer:
+    ) -> ModelAnswer:
         """
         Return the draft model's answer behind what is verified, all of it marked.
 
@@ -387,7 +393,7 @@ class SpeculativeDecider:
             text=tell.text,
             token_ids=tuple(tell.ids),
             prompt_ids=tuple(question.prompt.ids),
-            timeline=(*known.timeline, Span('edge', 'draft alone', started_ms, ended_ms)),
+            timeline=(*known.timeline, TimelineSpan('edge', 'draft alone', started_ms, ended_ms)),
             ttft_ms=first_ms or ended_ms,
             total_ms=ended_ms,
             open=question,
@@ -399,7 +405,7 @@ class SpeculativeDecider:
             raise DecisionFailed(ErrorCode.INVALID_INPUT, failure, answer)
         return answer
 
-    def _with_origins(self, answer: Answer, verified: int) -> Answer:
+    def _with_origins(self, answer: ModelAnswer, verified: int) -> ModelAnswer:
         ids = answer.token_ids
         return replace(
             answer,
@@ -407,7 +413,7 @@ class SpeculativeDecider:
             origins=tuple(origins_of(answer.rounds, verified, len(ids))),
         )
 
-    def _fitting_asker(self, settings: DecoderSettings) -> Asker:
+    def _fitting_asker(self, settings: DecoderSettings) -> QuestionWriter:
         """Return who asks as these settings say. Raises ParameterError where nobody can."""
         spec = fitting_spec(settings, self._model is not None)
         asker = replace(self._current[1], spec=spec)

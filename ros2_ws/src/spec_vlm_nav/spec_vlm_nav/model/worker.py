@@ -29,7 +29,7 @@ import time
 
 from spec_vlm_nav.common.codes import ErrorCode, LinkState
 from spec_vlm_nav.language.actions import Action, find_action
-from spec_vlm_nav.model.answers import Answer, DecisionFailed, Job, Question
+from spec_vlm_nav.model.answers import DecisionFailed, DecisionJob, ModelAnswer, ModelQuestion
 from spec_vlm_nav.model.decider import Decider
 
 RETRY_S = 0.5
@@ -57,7 +57,7 @@ class Answered:
     """The answer of a job is complete."""
 
     job: int
-    answer: Answer
+    answer: ModelAnswer
     unverified: bool = False
 
 
@@ -68,7 +68,7 @@ class Failed:
     job: int
     code: ErrorCode
     message: str
-    answer: Answer
+    answer: ModelAnswer
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Reconciled:
 
     job: int
     action: Action | None
-    answer: Answer
+    answer: ModelAnswer
 
 
 Event = ActionFound | Answered | Failed | Reconciled
@@ -91,7 +91,7 @@ Event = ActionFound | Answered | Failed | Reconciled
 class _Ticket:
     """A job in the queue. over: set when nothing of its instruction is of interest any more."""
 
-    job: Job
+    job: DecisionJob
     cancel: threading.Event
     over: threading.Event
 
@@ -120,12 +120,12 @@ class DecisionWorker:
         self._jobs: queue.SimpleQueue[_Ticket | LinkState | None] = queue.SimpleQueue()
         self._cancel = threading.Event()
         self._over = threading.Event()
-        self._open: tuple[_Ticket, Question] | None = None
+        self._open: tuple[_Ticket, ModelQuestion] | None = None
         decider.open(self._jobs.put)
         self._thread = threading.Thread(target=self._run, name='decisions', daemon=True)
         self._thread.start()
 
-    def begin(self, job: Job) -> None:
+    def begin(self, job: DecisionJob) -> None:
         """Decide this job next."""
         self._cancel = threading.Event()
         self._jobs.put(_Ticket(job, self._cancel, self._over))
@@ -167,7 +167,7 @@ class DecisionWorker:
             if not item.cancel.is_set():
                 self._settle_open(item)
             if item.cancel.is_set():
-                self._post(Failed(item.job.number, ErrorCode.CANCELED, 'canceled', Answer()))
+                self._post(Failed(item.job.number, ErrorCode.CANCELED, 'canceled', ModelAnswer()))
                 continue
             event = self._decide(item)
             self._post(event)
@@ -194,7 +194,7 @@ class DecisionWorker:
                 return
             answer = failure.answer
         except Exception:  # must not end the thread
-            answer = Answer()
+            answer = ModelAnswer()
         self._open = None
         if not ticket.over.is_set():  # what the target has not said counts as refuted
             self._post(Reconciled(ticket.job.number, find_action(answer.text), answer))
@@ -221,5 +221,5 @@ class DecisionWorker:
             Exception
         ) as error:  # whatever goes wrong in here must stop the robot, not the thread
             return Failed(
-                job.number, ErrorCode.INTERNAL, f'{type(error).__name__}: {error}', Answer()
+                job.number, ErrorCode.INTERNAL, f'{type(error).__name__}: {error}', ModelAnswer()
             )

@@ -60,7 +60,7 @@ class Command:
 
 
 @dataclass(frozen=True)
-class Refusal:
+class CommandRefusal:
     """
     Why a command is not carried out.
 

@@ -36,25 +36,25 @@ from spec_vlm_nav.motion.executor import (
     Executor,
     ExecutorConfig,
     MotionExecutor,
+    MotionProgress,
     NO_PROGRESS,
-    Progress,
 )
 from spec_vlm_nav.motion.gate import fault_of, SafetyGate
 from spec_vlm_nav.motion.latches import Latches
 from spec_vlm_nav.motion.limits import SafetyConfig
-from spec_vlm_nav.motion.response.comparing import Discrepancy, Kind
-from spec_vlm_nav.motion.stopping import Rest
-from spec_vlm_nav.motion.watchdogs import Fault, Reading, Supervision
+from spec_vlm_nav.motion.response.comparing import DeviationKind, Discrepancy
+from spec_vlm_nav.motion.stopping import RestDetector
+from spec_vlm_nav.motion.watchdogs import Fault, OdometryReading, Supervision
 
 LONGEST_STALL_S = 1.0  # between two ticks
 OURS_S = 10.0  # after a command, a movement of the robot is our business
 
 _FINAL = {
-    Progress.REACHED: MotionState.REACHED,
-    Progress.BLOCKED: MotionState.BLOCKED,
-    Progress.EXPIRED: MotionState.EXPIRED,
-    Progress.COLLISION: MotionState.COLLISION_AHEAD,
-    Progress.REFUSED: MotionState.REFUSED,
+    MotionProgress.REACHED: MotionState.REACHED,
+    MotionProgress.BLOCKED: MotionState.BLOCKED,
+    MotionProgress.EXPIRED: MotionState.EXPIRED,
+    MotionProgress.COLLISION: MotionState.COLLISION_AHEAD,
+    MotionProgress.REFUSED: MotionState.REFUSED,
 }
 
 
@@ -93,7 +93,7 @@ class MotionCore:
         self._set_speeds()
 
     def _watched(self, safety: SafetyConfig) -> SafetyConfig:
-        """Velocities that somebody else sends cannot be compared with what is measured."""
+        """Velocities that another client sends cannot be compared with what is measured."""
         watched = safety.response_watched and self.executor.sends_velocities
         return replace(safety, response_watched=watched)
 
@@ -133,7 +133,7 @@ class MotionCore:
         events, self._events = self._events, []
         return events
 
-    def on_odometry(self, reading: Reading | Pose, now: float) -> None:
+    def on_odometry(self, reading: OdometryReading | Pose, now: float) -> None:
         """Take note of odometry received now."""
         self.gate.hear_odometry(reading, now)
         # Here and not in the tick: the next message may come before it and look sound.
@@ -261,13 +261,13 @@ class MotionCore:
         """Return whether odometry shows that the robot stands, and nothing is commanded."""
         return self._command is None and self.gate.monitor.stands(now)
 
-    def rest(self, now: float) -> Rest:
+    def rest(self, now: float) -> RestDetector:
         """Return what odometry shows of the robot while nothing is asked of it."""
         if self._command is not None:
-            return Rest.UNKNOWN
+            return RestDetector.UNKNOWN
         if self.gate.monitor.resists(now):
-            return Rest.RESISTS
-        return Rest.STANDS if self.gate.monitor.stands(now) else Rest.UNKNOWN
+            return RestDetector.RESISTS
+        return RestDetector.STANDS if self.gate.monitor.stands(now) else RestDetector.UNKNOWN
 
     def tick(self, now: float) -> Velocity:
         """Return the velocity to publish now."""
@@ -277,27 +277,29 @@ class MotionCore:
         if command is None or pose is None:
             return self.gate.filter(ZERO, now)
         if self.gate.deadline_passed(now):
-            return self._finish(Progress.EXPIRED, 'deadline passed', command, now)
+            return self._finish(MotionProgress.EXPIRED, 'deadline passed', command, now)
         coming = self.gate.monitor.in_flight(now)
         wanted, progress = self.executor.update(
             pose, now, Motion(coming.along_m, coming.turned_rad)
         )
         if progress in _FINAL:
             return self._finish(progress, self.executor.reason, command, now)
-        state = MotionState.SETTLING if progress is Progress.SETTLING else MotionState.MOVING
+        state = MotionState.SETTLING if progress is MotionProgress.SETTLING else MotionState.MOVING
         if state is not self.status.state:
             self._report(state, command, command.text, self._done())
         done = self._done()
         self.status = replace(self.status, done=done, left=_left(command.motion, done))
         return self.gate.filter(wanted, now)
 
-    def _finish(self, progress: Progress, reason: str, command: Command, now: float) -> Velocity:
+    def _finish(
+        self, progress: MotionProgress, reason: str, command: Command, now: float
+    ) -> Velocity:
         """End a motion that is over: reached, or not."""
         state, gate = _FINAL[progress], self.gate
-        stuck = progress is Progress.BLOCKED and reason == NO_PROGRESS
-        failed = progress in (Progress.BLOCKED, Progress.EXPIRED)
+        stuck = progress is MotionProgress.BLOCKED and reason == NO_PROGRESS
+        failed = progress in (MotionProgress.BLOCKED, MotionProgress.EXPIRED)
         if gate.config.response_watched and (stuck or (failed and gate.monitor.overdue(now))):
-            fault = gate.conclude(Discrepancy(Kind.NONE, reason))
+            fault = gate.conclude(Discrepancy(DeviationKind.NONE, reason))
             state, reason = fault.state, fault.reason
         elif self.status.state is MotionState.SETTLING and (found := gate.monitor.verdict(now)):
             fault = gate.conclude(found)

@@ -128,14 +128,14 @@ def _deciding_side(gate: SafetyGate, now: float) -> list[DiagnosticRow]:
         _row(
             'camera',
             watch.camera_fault(session, now, config),
-            'fresh' if told and told.camera_age_s >= 0 else 'not told',
+            'fresh' if told and told.camera_age_s >= 0 else 'not reported',
             age_s=_seconds(watch.camera_age_s(session, now)),
             timeout_s=config.camera_timeout_s,
         ),
         _row(
             'verifier',
             watch.verifier_fault(session, now, config),
-            'heard' if told and told.verifier_age_s >= 0 else 'not told',
+            'heard' if told and told.verifier_age_s >= 0 else 'not reported',
             age_s=_seconds(watch.verifier_age_s(session, now)),
             timeout_s=config.verifier_timeout_s,
             link=told.link.name if told else 'unknown',

@@ -33,7 +33,7 @@ from spec_vlm_nav.common.geometry import Motion, NO_MOTION, Pose, Velocity, wrap
 NO_PROGRESS = 'no progress: against something?'
 
 
-class Progress(enum.Enum):
+class MotionProgress(enum.Enum):
     """Where a motion stands. All but MOVING and SETTLING are final."""
 
     MOVING = 'moving'
@@ -108,7 +108,7 @@ class Executor(Protocol):
 
     def update(
         self, pose: Pose, now: float, in_flight: Motion = NO_MOTION
-    ) -> tuple[Velocity, Progress]:
+    ) -> tuple[Velocity, MotionProgress]:
         """
         Return the velocity to ask for and the state.
 
@@ -224,21 +224,21 @@ class MotionExecutor:
 
     def update(
         self, pose: Pose, now: float, in_flight: Motion = NO_MOTION
-    ) -> tuple[Velocity, Progress]:
+    ) -> tuple[Velocity, MotionProgress]:
         """See Executor."""
         if self._motion is None or self._track is None:
-            return ZERO, Progress.REACHED
+            return ZERO, MotionProgress.REACHED
         self._track.follow(pose)
         if self._settling is not None:
             if not self._settling.is_over(pose, now, in_flight):
                 return _SETTLING
             if not self._is_short(self._motion, self._track, pose):
-                return self._finish(Progress.REACHED)
+                return self._finish(MotionProgress.REACHED)
             self._settling = None
             self._corrections += 1
             self._best = (self._best[0], now)
         if now - self._started > min(self._allowance_s, self.timeout_s(self._motion)):
-            return self._finish(Progress.EXPIRED, 'not reached in time')
+            return self._finish(MotionProgress.EXPIRED, 'not reached in time')
         if self._motion.angle_rad:
             return self._turn(self._motion.angle_rad, self._track, pose, now, in_flight)
         return self._drive(self._motion.distance_m, self._track, pose, now, in_flight)
@@ -257,32 +257,32 @@ class MotionExecutor:
 
     def _turn(
         self, angle: float, track: Track, pose: Pose, now: float, in_flight: Motion
-    ) -> tuple[Velocity, Progress]:
+    ) -> tuple[Velocity, MotionProgress]:
         c = self.config
         remaining = angle - track.turned - in_flight.angle_rad
         if abs(remaining) <= c.angular_tolerance or remaining * angle < 0:
             return self._settle(pose, now)
         if self._is_blocked(math.copysign(1.0, angle) * track.turned, c.blocked_angular, now):
-            return self._finish(Progress.BLOCKED, NO_PROGRESS)
+            return self._finish(MotionProgress.BLOCKED, NO_PROGRESS)
         speed = _towards(remaining, c.angular_gain, c.slowest_angular, c.angular_speed)
-        return Velocity(0.0, speed), Progress.MOVING
+        return Velocity(0.0, speed), MotionProgress.MOVING
 
     def _drive(
         self, distance: float, track: Track, pose: Pose, now: float, in_flight: Motion
-    ) -> tuple[Velocity, Progress]:
+    ) -> tuple[Velocity, MotionProgress]:
         c = self.config
         covered = track.covered(pose)
         remaining = distance - covered - in_flight.distance_m
         if abs(remaining) <= c.linear_tolerance or remaining * distance < 0:
             return self._settle(pose, now)
         if abs(track.aside(pose)) > c.pushed_aside:
-            return self._finish(Progress.BLOCKED, 'pushed aside: against something?')
+            return self._finish(MotionProgress.BLOCKED, 'pushed aside: against something?')
         if self._is_blocked(math.copysign(1.0, distance) * covered, c.blocked_linear, now):
-            return self._finish(Progress.BLOCKED, NO_PROGRESS)
+            return self._finish(MotionProgress.BLOCKED, NO_PROGRESS)
         heading = -wrap(pose.yaw - track.origin.yaw) * c.heading_gain
         steer = max(-0.5 * c.angular_speed, min(0.5 * c.angular_speed, heading))
         speed = _towards(remaining, c.linear_gain, c.slowest_linear, c.linear_speed)
-        return Velocity(speed, steer), Progress.MOVING
+        return Velocity(speed, steer), MotionProgress.MOVING
 
     def _is_blocked(self, progress: float, counts: float, now: float) -> bool:
         best, since = self._best
@@ -293,13 +293,15 @@ class MotionExecutor:
         patience = c.blocked_after_s + (0.0 if best else c.response_timeout_s)
         return now - since > patience
 
-    def _settle(self, pose: Pose, now: float) -> tuple[Velocity, Progress]:
+    def _settle(self, pose: Pose, now: float) -> tuple[Velocity, MotionProgress]:
         self._settling = Settling(pose, now, self.config)
         return _SETTLING
 
-    def _finish(self, progress: Progress, reason: str = '') -> tuple[Velocity, Progress]:
+    def _finish(
+        self, progress: MotionProgress, reason: str = ''
+    ) -> tuple[Velocity, MotionProgress]:
         self._motion, self.reason = None, reason
         return ZERO, progress
 
 
-_SETTLING = (ZERO, Progress.SETTLING)
+_SETTLING = (ZERO, MotionProgress.SETTLING)

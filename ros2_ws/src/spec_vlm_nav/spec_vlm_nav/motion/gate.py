@@ -28,19 +28,19 @@ import math
 from spec_vlm_nav.common.codes import MotionState
 from spec_vlm_nav.common.geometry import Motion, Pose, Velocity, ZERO
 from spec_vlm_nav.motion.ahead.collision import AheadWatch
-from spec_vlm_nav.motion.command import Command, CommandKind, OPERATOR_STOP, Refusal, SILENT
+from spec_vlm_nav.motion.command import Command, CommandKind, CommandRefusal, OPERATOR_STOP, SILENT
 from spec_vlm_nav.motion.geofence import Geofence
 from spec_vlm_nav.motion.latches import Latches
 from spec_vlm_nav.motion.limits import SafetyConfig, slew
 from spec_vlm_nav.motion.presence import PresenceWatch
 from spec_vlm_nav.motion.rear import RearWatch
-from spec_vlm_nav.motion.response.comparing import Discrepancy, Kind
+from spec_vlm_nav.motion.response.comparing import DeviationKind, Discrepancy
 from spec_vlm_nav.motion.response.monitor import ResponseMonitor
 from spec_vlm_nav.motion.watchdogs import (
     Fault,
+    OdometryReading,
     OdometryWatch,
     ReadinessWatch,
-    Reading,
     SupervisionWatch,
 )
 
@@ -50,9 +50,9 @@ MOST_RETIRED = 10_000  # sessions that were replaced: to send new ones for days 
 
 
 _STATE_OF = {
-    Kind.NONE: MotionState.NO_RESPONSE,
-    Kind.WRONG: MotionState.WRONG_RESPONSE,
-    Kind.UNCOMMANDED: MotionState.UNCOMMANDED_MOTION,
+    DeviationKind.NONE: MotionState.NO_RESPONSE,
+    DeviationKind.WRONG: MotionState.WRONG_RESPONSE,
+    DeviationKind.UNCOMMANDED: MotionState.UNCOMMANDED_MOTION,
 }
 
 
@@ -164,7 +164,7 @@ class SafetyGate:
         if kept.lost is not None:
             kind, reason = kept.lost
             # A kind of another release holds as the one that only an operator takes back.
-            lost = Discrepancy(Kind.__members__.get(kind, Kind.WRONG), reason)
+            lost = Discrepancy(DeviationKind.__members__.get(kind, DeviationKind.WRONG), reason)
         self.monitor.restore(lost, kept.wrong, kept.shut)
         self.session = self.supervision.in_charge = kept.session
         self._instruction = kept.instruction
@@ -173,7 +173,7 @@ class SafetyGate:
             self._fenced = (kept.session, kept.instruction)
             self.fence.begin(None if kept.fence is None else Pose(*kept.fence))
 
-    def admit(self, command: Command, now: float, unproven: str = '') -> Refusal | None:
+    def admit(self, command: Command, now: float, unproven: str = '') -> CommandRefusal | None:
         """
         Take note of a command; returns None when it may be carried out, else why not.
 
@@ -185,16 +185,16 @@ class SafetyGate:
             self.end_motion()
         refusal = self._out_of_order(command)
         if refusal is None and unproven:
-            refusal = Refusal('proof', unproven)
+            refusal = CommandRefusal('proof', unproven)
             if command.session == self.session:
-                self.end_motion()  # somebody else speaks in its name: stand until it does itself
+                self.end_motion()  # another client speaks in its name: stand until it does itself
         elif refusal is None:
             refusal = self._admit_in_order(command, now)
         if refusal is not None:
             self.refusals[refusal.kind] += 1
         return refusal
 
-    def _admit_in_order(self, command: Command, now: float) -> Refusal | None:
+    def _admit_in_order(self, command: Command, now: float) -> CommandRefusal | None:
         if command.session != self.session:
             if self.session is not None:
                 self._retired[self.session] = None
@@ -222,44 +222,48 @@ class SafetyGate:
             self.monitor.begin(command.motion, now)
         return refusal
 
-    def _out_of_order(self, command: Command) -> Refusal | None:
+    def _out_of_order(self, command: Command) -> CommandRefusal | None:
         if command.session in self._retired:
-            return Refusal('order', 'from a session that another one replaced')
+            return CommandRefusal('order', 'from a session that another one replaced')
         if command.session != self.session:
             return None
         if command.sequence <= self.sequence:
-            return Refusal('order', f'sequence {command.sequence} is not after {self.sequence}')
+            return CommandRefusal(
+                'order', f'sequence {command.sequence} is not after {self.sequence}'
+            )
         if command.instruction < self._instruction:
             over = f'instruction {command.instruction} is over, now at {self._instruction}'
-            return Refusal('order', over)
+            return CommandRefusal('order', over)
         return None
 
-    def _unfit(self, command: Command, now: float) -> Refusal | None:
+    def _unfit(self, command: Command, now: float) -> CommandRefusal | None:
         c, motion = self.config, command.motion
         numbers = (motion.distance_m, motion.angle_rad, command.deadline_s, command.frame_age_s)
         if not all(math.isfinite(n) for n in numbers):
-            return Refusal('no number', 'not a number in the command')
+            return CommandRefusal('no number', 'not a number in the command')
         if c.dry_run:
-            return Refusal('dry run', 'dry_run is true: nothing moves')
+            return CommandRefusal('dry run', 'dry_run is true: nothing moves')
         if self.estopped_by:
-            return Refusal('e-stop', self.held_by, MotionState.ESTOPPED)
+            return CommandRefusal('e-stop', self.held_by, MotionState.ESTOPPED)
         if self._latched is not None:
-            return Refusal('latched', f'{self.latched_by} is latched until the next instruction')
+            return CommandRefusal(
+                'latched', f'{self.latched_by} is latched until the next instruction'
+            )
         if (motion.distance_m == 0) == (motion.angle_rad == 0):
-            return Refusal('no motion', 'a motion is either a distance or an angle')
+            return CommandRefusal('no motion', 'a motion is either a distance or an angle')
         if abs(motion.distance_m) > c.max_distance or abs(motion.angle_rad) > c.max_angle:
             longest = f'{c.max_distance:g} m, {math.degrees(c.max_angle):.0f} degrees'
-            return Refusal('too long', f'longer than one command may be ({longest})')
+            return CommandRefusal('too long', f'longer than one command may be ({longest})')
         if command.deadline_s <= 0:
-            return Refusal('deadline', 'its deadline has passed')
+            return CommandRefusal('deadline', 'its deadline has passed')
         if not 0 <= command.frame_age_s <= c.max_frame_age_s:
             age = command.frame_age_s
             old = f'decided from a frame {age:.1f} s old, limit {c.max_frame_age_s:g} s'
-            return Refusal('frame age', old)
+            return CommandRefusal('frame age', old)
         if fault := self.fault(command, now):
-            return Refusal(fault.state.name, fault.reason, fault.state)
+            return CommandRefusal(fault.state.name, fault.reason, fault.state)
         if fault := self.fault_ahead(command, now) or self._fault_at_start(command, now):
-            return Refusal(fault.state.name, fault.reason, fault.state)
+            return CommandRefusal(fault.state.name, fault.reason, fault.state)
         return None
 
     def _fault_at_start(self, command: Command, now: float) -> Fault | None:
@@ -285,9 +289,9 @@ class SafetyGate:
         driven = self.rear.free_m(now, self.config) if self.monitor.is_proven else 0.0
         return max(seen, driven)
 
-    def hear_odometry(self, heard: Reading | Pose, now: float) -> None:
+    def hear_odometry(self, heard: OdometryReading | Pose, now: float) -> None:
         """Take note of an odometry message, or of a pose alone."""
-        reading = heard if isinstance(heard, Reading) else Reading(heard)
+        reading = heard if isinstance(heard, OdometryReading) else OdometryReading(heard)
         if self.odometry_watch.hear(reading, now, self.config):
             self.monitor.hear(reading.pose, now)
             self.rear.hear(reading.pose, now)
@@ -346,7 +350,7 @@ class SafetyGate:
 
     def conclude(self, found: Discrepancy) -> Fault:
         """Draw the conclusions of a discrepancy; returns the fault that it is."""
-        met_something = found.kind is Kind.NONE and self.monitor.is_answered
+        met_something = found.kind is DeviationKind.NONE and self.monitor.is_answered
         self.monitor.blame(found)
         if met_something and self.monitor.lost is None:
             asked = '' if 'against something' in found.reason else ': against something?'

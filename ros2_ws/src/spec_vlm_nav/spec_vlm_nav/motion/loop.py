@@ -28,14 +28,14 @@ from typing import Generic, Protocol
 from spec_vlm_nav.common.geometry import Velocity
 from spec_vlm_nav.motion.command import Command, CommandKind
 from spec_vlm_nav.motion.core import MotionCore
-from spec_vlm_nav.motion.reporting import Reporting, Stamp, Told
-from spec_vlm_nav.motion.stopping import Rest
+from spec_vlm_nav.motion.reporting import Reporting, Stamp, StatusReport
+from spec_vlm_nav.motion.stopping import RestDetector
 
 
 class VelocityOutput(Protocol):
     """Where velocities go."""
 
-    def send(self, velocity: Velocity, rest: Rest) -> None:
+    def send(self, velocity: Velocity, rest: RestDetector) -> None:
         """Send the velocity of one tick; `rest`: what odometry shows while nothing is asked."""
         ...
 
@@ -52,7 +52,7 @@ class MotionLoop(Generic[Stamp]):
         core: MotionCore,
         output: VelocityOutput,
         reporting: Reporting[Stamp],
-        publish: Callable[[Told[Stamp]], None],
+        publish: Callable[[StatusReport[Stamp]], None],
         clock: Callable[[], float],
     ) -> None:
         self._core, self._output, self._reporting = core, output, reporting

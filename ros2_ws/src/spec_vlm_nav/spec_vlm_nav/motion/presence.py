@@ -29,7 +29,7 @@ MOST_HOLDERS = 16
 
 
 @dataclass
-class _Holder:
+class _PresenceHolder:
     kind: int
     heard_at: float
 
@@ -38,7 +38,7 @@ class PresenceWatch:
     """Who holds, and who was lost."""
 
     def __init__(self) -> None:
-        self._holders: dict[str, _Holder] = {}
+        self._holders: dict[str, _PresenceHolder] = {}
         self._had_operator = False
 
     def hear(self, holder: str, kind: int, holds: bool, now: float) -> None:
@@ -46,7 +46,7 @@ class PresenceWatch:
         if not holds:
             self._holders.pop(holder, None)
         elif holder in self._holders or len(self._holders) < MOST_HOLDERS:
-            self._holders[holder] = _Holder(kind, now)
+            self._holders[holder] = _PresenceHolder(kind, now)
 
     def lost(self, now: float, timeout_s: float, require_operator: bool) -> str:
         """

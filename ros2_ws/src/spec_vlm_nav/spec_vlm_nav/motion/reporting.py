@@ -30,7 +30,7 @@ Stamp = TypeVar('Stamp')
 
 
 @dataclass(frozen=True)
-class Told(Generic[Stamp]):
+class StatusReport(Generic[Stamp]):
     """A status to publish now; `since`: the stamp at which its state began."""
 
     status: Status
@@ -47,7 +47,7 @@ class Reporting(Generic[Stamp]):
         self._reported_at = -HEARTBEAT_S
         self._since, self._key = clock(), core.state_key
 
-    def due(self, now: float) -> list[Told[Stamp]]:
+    def due(self, now: float) -> list[StatusReport[Stamp]]:
         """Return what has to be told at a time of the steady clock, s."""
         events = self._core.take_events()
         # Half a tick early: a period that just misses would be a whole tick late.
@@ -58,6 +58,6 @@ class Reporting(Generic[Stamp]):
         if self._core.state_key != self._key:
             self._key, self._since = self._core.state_key, stamp
         return [
-            Told(self._core.as_of(now, status), stamp, self._since, bool(events))
+            StatusReport(self._core.as_of(now, status), stamp, self._since, bool(events))
             for status in events or [self._core.status]
         ]

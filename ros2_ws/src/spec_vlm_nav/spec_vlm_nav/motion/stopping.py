@@ -35,12 +35,12 @@ QUIET_AFTER_S = 1.5  # longer than a base holds what it was told last
 READ_WITHIN_S = 0.02  # a reader that keeps one message has read the creep before the zeros come
 
 
-class Rest(enum.Enum):
+class RestDetector(enum.Enum):
     """What odometry shows of a robot that nothing is asked of."""
 
     UNKNOWN = 'slowing down, or nothing is known'
     STANDS = 'it stands'
-    RESISTS = 'it goes on although it was told to stand'
+    RESISTS = 'it moves although a stop was sent'
 
 
 @dataclass(frozen=True)
@@ -62,17 +62,19 @@ class TwistStops:
         self._last = ZERO  # what was published last
         self._creep_due = False  # a stop has not been said since the last motion
         self._crept_at = self._quiet_since = -math.inf
-        self._stood = False  # since the last stop: what moves the robot now is somebody else
+        self._stood = False  # since the last stop: what moves the robot now is another client
 
-    def velocity(self, velocity: Velocity, rest: Rest, now: float) -> Velocity | None:
+    def velocity(self, velocity: Velocity, rest: RestDetector, now: float) -> Velocity | None:
         """Return what to publish in this tick; `now`: seconds of a steady clock."""
         if velocity != ZERO:
             self._quiet_since, self._creep_due, self._last = now, True, velocity
             self._stood = False
             return velocity
-        if rest is Rest.RESISTS and self._last == ZERO:
+        if rest is RestDetector.RESISTS and self._last == ZERO:
             self._creep_due = True
-        elif self._stood or (rest is Rest.STANDS and now - self._quiet_since > QUIET_AFTER_S):
+        elif self._stood or (
+            rest is RestDetector.STANDS and now - self._quiet_since > QUIET_AFTER_S
+        ):
             self._stood = True
             return None
         if now - self._crept_at < READ_WITHIN_S:

@@ -102,7 +102,7 @@ class RateMeter:
 
 
 @dataclass(frozen=True)
-class Reading:
+class OdometryReading:
     """An odometry message: stamp (s; 0: not filled), frame_id and child_frame_id."""
 
     pose: Pose
@@ -129,7 +129,7 @@ class OdometryWatch:
         self._frames: tuple[str, str] | None = None
         self._foreign, self._foreign_at = '', -math.inf
 
-    def hear(self, reading: Reading, now: float, config: WatchdogConfig) -> bool:
+    def hear(self, reading: OdometryReading, now: float, config: WatchdogConfig) -> bool:
         """Take note of an odometry message; returns whether its pose is sound."""
         self.rate.tick(now)
         # One step back is a clock that was set; only what does not advance from it is old.
@@ -152,14 +152,16 @@ class OdometryWatch:
 
     @property
     def is_broken(self) -> bool:
-        """Whether the last message was no number, or a jump."""
+        """Whether the last message was not a number, or a jump."""
         return bool(self._broken)
 
     def reset(self) -> None:
         """Take the frames of the next message for the right ones."""
         self._frames, self._foreign_at = None, -math.inf
 
-    def _is_of_known_frames(self, reading: Reading, now: float, config: WatchdogConfig) -> bool:
+    def _is_of_known_frames(
+        self, reading: OdometryReading, now: float, config: WatchdogConfig
+    ) -> bool:
         frames = (reading.frame, reading.base_frame)
         if self._frames is None:
             self._frames = (
@@ -211,7 +213,7 @@ class ReadinessWatch:
         if self._heard_at is None:
             return 'nothing heard yet of the robot about its own state'
         if (age := now - self._heard_at) > config.robot_state_timeout_s:
-            return f'the robot has not told its own state for {age:.2f} s'
+            return f'the robot has not reported its state for {age:.2f} s'
         return '' if self._ready else (self.reason or 'the robot says that it is not ready')
 
 
@@ -304,7 +306,7 @@ class SupervisionWatch:
         return (
             f'camera frames are {age:.2f} s old'
             if math.isfinite(age)
-            else 'age of the camera is no number'
+            else 'age of the camera is NaN'
         )
 
     def verifier_fault(self, session: int | None, now: float, config: WatchdogConfig) -> str:
@@ -320,5 +322,5 @@ class SupervisionWatch:
         return (
             f'verifier not heard for {age:.2f} s'
             if math.isfinite(age)
-            else 'age of the verifier is no number'
+            else 'age of the verifier is NaN'
         )

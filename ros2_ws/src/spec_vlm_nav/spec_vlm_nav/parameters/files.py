@@ -13,7 +13,7 @@
 # limitations under the License.
 
 """
-Parameters that were given and that nobody knows: a slip of the pen must not be ignored.
+Parameters that were given and that no caller knows: a slip of the pen must not be ignored.
 
 ROS drops a parameter that a node does not declare without a word: a limit written with one wrong
 letter would simply not hold. Names under a wildcard section are meant for several nodes and may

@@ -237,7 +237,7 @@ class Go2Watch:
             return 'silent', 'nothing heard yet of the Go2: is it on, and on this network?'
         silent_s, longest = now - self._heard_at, self.config.state_timeout_s
         if longest and silent_s > longest:
-            return 'silent', f'the Go2 has not told its state for {silent_s:.1f} s'
+            return 'silent', f'the Go2 has not reported its state for {silent_s:.1f} s'
         return None
 
     def _unfit(self) -> tuple[str, str] | None:
@@ -245,7 +245,7 @@ class Go2Watch:
         state, config = self.state, self.config
         assert state is not None
         if not all(math.isfinite(number) for number in (*state.rpy, state.body_height)):
-            return 'no numbers', 'the Go2 tells an attitude or a height that is no number'
+            return 'no numbers', 'the Go2 reports a NaN attitude or height'
         if self._is_fallen:
             roll, pitch = (math.degrees(angle) for angle in state.rpy[:2])
             limit = math.degrees(config.max_tilt_rad)

@@ -119,7 +119,7 @@ GO2_STATE: tuple[Parameter, ...] = (
 
 
 def go2_config(values: Mapping[str, Value]) -> Go2Config:
-    """Return the limits. Raises ParameterError for lists that are no numbers."""
+    """Return the limits. Raises ParameterError for lists that are not numbers."""
     return Go2Config(
         ready_modes=numbers_of(str(values['ready_modes']), 'ready_modes'),
         ready_codes=numbers_of(str(values['ready_codes']), 'ready_codes'),

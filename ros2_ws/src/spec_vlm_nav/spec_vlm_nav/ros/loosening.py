@@ -40,7 +40,7 @@ HEARD_S = 1.5  # motion_node says its state twice a second
 LONGEST_REASON = 500
 
 
-class Standing:
+class StandstillWatch:
     """Hears from motion_node whether the robot stands."""
 
     def __init__(self, node: Node) -> None:
@@ -58,7 +58,7 @@ class Standing:
         return '' if self._standing else 'the robot does not stand'
 
 
-class Loosening:
+class LimitLoosening:
     """Of one node's table; `values` are those now in force."""
 
     def __init__(

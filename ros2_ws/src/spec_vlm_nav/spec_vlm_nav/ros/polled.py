@@ -43,7 +43,7 @@ class _Never(CallbackGroup):
         return None
 
 
-class Polled:
+class PolledTopic:
     """The newest message of a topic, when it is asked for."""
 
     def __init__(

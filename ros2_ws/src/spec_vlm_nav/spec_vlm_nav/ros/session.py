@@ -28,7 +28,7 @@ from spec_vlm_nav_interfaces.msg import MotionCommand, Supervision
 RESERVE = 4096  # an instruction that begins with fewer nonces left gets a session of its own
 
 
-class Session:
+class CommandSession:
     """One session at a time; sequence numbers go on from one to the next."""
 
     def __init__(self) -> None:

@@ -99,7 +99,7 @@ function showState(m) {
   select.parentElement.hidden = robots.length < 2 && !robots[0];
   level($('link'), m.state ? 'connected' : 'no robot heard', m.state ? 'good' : 'warn');
   const viewer = me.role === 'viewer';
-  show($('control'), m.mine ? 'you have control' : m.control ? `${m.control} has control` : 'nobody has control');
+  show($('control'), m.mine ? 'you have control' : m.control ? `${m.control} has control` : 'no page has control');
   show($('take'), m.mine ? 'Let go' : m.control ? 'Take it from them' : 'Take control');
   $('take').hidden = viewer;
   for (const id of ['go', 'cancel', 'instruction']) $(id).disabled = viewer || line !== 'up';

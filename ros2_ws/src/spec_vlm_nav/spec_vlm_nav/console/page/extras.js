@@ -35,7 +35,7 @@ export function fleet(robots, shown, look) {
     const tile = box.children[i], doing = robot.estopped ? 'EMERGENCY STOP'
       : STATES[robot.state] || (robot.state ? (robot.standing ? 'stands' : 'MOVES') : 'not heard');
     const words = [robot.name || 'the robot', doing, robot.instruction ? `“${robot.instruction}”` : '',
-      robot.control ? `${robot.control} has control` : 'nobody has control', robot.link ? `link ${robot.link}` : '',
+      robot.control ? `${robot.control} has control` : 'no page has control', robot.link ? `link ${robot.link}` : '',
       robot.battery == null ? '' : `battery ${Math.round(100 * robot.battery)} %`].filter(Boolean);
     if (tile.dataset.words !== words.join()) {
       tile.dataset.words = words.join();

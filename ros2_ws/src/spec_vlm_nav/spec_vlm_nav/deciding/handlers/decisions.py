@@ -27,13 +27,18 @@ from spec_vlm_nav.common.codes import ErrorCode, Verification
 from spec_vlm_nav.common.errors import FrameError
 from spec_vlm_nav.common.geometry import Motion, NO_MOTION
 from spec_vlm_nav.deciding.parts.current_decision import DecisionInProgress
-from spec_vlm_nav.deciding.parts.interfaces import Feedback, MotionRequest, Phase, SUPERVISOR
+from spec_vlm_nav.deciding.parts.interfaces import (
+    Feedback,
+    MotionRequest,
+    NavigatorPhase,
+    SUPERVISOR,
+)
 from spec_vlm_nav.deciding.parts.rollback import OpenDecision
 from spec_vlm_nav.deciding.parts.situation import Situation
-from spec_vlm_nav.exploring.floor_reading import Look
+from spec_vlm_nav.exploring.floor_reading import FloorPicture
 from spec_vlm_nav.exploring.moves import ActionSource, Move, Observation
 from spec_vlm_nav.language.actions import reasoning_of, STOP
-from spec_vlm_nav.model.answers import Answer
+from spec_vlm_nav.model.answers import ModelAnswer
 from spec_vlm_nav.model.worker import ActionFound, Answered, Failed, Reconciled
 from spec_vlm_nav.motion.command import CommandKind
 
@@ -91,7 +96,7 @@ def time_out(s: Situation, _: None, now: float) -> None:
     """Cancel the decision, which takes too long, and treat it as failed."""
     text = f'no answer within {s.config.decision_timeout_s:g} s'
     s.out.cancel()
-    take_failure(s, Failed(0, ErrorCode.TIMEOUT, text, Answer()), now)
+    take_failure(s, Failed(0, ErrorCode.TIMEOUT, text, ModelAnswer()), now)
 
 
 def confirm(s: Situation, event: Reconciled, now: float) -> None:
@@ -193,12 +198,12 @@ def _choose(s: Situation, event: ActionFound) -> Move:
     return s.policy.decide(Observation.of(event.text, event.action, contact, place, look))
 
 
-def _look(s: Situation, jpeg: bytes) -> Look | None:
+def _look(s: Situation, jpeg: bytes) -> FloorPicture | None:
     """Return the picture that an answer is about, for a policy that looks at the floor."""
     if s.config.body is None or not s.policy.looks:
         return None
     try:
-        return Look(pixels(jpeg), s.config.body)
+        return FloorPicture(pixels(jpeg), s.config.body)
     except FrameError:  # the model has seen more of it
         return None
 
@@ -233,7 +238,7 @@ def _carry_out(
     if s.config.dry_run:
         s.look(now, now)
         return sequence
-    s.phase = Phase.MOVING
+    s.phase = NavigatorPhase.MOVING
     ends_by = now + deadline + s.config.status_grace_s
     s.motion.begin(sequence, ends_by, now + s.config.status_timeout_s)
     return sequence
@@ -265,7 +270,7 @@ def _conclude(s: Situation, current: DecisionInProgress, event: Answered, now: f
     s.look(now, now)
 
 
-def _say_late_reasoning(s: Situation, answer: Answer, unverified: bool) -> None:
+def _say_late_reasoning(s: Situation, answer: ModelAnswer, unverified: bool) -> None:
     """Where the action comes first, what stands behind it is the reasoning."""
     reasoning = reasoning_of(answer.text)
     if reasoning and not s.feedback.reasoning:

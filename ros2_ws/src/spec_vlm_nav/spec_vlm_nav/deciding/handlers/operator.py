@@ -20,14 +20,19 @@ from dataclasses import dataclass
 
 from spec_vlm_nav.common.codes import ErrorCode
 from spec_vlm_nav.deciding.parts.instruction import Instruction
-from spec_vlm_nav.deciding.parts.interfaces import Feedback, NavigationResult, Phase, SUPERVISOR
-from spec_vlm_nav.deciding.parts.report import Report
+from spec_vlm_nav.deciding.parts.interfaces import (
+    Feedback,
+    NavigationResult,
+    NavigatorPhase,
+    SUPERVISOR,
+)
+from spec_vlm_nav.deciding.parts.report import DecisionReport
 from spec_vlm_nav.deciding.parts.situation import Situation
 from spec_vlm_nav.motion.command import CommandKind
 
 
 @dataclass(frozen=True)
-class Refusal:
+class InstructionRefusal:
     """An instruction that is not begun, and why."""
 
     text: str
@@ -46,18 +51,18 @@ def begin(s: Situation, given: Instruction, now: float) -> None:
     s.failures.begin(now)
     s.decision.forget()
     s.motion.forget_contact()
-    s.feedback = Feedback(Phase.LOOKING)
+    s.feedback = Feedback(NavigatorPhase.LOOKING)
     s.look(now, now)
     s.out.log('info', f'instruction {given.number}: {given.words}')
 
 
-def turn_down(s: Situation, refusal: Refusal, now: float) -> None:
+def turn_down(s: Situation, refusal: InstructionRefusal, now: float) -> None:
     """Stop, as for any other instruction, and say why this one is not begun."""
     s.end(SUPERVISOR, 'stop', ErrorCode.CANCELED, now, 'another instruction came')
     s.instruction.number += 1
     number, code, why = s.instruction.number, refusal.code, refusal.why
     s.out.log('error', why)
-    s.out.report(Report(instruction=number, code=code, error=why))
+    s.out.report(DecisionReport(instruction=number, code=code, error=why))
     shown = refusal.text[: s.config.max_instruction_chars]
     s.out.concluded(NavigationResult(number, code, why, words=shown))
 

@@ -20,7 +20,7 @@ from spec_vlm_nav.camera.frame import Frame
 from spec_vlm_nav.camera.watch import CameraWatch
 from spec_vlm_nav.common.codes import ErrorCode
 from spec_vlm_nav.deciding.handlers.decisions import advance
-from spec_vlm_nav.deciding.parts.interfaces import Phase, SUPERVISOR
+from spec_vlm_nav.deciding.parts.interfaces import NavigatorPhase, SUPERVISOR
 from spec_vlm_nav.deciding.parts.prefetch import same_scene
 from spec_vlm_nav.deciding.parts.situation import Situation
 from spec_vlm_nav.motion.command import CommandKind
@@ -36,7 +36,7 @@ def decide(s: Situation, frame: Frame, now: float) -> None:
     if prefetched is not None:
         then = prefetched.job.frame.picture
         if same_scene(then, frame.picture, s.config.prefetch_tolerance):
-            prefetched.prefetched, s.phase = False, Phase.THINKING
+            prefetched.prefetched, s.phase = False, NavigatorPhase.THINKING
             advance(s, prefetched, now)
             return
         s.drop_prefetched('the scene has changed')
@@ -47,7 +47,7 @@ def decide(s: Situation, frame: Frame, now: float) -> None:
         text = f'{made} decisions were made without getting there'
         s.give_up(ErrorCode.TOO_MANY_DECISIONS, text, now)
         return
-    s.phase = Phase.THINKING
+    s.phase = NavigatorPhase.THINKING
     s.out.begin(s.decision.begin(s.instruction.given, frame, now, prefetched=False))
 
 

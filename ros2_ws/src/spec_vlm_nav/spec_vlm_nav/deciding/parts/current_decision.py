@@ -22,9 +22,9 @@ from dataclasses import dataclass, replace
 from spec_vlm_nav.camera.frame import Frame
 from spec_vlm_nav.common.codes import ErrorCode
 from spec_vlm_nav.deciding.parts.instruction import Instruction
-from spec_vlm_nav.deciding.parts.report import Report
+from spec_vlm_nav.deciding.parts.report import DecisionReport
 from spec_vlm_nav.language.actions import Action, reasoning_of
-from spec_vlm_nav.model.answers import Answer, Job
+from spec_vlm_nav.model.answers import DecisionJob, ModelAnswer
 from spec_vlm_nav.model.worker import ActionFound, Answered
 
 PAST_FRAMES = 256  # kept for prompts with history
@@ -40,9 +40,9 @@ class DecisionInProgress:
     action: what the model says, once something was done about it.
     """
 
-    job: Job
+    job: DecisionJob
     began: float
-    report: Report
+    report: DecisionReport
     prefetched: bool = False
     found: ActionFound | None = None
     answered: Answered | None = None
@@ -53,8 +53,8 @@ class DecisionInProgress:
         ready = self.found is not None and (early_action or self.answered is not None)
         return ready and self.action is None
 
-    def final_report(self, answer: Answer, code: ErrorCode, error: str) -> Report:
-        """Return what it cost and what came of it; without a code what was said before stays."""
+    def final_report(self, answer: ModelAnswer, code: ErrorCode, error: str) -> DecisionReport:
+        """Return what it cost and the result; without a code what was said before stays."""
         report = replace(
             self.report,
             answer=answer,
@@ -90,12 +90,14 @@ class CurrentDecision:
         """Return the frame that the one under way is made from."""
         return self.under_way.job.frame if self.under_way is not None else None
 
-    def begin(self, given: Instruction, frame: Frame, now: float, prefetched: bool) -> Job:
+    def begin(self, given: Instruction, frame: Frame, now: float, prefetched: bool) -> DecisionJob:
         """Begin one; returns what the worker is to decide."""
         self._jobs += 1
         given.decisions += 1
-        job = Job(self._jobs, given.words, frame, tuple(self._frames), tuple(self._actions))
-        report = Report(
+        job = DecisionJob(
+            self._jobs, given.words, frame, tuple(self._frames), tuple(self._actions)
+        )
+        report = DecisionReport(
             frame=frame,
             instruction=given.number,
             instruction_text=given.words,

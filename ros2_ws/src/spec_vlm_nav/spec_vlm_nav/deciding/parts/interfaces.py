@@ -27,17 +27,17 @@ from typing import Protocol
 from spec_vlm_nav.camera.frame import Frame
 from spec_vlm_nav.common.codes import ErrorCode
 from spec_vlm_nav.common.geometry import Motion, NO_MOTION
-from spec_vlm_nav.deciding.parts.report import Report
-from spec_vlm_nav.exploring.floor_reading import Body
+from spec_vlm_nav.deciding.parts.report import DecisionReport
+from spec_vlm_nav.exploring.floor_reading import RobotBody
 from spec_vlm_nav.language.prompting import MAX_INSTRUCTION_CHARS
-from spec_vlm_nav.model.answers import Job
+from spec_vlm_nav.model.answers import DecisionJob
 from spec_vlm_nav.model.decider import DRAFT_ONLY
 from spec_vlm_nav.motion.command import CommandKind
 
 SUPERVISOR = 'SUPERVISOR'
 
 
-class Phase(enum.Enum):
+class NavigatorPhase(enum.Enum):
     """What the robot is doing about its instruction."""
 
     IDLE = 'idle'  # no instruction, or it is over
@@ -54,13 +54,13 @@ class NavigatorConfig:
     decision_timeout_s: float = 20.0
     motion_deadline_s: float = 4.0
     status_grace_s: float = 1.0  # after a motion's deadline, until motion_node counts as silent
-    # motion_node tells of a motion 10 times a second: silent for so long, it is gone
+    # motion_node tells of a motion 10 times a second: silent for this long, it is gone
     status_timeout_s: float = 1.0
     # a frame counts as taken after the motion when received so long after its end
     settle_s: float = 0.05
     first_retry_s: float = 0.5
     last_retry_s: float = 4.0
-    patience_s: float = 30.0  # camera, odometry or verifier gone for so long: give up; 0: never
+    patience_s: float = 30.0  # camera, odometry or verifier gone for this long: give up; 0: never
     on_link_loss: str = 'stop'  # stop | hold | draft_only_slow
     parse_failure_limit: int = 3
     internal_failure_limit: int = 3
@@ -74,7 +74,9 @@ class NavigatorConfig:
     prefetch: bool = False  # decide the next action while the motion before it settles
     prefetch_tolerance: float = 3.0  # mean difference of the two frames, grey levels of 255
     dry_run: bool = False  # decide, but move nothing
-    body: Body | None = None  # for what looks at the floor; None: the camera's height is not known
+    body: RobotBody | None = (
+        None  # for what looks at the floor; None: the camera's height is not known
+    )
 
     @property
     def is_degradable(self) -> bool:
@@ -119,7 +121,7 @@ class MotionRequest:
 class Feedback:
     """What can be told of an instruction while it is carried out."""
 
-    phase: Phase
+    phase: NavigatorPhase
     reasoning: str = ''
     action: str = ''
     unverified: bool = False
@@ -128,14 +130,14 @@ class Feedback:
     decisions: int = 0
 
 
-class Outputs(Protocol):
+class NavigatorOutputs(Protocol):
     """What the navigator can do to the world."""
 
     def send(self, request: MotionRequest) -> int:
         """Send a motion command; returns its sequence number."""
         ...
 
-    def begin(self, job: Job) -> None:
+    def begin(self, job: DecisionJob) -> None:
         """Have a job decided."""
         ...
 
@@ -151,7 +153,7 @@ class Outputs(Protocol):
         """
         ...
 
-    def report(self, report: Report) -> None:
+    def report(self, report: DecisionReport) -> None:
         """Publish the measurements of a decision."""
         ...
 

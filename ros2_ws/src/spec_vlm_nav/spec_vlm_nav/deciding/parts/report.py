@@ -20,18 +20,18 @@ from dataclasses import dataclass, field
 
 from spec_vlm_nav.camera.frame import Frame
 from spec_vlm_nav.common.codes import ErrorCode, Verification
-from spec_vlm_nav.model.answers import Answer
+from spec_vlm_nav.model.answers import ModelAnswer
 
 
 @dataclass(frozen=True)
-class Report:
+class DecisionReport:
     """One decision as it is published on ~/metrics."""
 
     frame: Frame | None = None
     instruction: int = 0
     instruction_text: str = ''
     sequence: int = 0  # of the motion command; 0: none was sent
-    answer: Answer = field(default_factory=Answer)
+    answer: ModelAnswer = field(default_factory=ModelAnswer)
     reasoning: str = ''
     model_action: str = ''
     action: str = ''

@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from spec_vlm_nav.common.codes import Verification
-from spec_vlm_nav.deciding.parts.report import Report
+from spec_vlm_nav.deciding.parts.report import DecisionReport
 from spec_vlm_nav.exploring.policy import ExplorationPolicy, Memory
 from spec_vlm_nav.language.actions import Action, reasoning_of
 from spec_vlm_nav.model.worker import Reconciled
@@ -37,12 +37,12 @@ class OpenDecision:
     job: int
     action: Action
     sequence: int
-    report: Report
+    report: DecisionReport
     policy: ExplorationPolicy
     policy_before: Memory
     at: float
 
-    def told(self, verdict: Verification, event: Reconciled) -> Report:
+    def told(self, verdict: Verification, event: Reconciled) -> DecisionReport:
         """Return the report that is sent again, with the target's answer."""
         return replace(
             self.report,

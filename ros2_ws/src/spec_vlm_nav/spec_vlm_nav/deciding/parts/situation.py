@@ -33,14 +33,14 @@ from spec_vlm_nav.deciding.parts.interfaces import (
     Feedback,
     MotionRequest,
     NavigatorConfig,
-    Outputs,
-    Phase,
+    NavigatorOutputs,
+    NavigatorPhase,
     SUPERVISOR,
 )
-from spec_vlm_nav.deciding.parts.report import Report
+from spec_vlm_nav.deciding.parts.report import DecisionReport
 from spec_vlm_nav.deciding.parts.rollback import Unverified
 from spec_vlm_nav.exploring.policy import ExplorationPolicy
-from spec_vlm_nav.model.answers import Answer
+from spec_vlm_nav.model.answers import ModelAnswer
 from spec_vlm_nav.motion.command import CommandKind
 
 BOUNDS = (ErrorCode.TIMEOUT, ErrorCode.TOO_MANY_DECISIONS, ErrorCode.TOO_FAR)
@@ -51,7 +51,7 @@ class Situation:
 
     def __init__(
         self,
-        outputs: Outputs,
+        outputs: NavigatorOutputs,
         config: NavigatorConfig,
         policy: ExplorationPolicy,
         keep_frames: int,
@@ -59,14 +59,14 @@ class Situation:
         self.out = outputs
         self.config = config
         self.policy = policy
-        self.phase = Phase.IDLE
+        self.phase = NavigatorPhase.IDLE
         self.camera = CameraWatch()
         self.failures = Failures(outputs.log)
         self.instruction = CurrentInstruction()
         self.decision = CurrentDecision(keep_frames)
         self.motion = CurrentMotion()
         self.unverified = Unverified()
-        self.feedback = Feedback(Phase.IDLE)
+        self.feedback = Feedback(NavigatorPhase.IDLE)
         self.link = LinkState.UNKNOWN
         self.estopped_by = ''  # "": the emergency stop is not latched
         self.model_is_ready = True  # False: it is still being loaded
@@ -102,11 +102,13 @@ class Situation:
 
     def look(self, after: float, retry_at: float) -> None:
         """Wait for a frame received after `after`, and decide at `retry_at` at the earliest."""
-        self.phase = Phase.LOOKING
+        self.phase = NavigatorPhase.LOOKING
         self.decision.look_after, self.decision.retry_at = after, retry_at
         self.motion.settling_since = None
 
-    def finish(self, answer: Answer, code: ErrorCode = ErrorCode.NONE, error: str = '') -> None:
+    def finish(
+        self, answer: ModelAnswer, code: ErrorCode = ErrorCode.NONE, error: str = ''
+    ) -> None:
         """Publish what the decision under way cost; it is over."""
         current, self.decision.under_way = self.decision.under_way, None
         if current is not None:
@@ -117,14 +119,14 @@ class Situation:
         if self.decision.under_way is not None or self.unverified.decision is not None:
             self.out.cancel()
         self.unverified.close()
-        self.finish(Answer(), code, why)
+        self.finish(ModelAnswer(), code, why)
 
     def drop_prefetched(self, why: str) -> None:
         """Drop a decision that was begun early and is of no use."""
         if self.decision.prefetched is not None:
             self.instruction.given.decisions -= 1
             self.out.cancel(keep_open=True)
-            self.finish(Answer(), ErrorCode.CANCELED, why)
+            self.finish(ModelAnswer(), ErrorCode.CANCELED, why)
 
     # -- how an instruction ends
 
@@ -149,8 +151,8 @@ class Situation:
 
     def conclude(self, code: ErrorCode, message: str, now: float) -> None:
         """Tell how the instruction ended, if one was under way."""
-        was, self.phase = self.phase, Phase.IDLE
-        if was is not Phase.IDLE:
+        was, self.phase = self.phase, NavigatorPhase.IDLE
+        if was is not NavigatorPhase.IDLE:
             reasoning = self.feedback.reasoning
             self.out.concluded(self.instruction.result(code, message, reasoning, now))
 
@@ -161,8 +163,8 @@ class Situation:
         if self.failures.warn_once(code, text, now):
             self.out.report(self._without_decision(code, text))
 
-    def _without_decision(self, code: ErrorCode, text: str) -> Report:
-        return Report(
+    def _without_decision(self, code: ErrorCode, text: str) -> DecisionReport:
+        return DecisionReport(
             instruction=self.instruction.number,
             instruction_text=self.instruction.given.words,
             code=code,

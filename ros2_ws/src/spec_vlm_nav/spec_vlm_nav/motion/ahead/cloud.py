@@ -65,7 +65,7 @@ class Field:
 
 
 @dataclass(frozen=True)
-class Cloud:
+class PointCloud:
     """A cloud of points; steps are bytes from point to point, and from row to row."""
 
     fields: tuple[Field, ...]
@@ -78,7 +78,7 @@ class Cloud:
     frame: str = ''
 
 
-def clearance_of_cloud(cloud: Cloud, config: CorridorConfig) -> Clearance:
+def clearance_of_cloud(cloud: PointCloud, config: CorridorConfig) -> Clearance:
     """Return what a cloud shows."""
     if cloud.frame.rsplit('/', 1)[-1] in FIXED_FRAMES:
         return Clearance(
@@ -89,7 +89,7 @@ def clearance_of_cloud(cloud: Cloud, config: CorridorConfig) -> Clearance:
         return Clearance(blind=f'cloud {reason}')
     limits, all_points = config.cloud, _points(cloud)
     rays = unmeasured_rays(all_points, (cloud.height, cloud.width), limits.mounting.rotation)
-    with np.errstate(all='ignore'):  # what is no number, or none that float32 holds
+    with np.errstate(all='ignore'):  # what is not a number, or none that float32 holds
         x, y, z = _on_robot(_measured(all_points), limits)
     ahead = x - limits.front_m
     before = (ahead > 0) & (np.abs(y) <= config.half_width_m + ahead) & (z <= limits.max_z_m)
@@ -122,8 +122,8 @@ def _unseen(ahead: Numbers, y: Numbers, rays: Unmeasured, config: CorridorConfig
     return unseen_part((counts > 0).astype(float), 'cloud')
 
 
-def _unreadable(cloud: Cloud) -> str:
-    """Return why the bytes are no points, or ""."""
+def _unreadable(cloud: PointCloud) -> str:
+    """Return why the bytes are not points, or ""."""
     for axis in AXES:
         fields = [field for field in cloud.fields if field.name == axis]
         if len(fields) != 1:
@@ -145,7 +145,7 @@ def _unreadable(cloud: Cloud) -> str:
     return ''
 
 
-def _points(cloud: Cloud) -> tuple[Numbers, Numbers, Numbers]:
+def _points(cloud: PointCloud) -> tuple[Numbers, Numbers, Numbers]:
     """Return x, y and z, each of shape (N,), of all points of a readable cloud, row by row."""
     order = '>' if cloud.big_endian else '<'
     fields = {field.name: field for field in cloud.fields}

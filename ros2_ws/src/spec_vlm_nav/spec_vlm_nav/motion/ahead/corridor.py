@@ -33,7 +33,7 @@ import numpy as np
 import numpy.typing as npt
 
 SEEN_AT_LEAST = 0.1  # of the rays or pixels that look into the corridor; fewer measured: blind
-NEAREST_M = 0.01  # nearer things are no measurements, and what is too near is put here at least
+NEAREST_M = 0.01  # nearer things are not measurements, and what is too near is put here at least
 SECTORS = 5  # a part of the corridor that must be seen is so much of its width
 SECTOR_RAYS = 2  # fewer directions make no part
 

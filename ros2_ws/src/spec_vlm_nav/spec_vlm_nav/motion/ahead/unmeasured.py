@@ -92,7 +92,7 @@ def unmeasured_rays(
 def _bearings_of_columns(
     columns: npt.NDArray[np.int_], measured: Numbers, width: int
 ) -> tuple[float, float] | None:
-    """Return slope and start of the bearings of a cloud's columns; None: they are no bearings."""
+    """Return slope and start of the bearings of a cloud's columns; None: they are not bearings."""
     if width < FITTED_FROM or columns.size < FITTED_FROM:
         return None
     bearings = np.arctan2(measured[1], measured[0])

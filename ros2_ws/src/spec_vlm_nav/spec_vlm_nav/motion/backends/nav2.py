@@ -30,7 +30,7 @@ import math
 from typing import Protocol
 
 from spec_vlm_nav.common.geometry import Motion, NO_MOTION, Pose, Velocity, ZERO
-from spec_vlm_nav.motion.executor import ExecutorConfig, Progress, Settling, Track
+from spec_vlm_nav.motion.executor import ExecutorConfig, MotionProgress, Settling, Track
 
 ANSWER_S = 1.0  # a server that has not accepted or rejected a goal by then is taken for gone
 
@@ -113,46 +113,52 @@ class Nav2Executor:
 
     def update(
         self, pose: Pose, now: float, in_flight: Motion = NO_MOTION
-    ) -> tuple[Velocity, Progress]:
+    ) -> tuple[Velocity, MotionProgress]:
         """Return no velocity, and where the goal stands; a final state ends the motion."""
         if self._motion is None or self._track is None:
-            return ZERO, Progress.REACHED
+            return ZERO, MotionProgress.REACHED
         self._track.follow(pose)
         if self._settling is not None:
             over = self._settling.is_over(pose, now)
-            return self._finish(Progress.REACHED) if over else (ZERO, Progress.SETTLING)
+            return (
+                self._finish(MotionProgress.REACHED) if over else (ZERO, MotionProgress.SETTLING)
+            )
         if self._unsent:
-            return self._finish(Progress.REFUSED, self._unsent)
+            return self._finish(MotionProgress.REFUSED, self._unsent)
         report = self._goals.report()
         if report.state is GoalState.ACCEPTED:
-            return ZERO, Progress.MOVING
+            return ZERO, MotionProgress.MOVING
         if report.state is GoalState.SENT:
             if now - self._started <= ANSWER_S:
-                return ZERO, Progress.MOVING
+                return ZERO, MotionProgress.MOVING
             self._goals.cancel()
-            return self._finish(Progress.REFUSED, f'Nav2 has not answered within {ANSWER_S:g} s')
+            return self._finish(
+                MotionProgress.REFUSED, f'Nav2 has not answered within {ANSWER_S:g} s'
+            )
         if report.state is GoalState.SUCCEEDED:
             self._settling = Settling(pose, now, self.config)
-            return ZERO, Progress.SETTLING
+            return ZERO, MotionProgress.SETTLING
         return self._finish(*_failure(report))
 
-    def _finish(self, progress: Progress, reason: str = '') -> tuple[Velocity, Progress]:
+    def _finish(
+        self, progress: MotionProgress, reason: str = ''
+    ) -> tuple[Velocity, MotionProgress]:
         self._motion, self.reason = None, reason
         return ZERO, progress
 
 
-def _failure(report: GoalReport) -> tuple[Progress, str]:
+def _failure(report: GoalReport) -> tuple[MotionProgress, str]:
     """Return what a goal that did not succeed means for the motion, and in words."""
     if report.state is GoalState.REJECTED:
-        return Progress.REFUSED, 'Nav2 rejected the goal'
+        return MotionProgress.REFUSED, 'Nav2 rejected the goal'
     if report.state is GoalState.CANCELED:
-        return Progress.REFUSED, 'somebody else canceled the goal in Nav2'
+        return MotionProgress.REFUSED, 'another client canceled the goal in Nav2'
     told = f': {report.message}' if report.message else ''
     if report.error == 'COLLISION_AHEAD':
-        return Progress.COLLISION, f'Nav2 sees something ahead{told}'
+        return MotionProgress.COLLISION, f'Nav2 sees something ahead{told}'
     if report.error == 'TIMEOUT':
-        return Progress.EXPIRED, f'Nav2 did not reach it in time{told}'
+        return MotionProgress.EXPIRED, f'Nav2 did not reach it in time{told}'
     if report.error:
-        return Progress.REFUSED, f'Nav2 gave up with {report.error}{told}'
+        return MotionProgress.REFUSED, f'Nav2 gave up with {report.error}{told}'
     # Humble tells no reason: most often its own collision check.
-    return Progress.BLOCKED, f'Nav2 gave up{told}'
+    return MotionProgress.BLOCKED, f'Nav2 gave up{told}'

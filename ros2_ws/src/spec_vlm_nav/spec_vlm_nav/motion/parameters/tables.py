@@ -170,7 +170,7 @@ RESPONSE: tuple[Parameter, ...] = (
     Parameter(
         'response_timeout_s',
         0.7,
-        'The longest delay between a command and odometry that is no fault, s.',
+        'The longest delay between a command and odometry that is not a fault, s.',
         0.1,
         5.0,
         live=True,

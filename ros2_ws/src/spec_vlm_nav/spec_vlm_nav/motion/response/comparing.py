@@ -29,25 +29,25 @@ import math
 from spec_vlm_nav.motion.response.histories import CommandHistory, Travel
 
 DELAY_STEPS = 7
-LITTLE = 0.2  # of what was commanded at least: less is no response at all
+LITTLE = 0.2  # of what was commanded at least: less is not a response at all
 MARGIN_M, MARGIN_RAD = 0.04, 0.08  # what sway and slip of a sound robot amount to
 SLIP_M = 0.15  # a turn on the spot may wander so far within a window
 SWERVE_RAD = 0.5  # a straight motion may swerve so far
 
 
-class Kind(enum.Enum):
+class DeviationKind(enum.Enum):
     """What is wrong."""
 
     NONE = 'no response'
     WRONG = 'wrong response'
-    UNCOMMANDED = 'motion that nobody commanded'
+    UNCOMMANDED = 'motion without a command'
 
 
 @dataclass(frozen=True)
 class Discrepancy:
     """A difference between what was commanded and what was measured, in words."""
 
-    kind: Kind
+    kind: DeviationKind
     reason: str
 
 
@@ -106,7 +106,7 @@ def compare(
         return _wrong_along(along, seen)
     if max(abs(along.least), abs(along.most)) < MARGIN_M and seen.distance_m > SLIP_M:
         return Discrepancy(
-            Kind.WRONG, f'moved {seen.distance_m:.2f} m aside: pushed, or slipping?'
+            DeviationKind.WRONG, f'moved {seen.distance_m:.2f} m aside: pushed, or slipping?'
         )
     bounds = turned.widened(config.response_low, config.response_high, MARGIN_RAD)
     # A straight motion is steered a little and may swerve more than that.
@@ -122,9 +122,9 @@ def _wrong_along(along: Range, seen: Travel) -> Discrepancy:
     what = f'{seen.along_m:+.2f} m where {told:+.2f} m were commanded'
     if due and abs(seen.along_m) < abs(told):
         if abs(seen.along_m) < LITTLE * abs(due):
-            return Discrepancy(Kind.NONE, f'no response: odometry shows {what}')
+            return Discrepancy(DeviationKind.NONE, f'no response: odometry shows {what}')
         if abs(seen.aside_m) > abs(seen.along_m) / 2:
-            return Discrepancy(Kind.NONE, f'slides along something: {what}')
+            return Discrepancy(DeviationKind.NONE, f'slides along something: {what}')
     return _wrong('moves', seen.along_m, told, what)
 
 
@@ -134,7 +134,7 @@ def _wrong_turned(turned: Range, seen: Travel) -> Discrepancy:
     degrees = math.degrees(seen.turned_rad)
     what = f'{degrees:+.0f} degrees where {math.degrees(told):+.0f} were commanded'
     if due and abs(seen.turned_rad) < LITTLE * abs(due):
-        return Discrepancy(Kind.NONE, f'no response: odometry shows {what}')
+        return Discrepancy(DeviationKind.NONE, f'no response: odometry shows {what}')
     return _wrong('turns', seen.turned_rad, told, what)
 
 
@@ -144,4 +144,4 @@ def _wrong(does: str, seen: float, told: float, what: str) -> Discrepancy:
     else:
         how = 'too far' if abs(seen) > abs(told) else 'not far enough'
         reason = f'{does} {how}: {what}; scale of odometry, slipping, pushed?'
-    return Discrepancy(Kind.WRONG, reason)
+    return Discrepancy(DeviationKind.WRONG, reason)

@@ -33,9 +33,9 @@ import math
 from spec_vlm_nav.common.geometry import Motion, Pose, Velocity, wrap
 from spec_vlm_nav.motion.response.comparing import (
     compare,
+    DeviationKind,
     Discrepancy,
     expected,
-    Kind,
     LITTLE,
     Range,
     ResponseConfig,
@@ -56,9 +56,9 @@ STILL_M, STILL_RAD, STILL_FOR_S = 0.01, 0.02, 0.3  # of a robot that stands
 SEES_FOR_S = 0.5  # so long the last pose tells that it still stands
 RESISTS_AFTER_S, OBEYED_WITHIN_S = 0.2, 5.0  # after the last motion that was commanded
 RESISTS_FOR_S, RESISTS_SHARE = 0.15, 0.7  # within that time, of the way that was commanded in it
-RESISTS_M, RESISTS_RAD = 0.01, 0.02  # and at least so much
+RESISTS_M, RESISTS_RAD = 0.01, 0.02  # and at least this much
 STUCK = 'odometry repeated one pose, which it never did before: is its driver stuck?'
-STALLED_S = 0.2  # what stood still for so long has stalled, whatever it did before
+STALLED_S = 0.2  # what stood still for this long has stalled, whatever it did before
 ASTRAY_M = 0.08  # a straight motion that has gone so far, and nearly all of it sideways ...
 ASTRAY_RATIO, ASTRAY_SHARE = 0.35, 0.42  # ... ahead over aside, and of what was commanded
 
@@ -108,7 +108,9 @@ class ResponseMonitor:
         self._look_for_movement(pose, now)
         self.liveness.hear(pose, now, self.commands.since_moving_s(now))
         self._look_for_an_answer(now)
-        stuck = self._shut is not None or (self.lost is not None and self.lost.kind is Kind.NONE)
+        stuck = self._shut is not None or (
+            self.lost is not None and self.lost.kind is DeviationKind.NONE
+        )
         if stuck and self._motion is None and self._is_seen_to_move(now):
             self.reset()
 
@@ -141,7 +143,7 @@ class ResponseMonitor:
 
     def blame(self, discrepancy: Discrepancy) -> None:
         """Draw the conclusion of a discrepancy of the motion under way."""
-        if discrepancy.kind is Kind.WRONG:
+        if discrepancy.kind is DeviationKind.WRONG:
             self._wrong[self._turns] += 1
             if self._wrong[self._turns] > 1:
                 self.lost = discrepancy
@@ -158,7 +160,7 @@ class ResponseMonitor:
         """Return why odometry is lost, wrong turns and straight motions, the shut direction."""
         lost = self.lost
         if lost is None and self.liveness.is_dead:
-            lost = Discrepancy(Kind.NONE, STUCK)  # its own reason changes all the time
+            lost = Discrepancy(DeviationKind.NONE, STUCK)  # its own reason changes all the time
         return lost, (self._wrong[True], self._wrong[False]), self._shut
 
     def restore(
@@ -195,21 +197,21 @@ class ResponseMonitor:
     def objection(self, motion: Motion) -> Discrepancy | None:
         """Return why a motion may not be carried out as things stand; None: it may."""
         if self.liveness.is_dead:
-            return Discrepancy(Kind.NONE, self.liveness.reason)
+            return Discrepancy(DeviationKind.NONE, self.liveness.reason)
         if not self.config.response_watched:
             return None
         if self.lost is not None:
-            by_itself = 'odometry moves, or ' if self.lost.kind is Kind.NONE else ''
+            by_itself = 'odometry moves, or ' if self.lost.kind is DeviationKind.NONE else ''
             reason = f'{self.lost.reason}; nothing moves until {by_itself}~/reset'
             return Discrepancy(self.lost.kind, reason)
         if self._shut == (bool(motion.angle_rad), sign_of(motion)):
             reason = 'this way the base does not move; another motion has to show that it can'
-            return Discrepancy(Kind.NONE, reason)
+            return Discrepancy(DeviationKind.NONE, reason)
         return None
 
     @property
     def delay_s(self) -> float:
-        """Delay from a command to odometry, s: as seen in this motion, else as calibrated."""
+        """Delay from a command to odometry, s: as seen in this motion, otherwise as calibrated."""
         return self.config.actuation_delay_s if self._delay is None else self._delay
 
     def in_flight(self, now: float) -> Travel:
@@ -277,7 +279,7 @@ class ResponseMonitor:
             return None
         where = math.degrees(math.atan2(seen.aside_m, seen.along_m))
         return Discrepancy(
-            Kind.WRONG,
+            DeviationKind.WRONG,
             f'moves {where:+.0f} degrees off its heading: pushed, or another frame of odometry?',
         )
 
@@ -288,18 +290,22 @@ class ResponseMonitor:
         if (turned <= PATIENCE_RAD) if self._turns else (along <= PATIENCE_M):
             return None
         what = f'{math.degrees(turned):.0f} degrees' if self._turns else f'{along:.2f} m'
-        return Discrepancy(Kind.NONE, f'no response to {what} of the last motions')
+        return Discrepancy(DeviationKind.NONE, f'no response to {what} of the last motions')
 
     def _stalled(self, found: Discrepancy, now: float) -> Discrepancy:
-        """Return what was found; a motion that has come to a stand is no slow one."""
+        """Return what was found; a motion that has come to a stand is not a slow one."""
         recent = self.measured.since(now - STALLED_S)
         # What it stands for may have been asked of it lately, or as long ago as it usually takes.
         asked = [
             self.commands.between(until - STALLED_S, until) for until in (now, now - self.delay_s)
         ]
         told, moves = min(abs(self._of(a)) for a in asked), abs(self._of(recent))
-        if found.kind is Kind.WRONG and 'enough' in found.reason and moves < LITTLE * told:
-            return Discrepancy(Kind.NONE, f'has come to a stand: {found.reason}')
+        if (
+            found.kind is DeviationKind.WRONG
+            and 'enough' in found.reason
+            and moves < LITTLE * told
+        ):
+            return Discrepancy(DeviationKind.NONE, f'has come to a stand: {found.reason}')
         return found
 
     def uncommanded(self, now: float) -> Discrepancy | None:
@@ -315,7 +321,8 @@ class ResponseMonitor:
             return None
         what = f'{seen.distance_m:.2f} m, {math.degrees(seen.turned_rad):+.0f} degrees'
         return Discrepancy(
-            Kind.UNCOMMANDED, f'moved {what} within {window:g} s without a command: pushed?'
+            DeviationKind.UNCOMMANDED,
+            f'moved {what} within {window:g} s without a command: pushed?',
         )
 
     def stands(self, now: float) -> bool:

@@ -36,7 +36,7 @@ from spec_vlm_nav.motion.backends.nav2 import Nav2Executor
 from spec_vlm_nav.motion.backends.velocity import Go2Avoiding, Go2Sport, SportRequest
 from spec_vlm_nav.motion.executor import Executor, MotionExecutor
 from spec_vlm_nav.motion.parameters.motion import stop_config
-from spec_vlm_nav.motion.stopping import Rest, StopConfig, TwistStops
+from spec_vlm_nav.motion.stopping import RestDetector, StopConfig, TwistStops
 from spec_vlm_nav.ros.backends.nav2_actions import Nav2Goals
 
 DRAIN = Duration(seconds=0.2)
@@ -48,7 +48,7 @@ SPORT_QOS = QoSProfile(depth=10, reliability=ReliabilityPolicy.RELIABLE)
 class Output(Protocol):
     """Where velocities go."""
 
-    def send(self, velocity: Velocity, rest: Rest) -> None:
+    def send(self, velocity: Velocity, rest: RestDetector) -> None:
         """Send the velocity of one tick; `rest`: what odometry shows while nothing is asked."""
         ...
 
@@ -73,7 +73,7 @@ class TwistOutput:
         self._stops = TwistStops(stops)
         self._publisher = node.create_publisher(TwistStamped if stamped else Twist, 'cmd_vel', QOS)
 
-    def send(self, velocity: Velocity, rest: Rest) -> None:
+    def send(self, velocity: Velocity, rest: RestDetector) -> None:
         """Publish one velocity; nothing while the robot stands and knows it."""
         if (said := self._stops.velocity(velocity, rest, time.monotonic())) is not None:
             self._publish(said)
@@ -128,7 +128,7 @@ class SportOutput:
             for service in encoder.services
         }
 
-    def send(self, velocity: Velocity, rest: Rest) -> None:
+    def send(self, velocity: Velocity, rest: RestDetector) -> None:
         """
         Publish what the encoder makes of one velocity.
 
@@ -174,7 +174,7 @@ class Nav2Output:
     def __init__(self, goals: Nav2Goals, zero: TwistOutput) -> None:
         self._goals, self._zero = goals, zero
 
-    def send(self, velocity: Velocity, rest: Rest) -> None:
+    def send(self, velocity: Velocity, rest: RestDetector) -> None:
         """
         Send nothing: the velocities are Nav2's.
 
@@ -198,7 +198,7 @@ class Nav2Output:
 
 class DryOutput:
     """
-    Sends nothing, not even stops: with dry_run the robot may be in somebody else's hands.
+    Sends nothing, not even stops: with dry_run the robot may be in another's hands.
 
     Wraps the output that would send, so that what that one lacks is still said at the start.
     """
@@ -206,7 +206,7 @@ class DryOutput:
     def __init__(self, output: Output) -> None:
         self._output = output
 
-    def send(self, velocity: Velocity, rest: Rest) -> None:
+    def send(self, velocity: Velocity, rest: RestDetector) -> None:
         """Send nothing."""
 
     def stop(self) -> bool:

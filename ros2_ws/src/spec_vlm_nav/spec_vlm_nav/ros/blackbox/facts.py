@@ -49,7 +49,7 @@ class NodeParameters:
     """
     Asks the nodes for their parameters, and keeps the last answers.
 
-    Nobody waits for an answer: a node that does not give one is told as it was before.
+    No thread waits for an answer: a node that does not give one is told as it was before.
     """
 
     def __init__(self, node: Node) -> None:

@@ -49,7 +49,7 @@ SPORT = 'api/sport/request'
 
 
 @dataclass(frozen=True)
-class Heard:
+class RecordedTopic:
     """
     A topic.
 
@@ -66,30 +66,30 @@ class Heard:
     depth: int = 50
 
 
-def heard_topics(transport: str, stamped: bool, collision: str) -> list[Heard]:
+def heard_topics(transport: str, stamped: bool, collision: str) -> list[RecordedTopic]:
     """
     Return the topics to hear.
 
     transport: compressed or raw; stamped: cmd_vel is TwistStamped; collision: none, scan, depth.
     """
     found = [
-        Heard('motion_status', MotionStatus, RELIABLE),
-        Heard('motion_command', MotionCommand, RELIABLE),
-        Heard('supervision', Supervision, RELIABLE),
-        Heard('vlm_nav_node/metrics', DecisionMetrics, RELIABLE),
-        Heard('vlm_nav_node/reasoning', String, RELIABLE),
-        Heard('vlm_nav_node/action', String, RELIABLE),
-        Heard('vlm_nav_node/outcome', String, RELIABLE),
-        Heard('instruction', String, BOTH, lasting=True),
-        Heard('stop', Empty, BOTH, lasting=True),
-        Heard('e_stop', Bool, BOTH, lasting=True),
-        Heard('e_stop_reset', Empty, BOTH, lasting=True),
-        Heard('robot_state', RobotState, lasting=True),
-        Heard('safety_changes', String, RELIABLE, lasting=True),
-        Heard('odom', Odometry),
-        Heard('cmd_vel', TwistStamped if stamped else Twist),
-        Heard('/diagnostics', DiagnosticArray),
-        Heard(
+        RecordedTopic('motion_status', MotionStatus, RELIABLE),
+        RecordedTopic('motion_command', MotionCommand, RELIABLE),
+        RecordedTopic('supervision', Supervision, RELIABLE),
+        RecordedTopic('vlm_nav_node/metrics', DecisionMetrics, RELIABLE),
+        RecordedTopic('vlm_nav_node/reasoning', String, RELIABLE),
+        RecordedTopic('vlm_nav_node/action', String, RELIABLE),
+        RecordedTopic('vlm_nav_node/outcome', String, RELIABLE),
+        RecordedTopic('instruction', String, BOTH, lasting=True),
+        RecordedTopic('stop', Empty, BOTH, lasting=True),
+        RecordedTopic('e_stop', Bool, BOTH, lasting=True),
+        RecordedTopic('e_stop_reset', Empty, BOTH, lasting=True),
+        RecordedTopic('robot_state', RobotState, lasting=True),
+        RecordedTopic('safety_changes', String, RELIABLE, lasting=True),
+        RecordedTopic('odom', Odometry),
+        RecordedTopic('cmd_vel', TwistStamped if stamped else Twist),
+        RecordedTopic('/diagnostics', DiagnosticArray),
+        RecordedTopic(
             'image',
             CompressedImage if transport == 'compressed' else Image,
             picture=True,
@@ -97,16 +97,16 @@ def heard_topics(transport: str, stamped: bool, collision: str) -> list[Heard]:
         ),
     ]
     if collision == 'scan':
-        found.append(Heard('scan', LaserScan))
+        found.append(RecordedTopic('scan', LaserScan))
     elif collision == 'depth':
-        found.append(Heard('depth', Image, picture=True, depth=1))
+        found.append(RecordedTopic('depth', Image, picture=True, depth=1))
     if importlib.util.find_spec('unitree_api'):
         request = importlib.import_module('unitree_api.msg').Request
-        found.append(Heard(SPORT, request, RELIABLE))
+        found.append(RecordedTopic(SPORT, request, RELIABLE))
     return found
 
 
-def subscribe_raw(node: Node, heard: Heard, take: Callable[[bytes], None]) -> None:
+def subscribe_raw(node: Node, heard: RecordedTopic, take: Callable[[bytes], None]) -> None:
     """Have every message's bytes handed to `take`."""
     if heard.reliability is None:
         subscribe(node, heard.kind, heard.name, take, raw=True, latched=heard.kind is Bool)

@@ -30,7 +30,7 @@ RELIABLE = QoSProfile(depth=20, reliability=ReliabilityPolicy.RELIABLE)
 MESSAGES: dict[str, Any] = {'stop': Empty(), 'estop': Bool(data=True)}
 
 
-class Stops:
+class StopRelay:
     """STOP and the emergency stop of all robots."""
 
     def __init__(self, node: Node) -> None:
@@ -63,7 +63,7 @@ def main() -> None:
     own = ['--ros-args', '-r', f'__node:={name}', '--']
     rclpy.init(args=[*own, *arguments], signal_handler_options=SignalHandlerOptions.NO)
     node = Node(name, start_parameter_services=False, enable_rosout=False)
-    stops = Stops(node)
+    stops = StopRelay(node)
     run_front(int(listening), int(control), stops.publish, stops.meet)
     node.destroy_node()
     rclpy.try_shutdown()

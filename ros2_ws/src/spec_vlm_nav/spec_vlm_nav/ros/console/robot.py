@@ -37,18 +37,18 @@ from spec_vlm_nav.camera.images import from_raw, to_jpeg
 from spec_vlm_nav.common.codes import MotionState
 from spec_vlm_nav.common.errors import FrameError
 from spec_vlm_nav.common.parameters import Value
+from spec_vlm_nav.console.answer_view import AnswerView
 from spec_vlm_nav.console.board import Board
 from spec_vlm_nav.console.decisions import decision_record
-from spec_vlm_nav.console.thought import Thought
 from spec_vlm_nav.console.trail import Trail
-from spec_vlm_nav.ros.console.senses import Senses, small_picture
-from spec_vlm_nav.ros.console.sights import Sights
+from spec_vlm_nav.ros.console.camera_subscriptions import CameraSubscriptions
+from spec_vlm_nav.ros.console.command_publisher import Answer, CommandPublisher, RELIABLE
+from spec_vlm_nav.ros.console.robot_subscriptions import RobotSubscriptions, small_picture
 from spec_vlm_nav.ros.console.simulator import Simulator
-from spec_vlm_nav.ros.console.speaking import Answer, RELIABLE, Speaking
 from spec_vlm_nav.ros.convert.board_messages import told_of
 from spec_vlm_nav.ros.convert.messages import frame_of, pose_of, status_of
-from spec_vlm_nav.ros.polled import Polled
-from spec_vlm_nav.ros.sparing import Sparing
+from spec_vlm_nav.ros.polled import PolledTopic
+from spec_vlm_nav.ros.throttled_executor import ThrottledExecutor
 from spec_vlm_nav_interfaces.msg import (
     DecisionMetrics,
     MotionCommand,
@@ -66,7 +66,7 @@ FRAMES = 8  # between two polls; a decision may have been made from any of them
 AHEAD_M = 0.4  # where something is taken to be that the robot is against
 
 
-class Robot(Speaking):
+class RosRobot(CommandPublisher):
     """The robot of one namespace ("" for the root)."""
 
     def __init__(
@@ -74,7 +74,7 @@ class Robot(Speaking):
     ) -> None:
         """wake: told of the robot's name and what is new: frame, status, decision, log."""
         at = f'/{name}/' if name else '/'
-        super().__init__(node, at, Sparing())
+        super().__init__(node, at, ThrottledExecutor())
         self.name, self._node, self._wake = name, node, wake
         self._lock = threading.Lock()
         self._board, self._trail = Board(), Trail(0.05, 4000)
@@ -85,11 +85,11 @@ class Robot(Speaking):
         self._decisions: deque[dict[str, Any]] = deque(maxlen=KEPT_DECISIONS)
         self._places: deque[dict[str, Any]] = deque(maxlen=KEPT_PLACES)
         self._mission: dict[str, Any] | None = None
-        self._thought, self._instruction = Thought(), ''
+        self._thought, self._instruction = AnswerView(), ''
         self._touched = False
         self._odom_at = -1e9
         self._count = self._told = 0  # of pictures; up to which one poll has told
-        self._senses = Senses(node, at)
+        self._senses = RobotSubscriptions(node, at)
         self._simulator = Simulator(node, at, self._group) if values['simulator'] else None
         self._make_ears(at, values)
 
@@ -108,21 +108,23 @@ class Robot(Speaking):
         on_topic(String, f'{at}instruction', self._on_instruction, RELIABLE)
         on_topic(String, f'{at}mission_node/mission', self._on_mission, kept)
         odom, image = _of_robot(node, 'odom', at), _of_robot(node, 'image', at)
-        self._odometry = Polled(node, Odometry, odom, _reliability(values, 'odom_reliability'))
+        self._odometry = PolledTopic(
+            node, Odometry, odom, _reliability(values, 'odom_reliability')
+        )
         reliable = ReliabilityPolicy.RELIABLE
-        self._lives = Polled(node, Supervision, f'{at}supervision', reliable)
+        self._lives = PolledTopic(node, Supervision, f'{at}supervision', reliable)
         sent = _reliability(values, 'image_reliability')
         encode = None
-        self._pictures: Polled | None = None
+        self._pictures: PolledTopic | None = None
         if values['image_transport'] == 'compressed':
             # Also while nobody looks: a decision's card has the picture it was made from.
-            self._pictures = Polled(node, CompressedImage, image, sent, FRAMES)
+            self._pictures = PolledTopic(node, CompressedImage, image, sent, FRAMES)
         else:
             encode = (image, self._on_raw_image, QoSProfile(depth=1, reliability=sent))
-        self._make_sights = lambda: Sights(
+        self._make_sights = lambda: CameraSubscriptions(
             node, at, (self._on_tokens, self._on_reasoning), encode, self._group
         )
-        self._sights: Sights | None = None
+        self._sights: CameraSubscriptions | None = None
         self._watched, self._watched_at, self._slow_at = False, -1e9, -1e9
         self._watch_changed = node.create_guard_condition(self._open_or_shut)
 

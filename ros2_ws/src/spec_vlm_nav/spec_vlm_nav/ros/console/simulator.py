@@ -23,7 +23,7 @@ from typing import Any
 from rcl_interfaces.srv import SetParameters
 from rclpy.node import Node
 from rclpy.parameter import Parameter
-from spec_vlm_nav.ros.sparing import Sparing
+from spec_vlm_nav.ros.throttled_executor import ThrottledExecutor
 from std_msgs.msg import String
 
 SPLIT = 'heldout'
@@ -32,7 +32,7 @@ SPLIT = 'heldout'
 class Simulator:
     """navsim of one robot, whose topics begin with `at`."""
 
-    def __init__(self, node: Node, at: str, group: Sparing) -> None:
+    def __init__(self, node: Node, at: str, group: ThrottledExecutor) -> None:
         self._group = group
         self._reset = node.create_publisher(String, f'{at}navsim/reset', 1, callback_group=group)
         self._set: Any = node.create_client(

@@ -21,7 +21,7 @@ Nothing is decided here.
 from __future__ import annotations
 
 from spec_vlm_nav.common.codes import SOURCES
-from spec_vlm_nav.console.board import Told
+from spec_vlm_nav.console.board import ShownCommand
 from spec_vlm_nav.motion.command import CommandKind
 from spec_vlm_nav.ros.convert.messages import command_of
 from spec_vlm_nav_interfaces.msg import MotionCommand
@@ -29,12 +29,12 @@ from spec_vlm_nav_interfaces.msg import MotionCommand
 _SOURCES = {number: name for name, number in SOURCES.items()}
 
 
-def told_of(message: MotionCommand) -> Told | None:
+def told_of(message: MotionCommand) -> ShownCommand | None:
     """Return a motion command as it is shown, or None when its kind is unknown."""
     command = command_of(message)
     if command is None:
         return None
-    return Told(
+    return ShownCommand(
         session=command.session,
         sequence=command.sequence,
         moves=command.kind is CommandKind.MOVE,

@@ -27,10 +27,10 @@ from spec_vlm_nav.common.codes import MotionState, SOURCES
 from spec_vlm_nav.common.geometry import Motion, Pose
 from spec_vlm_nav.common.status import Status
 from spec_vlm_nav.deciding.parts.interfaces import MotionRequest
-from spec_vlm_nav.deciding.parts.report import Report
+from spec_vlm_nav.deciding.parts.report import DecisionReport
 from spec_vlm_nav.model.decider import LinkReport
 from spec_vlm_nav.motion.command import Command, CommandKind
-from spec_vlm_nav.motion.watchdogs import Reading
+from spec_vlm_nav.motion.watchdogs import OdometryReading
 from spec_vlm_nav_interfaces.msg import DecisionMetrics, MotionCommand, MotionStatus, Supervision
 
 
@@ -56,10 +56,10 @@ def pose_of(message: Odometry) -> Pose:
     return Pose(position.x, position.y, yaw)
 
 
-def reading_of(message: Odometry) -> Reading:
+def reading_of(message: Odometry) -> OdometryReading:
     """Return an odometry message as a record."""
     header = message.header
-    return Reading(
+    return OdometryReading(
         pose_of(message), seconds_of(header.stamp), header.frame_id, message.child_frame_id
     )
 
@@ -159,7 +159,7 @@ def status_message(status: Status, stamp: Time, since: Time) -> MotionStatus:
 
 
 def metrics_message(
-    report: Report, session: int, method: str, gamma: int, stamp: Time
+    report: DecisionReport, session: int, method: str, gamma: int, stamp: Time
 ) -> DecisionMetrics:
     """Return the measurements of a decision as a message."""
     answer = report.answer

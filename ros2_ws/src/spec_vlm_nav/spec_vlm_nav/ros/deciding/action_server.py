@@ -28,19 +28,19 @@ from rclpy.action.server import ServerGoalHandle
 from rclpy.callback_groups import MutuallyExclusiveCallbackGroup
 from rclpy.node import Node
 from spec_vlm_nav.common.codes import ErrorCode
-from spec_vlm_nav.deciding.parts.interfaces import NavigationResult, Phase
+from spec_vlm_nav.deciding.parts.interfaces import NavigationResult, NavigatorPhase
 from spec_vlm_nav.language.stop_words import is_stop
 from spec_vlm_nav.ros.convert.messages import duration_of, seconds_of
-from spec_vlm_nav.ros.deciding.active import Deciding
+from spec_vlm_nav.ros.deciding.active import ActiveNavigator
 from spec_vlm_nav.ros.deferring import DeferringServer
 from spec_vlm_nav_interfaces.action import NavigateInstruction
 
 NAME = 'navigate_instruction'
 FEEDBACK_TICKS = 4  # 5 Hz
 _PHASES = {
-    Phase.LOOKING: NavigateInstruction.Feedback.LOOKING,
-    Phase.THINKING: NavigateInstruction.Feedback.THINKING,
-    Phase.MOVING: NavigateInstruction.Feedback.MOVING,
+    NavigatorPhase.LOOKING: NavigateInstruction.Feedback.LOOKING,
+    NavigatorPhase.THINKING: NavigateInstruction.Feedback.THINKING,
+    NavigatorPhase.MOVING: NavigateInstruction.Feedback.MOVING,
 }
 
 
@@ -61,7 +61,7 @@ class NavigateServer:
     """
 
     def __init__(self, node: Node) -> None:
-        self.deciding: Deciding | None = None
+        self.deciding: ActiveNavigator | None = None
         self._node = node
         self._goals: dict[int, ServerGoalHandle] = {}  # by the number of the instruction
         self._results: dict[int, NavigationResult] = {}

@@ -43,12 +43,12 @@ from spec_vlm_nav.deciding.parts.interfaces import (
     MotionRequest,
     NavigationResult,
     NavigatorConfig,
-    Phase,
+    NavigatorPhase,
     SUPERVISOR,
 )
-from spec_vlm_nav.deciding.parts.report import Report
+from spec_vlm_nav.deciding.parts.report import DecisionReport
 from spec_vlm_nav.exploring.policy import ExplorationPolicy
-from spec_vlm_nav.model.answers import Job
+from spec_vlm_nav.model.answers import DecisionJob
 from spec_vlm_nav.model.decider import DecoderSettings, LinkReport
 from spec_vlm_nav.model.deferred import DeferredDecider
 from spec_vlm_nav.model.worker import DecisionWorker, Event
@@ -64,7 +64,7 @@ POLL_S = 0.005
 _UNDER_WAY = tuple(state.value for state in UNDER_WAY)
 
 
-class Deciding:
+class ActiveNavigator:
     """
     Shell around Navigator; also its Outputs.
 
@@ -151,7 +151,7 @@ class Deciding:
     @property
     def is_busy(self) -> bool:
         """Whether an instruction is under way."""
-        return self.navigator.phase is not Phase.IDLE
+        return self.navigator.phase is not NavigatorPhase.IDLE
 
     @property
     def link(self) -> LinkReport:
@@ -161,7 +161,7 @@ class Deciding:
     @property
     def text_so_far(self) -> str:
         """Return what the model has said so far in the decision under way."""
-        return self.worker.text if self.navigator.phase is Phase.THINKING else ''
+        return self.worker.text if self.navigator.phase is NavigatorPhase.THINKING else ''
 
     def use(self, settings: DecoderSettings, config: NavigatorConfig, exploration: str) -> None:
         """Take changed parameters."""
@@ -258,7 +258,7 @@ class Deciding:
         """Send a motion command; returns its sequence number."""
         return self._publishers.send(request)
 
-    def begin(self, job: Job) -> None:
+    def begin(self, job: DecisionJob) -> None:
         """Have a job decided."""
         self.worker.begin(job)
 
@@ -270,7 +270,7 @@ class Deciding:
         """Publish reasoning and action."""
         self._publishers.spoke(text, action, unverified)
 
-    def report(self, report: Report) -> None:
+    def report(self, report: DecisionReport) -> None:
         """Publish the measurements of a decision."""
         self.diagnostics.count(report)
         self._publishers.report(report, self._settings)

@@ -24,10 +24,10 @@ from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from spec_vlm_nav.common.codes import UNVERIFIED
 from spec_vlm_nav.deciding.parts.interfaces import MotionRequest, NavigationResult
-from spec_vlm_nav.deciding.parts.report import Report
+from spec_vlm_nav.deciding.parts.report import DecisionReport
 from spec_vlm_nav.model.decider import DecoderSettings, LinkReport
 from spec_vlm_nav.ros.convert.messages import command_message, metrics_message, supervision_message
-from spec_vlm_nav.ros.session import Session
+from spec_vlm_nav.ros.session import CommandSession
 from spec_vlm_nav_interfaces.msg import DecisionMetrics, MotionCommand, Supervision
 from std_msgs.msg import String
 
@@ -43,7 +43,7 @@ class Publishers:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self.session = Session()
+        self.session = CommandSession()
         self.silent = False
         self._commands = node.create_publisher(MotionCommand, 'motion_command', RELIABLE)
         self._supervision = node.create_publisher(Supervision, 'supervision', RELIABLE)
@@ -87,7 +87,7 @@ class Publishers:
                 self._tokens.publish(String(data=json.dumps(tokens())))
         self._text = text
 
-    def report(self, report: Report, settings: DecoderSettings) -> None:
+    def report(self, report: DecisionReport, settings: DecoderSettings) -> None:
         """Publish the measurements of a decision."""
         stamp = self._node.get_clock().now().to_msg()
         self._metrics.publish(

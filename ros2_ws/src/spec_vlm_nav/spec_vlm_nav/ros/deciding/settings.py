@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from spec_vlm_nav.camera.images import PictureOptions
 from spec_vlm_nav.common.parameters import Value
 from spec_vlm_nav.deciding.parts.interfaces import NavigatorConfig
-from spec_vlm_nav.exploring.floor_reading import Body, Eye
+from spec_vlm_nav.exploring.floor_reading import CameraGeometry, RobotBody
 from spec_vlm_nav.model.decider import DecoderSettings
 from spec_vlm_nav.model.folders import find_model
 
@@ -83,10 +83,12 @@ def navigator_config(values: Mapping[str, Value]) -> NavigatorConfig:
     )
 
 
-def _body(values: Mapping[str, Value]) -> Body | None:
+def _body(values: Mapping[str, Value]) -> RobotBody | None:
     """Return the camera over the floor and the robot's size; None where the height is not told."""
     height_m = float(values['camera_height_m'])
     if not height_m:
         return None
-    eye = Eye(height_m, float(values['camera_view_rad']), float(values['camera_tilt_rad']))
-    return Body(eye, float(values['robot_radius_m']))
+    eye = CameraGeometry(
+        height_m, float(values['camera_view_rad']), float(values['camera_tilt_rad'])
+    )
+    return RobotBody(eye, float(values['robot_radius_m']))

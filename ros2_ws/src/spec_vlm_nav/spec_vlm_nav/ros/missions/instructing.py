@@ -22,7 +22,7 @@ from typing import Any
 from rclpy.action import ActionClient
 from rclpy.node import Node
 from spec_vlm_nav.common.codes import ErrorCode
-from spec_vlm_nav.missions.plan import Step
+from spec_vlm_nav.missions.plan import MissionStep
 from spec_vlm_nav.ros.convert.messages import duration_of
 from spec_vlm_nav_interfaces.action import NavigateInstruction
 
@@ -43,7 +43,7 @@ class Instructor:
         """Whether somebody takes goals."""
         return bool(self._client.server_is_ready())
 
-    def give(self, step: Step, done: Done) -> None:
+    def give(self, step: MissionStep, done: Done) -> None:
         """Give an instruction in the place of the one before."""
         self.drop()
         number = self._number

@@ -23,7 +23,7 @@ from rclpy.action import CancelResponse, GoalResponse
 from rclpy.node import Node
 from spec_vlm_nav.common.codes import ErrorCode
 from spec_vlm_nav.common.errors import MissionError
-from spec_vlm_nav.missions.record import Phase, Record
+from spec_vlm_nav.missions.record import MissionPhase, MissionRecord
 from spec_vlm_nav.missions.results import results, results_json
 from spec_vlm_nav.ros.convert.messages import duration_of
 from spec_vlm_nav.ros.deferring import DeferringServer
@@ -42,7 +42,7 @@ class MissionServer:
         begin: Callable[[str], None],
         cancel: Callable[[str], None],
         change: Callable[[ChangeMission.Request], str],
-        record: Callable[[], Record | None],
+        record: Callable[[], MissionRecord | None],
     ) -> None:
         """begin, change: raise MissionError; change: returns what was done."""
         self._begin_mission, self._cancel, self._change = begin, cancel, change
@@ -80,7 +80,7 @@ class MissionServer:
         record, goal = self._record(), self._goal
         if record is None or goal is None:
             return
-        if record.phase is not Phase.ENDED:
+        if record.phase is not MissionPhase.ENDED:
             goal.publish_feedback(_feedback(record))
             return
         self._goal = None
@@ -108,7 +108,7 @@ def _ended(goal: Any, result: RunMission.Result) -> RunMission.Result:
     return result
 
 
-def result_of(record: Record) -> RunMission.Result:
+def result_of(record: MissionRecord) -> RunMission.Result:
     """Return how a mission ended."""
     told = results(record)
     message = RunMission.Result(error_code=ErrorCode[record.code].value, error_msg=record.why)
@@ -119,7 +119,7 @@ def result_of(record: Record) -> RunMission.Result:
     return message
 
 
-def _feedback(record: Record) -> RunMission.Feedback:
+def _feedback(record: MissionRecord) -> RunMission.Feedback:
     message = RunMission.Feedback(phase=record.phase.value, why=record.why)
     message.steps = len(record.items)
     message.steps_over = sum(item.is_over for item in record.items)

@@ -23,7 +23,7 @@ from __future__ import annotations
 import numpy as np
 from sensor_msgs.msg import Image, LaserScan, PointCloud2
 from spec_vlm_nav.common.codes import LinkState
-from spec_vlm_nav.motion.ahead.cloud import Cloud, Field
+from spec_vlm_nav.motion.ahead.cloud import Field, PointCloud
 from spec_vlm_nav.motion.ahead.depth import DepthImage
 from spec_vlm_nav.motion.ahead.scan import Scan
 from spec_vlm_nav.motion.watchdogs import Supervision
@@ -68,9 +68,9 @@ def depth_of(message: Image) -> DepthImage:
     )
 
 
-def cloud_of(message: PointCloud2) -> Cloud:
+def cloud_of(message: PointCloud2) -> PointCloud:
     """Return a cloud of points as a record."""
-    return Cloud(
+    return PointCloud(
         tuple(Field(f.name, f.offset, f.datatype, f.count) for f in message.fields),
         message.width,
         message.height,

@@ -38,7 +38,7 @@ from spec_vlm_nav.blackbox.definitions import definition_of, installed_definitio
 from spec_vlm_nav.blackbox.diagnostics import row
 from spec_vlm_nav.blackbox.folder import default_folder, Folder
 from spec_vlm_nav.blackbox.parameters import BLACKBOX, box_config, check_blackbox, MB
-from spec_vlm_nav.blackbox.pictures import Encoder
+from spec_vlm_nav.blackbox.pictures import PictureEncoder
 from spec_vlm_nav.blackbox.triggers import Trigger
 from spec_vlm_nav.blackbox.writer import FileThread, Written
 from spec_vlm_nav.camera.images import from_raw, RawImage, to_jpeg
@@ -47,8 +47,8 @@ from spec_vlm_nav.common.errors import BlackboxError
 from spec_vlm_nav.common.parameters import Value
 from spec_vlm_nav.ros.blackbox.facts import NodeParameters, versions
 from spec_vlm_nav.ros.blackbox.topics import (
-    Heard,
     heard_topics,
+    RecordedTopic,
     subscribe_raw,
     type_name,
 )
@@ -119,7 +119,9 @@ class BlackboxNode:
             self._warn(f'no file can be written at the moment: {why_not}')
         return folder
 
-    def _file_writer(self, heard: Sequence[Heard], names: dict[str, str]) -> Callable[..., None]:
+    def _file_writer(
+        self, heard: Sequence[RecordedTopic], names: dict[str, str]
+    ) -> Callable[..., None]:
         try:
             from spec_vlm_nav.blackbox.mcap_file import Channel, write_mcap
         except ImportError as error:
@@ -138,7 +140,7 @@ class BlackboxNode:
         channels = {name: Channel(kind, known[kind]) for name, kind in kinds.items()}
         return partial(write_mcap, channels=channels)
 
-    def _make_encoder(self, topic: str) -> Encoder:
+    def _make_encoder(self, topic: str) -> PictureEncoder:
         def encode(data: bytes) -> bytes:
             message: Image = deserialize_message(data, Image)
             raw = RawImage(
@@ -152,7 +154,7 @@ class BlackboxNode:
         def put(at: float, data: bytes) -> None:
             self._box.ring.add(at, topic, data)
 
-        return Encoder(encode, put, self._warn, float(self._values['raw_rate_hz']))
+        return PictureEncoder(encode, put, self._warn, float(self._values['raw_rate_hz']))
 
     def _apply(self, values: dict[str, Value]) -> None:
         self._box.configure(box_config(values))
@@ -162,7 +164,7 @@ class BlackboxNode:
 
     # -- inputs
 
-    def _taker(self, heard: Heard, name: str) -> Callable[[bytes], None]:
+    def _taker(self, heard: RecordedTopic, name: str) -> Callable[[bytes], None]:
         """Return what is done with a message of a topic: keep it, and look at what it means."""
         if heard.name == 'image' and self._encoder is not None:
             encoder = self._encoder
@@ -187,7 +189,7 @@ class BlackboxNode:
                 return
             try:
                 look(deserialize_message(data, kind), now)
-            except Exception as error:  # rmw raises its own kinds for bytes that are no message
+            except Exception as error:  # rmw raises its own kinds for bytes that are not a message
                 self._warn(f'{name}: a message cannot be read: {" ".join(str(error).split())}')
 
         return take

@@ -35,7 +35,7 @@ from rclpy.duration import Duration
 from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import CompressedImage, Image
-from spec_vlm_nav.camera.decode import H264Decoder, Picture
+from spec_vlm_nav.camera.decode import DecodedPicture, H264Decoder
 from spec_vlm_nav.camera.diagnostics import StreamDiagnostics
 from spec_vlm_nav.camera.images import to_jpeg
 from spec_vlm_nav.camera.parameters import CAMERA
@@ -150,7 +150,7 @@ class CameraDecodeNode:
                 self._published_at = now
                 self._publish(picture, frame_id)
 
-    def _publish(self, picture: Picture, frame_id: str) -> None:
+    def _publish(self, picture: DecodedPicture, frame_id: str) -> None:
         self._published += 1
         image = picture.image(int(self._values['max_width']))
         header = Header(

@@ -34,13 +34,19 @@ from rclpy.clock import Clock, ClockType
 from rclpy.node import Node
 from spec_vlm_nav.blackbox.folder import default_folder
 from spec_vlm_nav.common.errors import ConsoleError
-from spec_vlm_nav.console.access import add_token, check_binding, make_token, Role, Tokens
+from spec_vlm_nav.console.access import (
+    AccessRole,
+    AccessTokens,
+    add_token,
+    check_binding,
+    make_token,
+)
 from spec_vlm_nav.console.aside import read_aside
 from spec_vlm_nav.console.audit import Audit
 from spec_vlm_nav.console.pages import Pages
 from spec_vlm_nav.console.parameters import CONSOLE
-from spec_vlm_nav.console.shelf import Shelf
-from spec_vlm_nav.ros.console.robot import Robot
+from spec_vlm_nav.console.robot_files import RobotFiles
+from spec_vlm_nav.ros.console.robot import RosRobot
 from spec_vlm_nav.ros.declare import declare
 from spec_vlm_nav.ros.run import leave, run
 
@@ -65,9 +71,9 @@ class ConsoleNode:
         self.node = node = Node('console_node')
         self._values = values = declare(node, CONSOLE)
         self._lock = threading.Lock()
-        self._robots: dict[str, Robot] = {}
+        self._robots: dict[str, RosRobot] = {}
         self._health: dict[str, dict[str, Any]] = {}
-        tokens = Tokens(str(values['tokens_file']), tokens_file(''))
+        tokens = AccessTokens(str(values['tokens_file']), tokens_file(''))
         host, certificate = str(values['host']), str(values['certificate'])
         published = bool(values['published_on_loopback'])
         check_binding(host, tokens.known, certificate, bool(values['insecure']), published)
@@ -80,7 +86,7 @@ class ConsoleNode:
             Audit(file, self._warn, float(values['audit_mb'])),
             bool(values['require_operator']),
             float(values['page_timeout_s']),
-            Shelf(Path(boxes).expanduser() if boxes else default_folder()),
+            RobotFiles(Path(boxes).expanduser() if boxes else default_folder()),
             tuple(words for words in offered if words) or TEMPLATES,
             float(values['page_busy_s']),
             read_aside,
@@ -112,7 +118,7 @@ class ConsoleNode:
     def _meet(self, name: str) -> None:
         if name in self._robots or len(self._robots) >= MOST_ROBOTS:
             return
-        robot = Robot(self.node, name, self._values, self.pages.wake)
+        robot = RosRobot(self.node, name, self._values, self.pages.wake)
         with self._lock:
             self._robots[name] = robot
         if name:
@@ -152,7 +158,7 @@ class ConsoleNode:
         with self._lock:
             return list(self._robots)
 
-    def get(self, name: str) -> Robot | None:
+    def get(self, name: str) -> RosRobot | None:
         """Return one of the robots."""
         with self._lock:
             return self._robots.get(name)
@@ -182,7 +188,7 @@ def new_token(asked: str, given_file: str) -> int:
     if role not in ('viewer', 'operator') or not name:
         sys.stderr.write(f'error: --new-token {asked}: give operator:NAME or viewer:NAME\n')
         return 2
-    clear, token = make_token(name, Role(role))
+    clear, token = make_token(name, AccessRole(role))
     file = tokens_file(given_file)
     try:
         add_token(file, token)

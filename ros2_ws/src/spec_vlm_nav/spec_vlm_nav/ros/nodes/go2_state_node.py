@@ -39,8 +39,8 @@ from spec_vlm_nav.robot.go2_state import Go2Watch, Pose3, pose_of, Readiness, sp
 from spec_vlm_nav.robot.parameters import check_go2, go2_config, GO2_STATE
 from spec_vlm_nav.ros.declare import declare, follow_changes
 from spec_vlm_nav.ros.diagnostics import Diagnostics
-from spec_vlm_nav.ros.loosening import Loosening, Standing
-from spec_vlm_nav.ros.polled import Polled
+from spec_vlm_nav.ros.loosening import LimitLoosening, StandstillWatch
+from spec_vlm_nav.ros.polled import PolledTopic
 from spec_vlm_nav.ros.run import run
 from spec_vlm_nav_interfaces.msg import RobotState
 
@@ -83,9 +83,9 @@ class Go2StateNode:
         if values['odometry'] == 'sportmodestate':
             self._odometry = node.create_publisher(Odometry, 'odom', 5)
         reliability = ReliabilityPolicy[str(values['state_reliability']).upper()]
-        self._sport = Polled(node, sport, 'sportmodestate', reliability)
-        self._low = Polled(node, low, 'lowstate', reliability)
-        guard = Loosening(node, GO2_STATE, values, Standing(node).why_not).check
+        self._sport = PolledTopic(node, sport, 'sportmodestate', reliability)
+        self._low = PolledTopic(node, low, 'lowstate', reliability)
+        guard = LimitLoosening(node, GO2_STATE, values, StandstillWatch(node).why_not).check
         follow_changes(node, GO2_STATE, values, self._apply, check=check_go2, guard=guard)
         Diagnostics(node, self._diagnostic_rows)
         # Steady: a simulated clock that stands still must not silence the guard.
@@ -115,7 +115,7 @@ class Go2StateNode:
             self._watch.hear_battery(float(message.bms_state.soc), time.monotonic())
             self._say_changes()
 
-    def _take(self, topic: Polled) -> Any:
+    def _take(self, topic: PolledTopic) -> Any:
         """Return a message that is new; None where there is none, or its bytes are none."""
         try:
             return topic.take()
@@ -134,7 +134,7 @@ class Go2StateNode:
         if pose is None:
             if had_pose:
                 self.node.get_logger().warning(
-                    'no odometry: position or attitude in SportModeState are no numbers, or no '
+                    'no odometry: position or attitude in SportModeState are not numbers, or no '
                     'rotation'
                 )
             return

@@ -38,23 +38,23 @@ from spec_vlm_nav.common.diagnostics import DiagnosticRow, Level
 from spec_vlm_nav.common.errors import MissionError
 from spec_vlm_nav.common.geometry import Pose
 from spec_vlm_nav.language.stop_words import is_stop
-from spec_vlm_nav.missions.driving import Course
+from spec_vlm_nav.missions.driving import DrivingCourse
 from spec_vlm_nav.missions.parameters import MISSION
-from spec_vlm_nav.missions.plan import Step
+from spec_vlm_nav.missions.plan import MissionStep
 from spec_vlm_nav.missions.reading import read
-from spec_vlm_nav.missions.record import load, Phase, Record, save
+from spec_vlm_nav.missions.record import load, MissionPhase, MissionRecord, save
 from spec_vlm_nav.missions.results import results_json
 from spec_vlm_nav.missions.run import Mission
-from spec_vlm_nav.missions.stops import Stops
+from spec_vlm_nav.missions.stops import StopLatch
 from spec_vlm_nav.motion.command import OPERATOR_STOP
 from spec_vlm_nav.motion.presence import MISSION as HOLDER
 from spec_vlm_nav.ros.convert.messages import pose_of, status_of
 from spec_vlm_nav.ros.declare import declare, follow_changes
 from spec_vlm_nav.ros.diagnostics import Diagnostics
-from spec_vlm_nav.ros.loosening import Loosening, Standing
+from spec_vlm_nav.ros.loosening import LimitLoosening, StandstillWatch
+from spec_vlm_nav.ros.missions.course_driver import CourseDriver
 from spec_vlm_nav.ros.missions.instructing import Instructor
 from spec_vlm_nav.ros.missions.orders import MissionServer
-from spec_vlm_nav.ros.missions.wheels import Wheels
 from spec_vlm_nav.ros.run import leave, run
 from spec_vlm_nav.ros.subscriptions import subscribe
 from spec_vlm_nav_interfaces.msg import MotionStatus, Presence
@@ -73,7 +73,7 @@ class MissionNode:
     def __init__(self) -> None:
         self.node = node = Node('mission_node')
         self._values = declare(node, MISSION)
-        guard = Loosening(node, MISSION, self._values, Standing(node).why_not).check
+        guard = LimitLoosening(node, MISSION, self._values, StandstillWatch(node).why_not).check
         follow_changes(node, MISSION, self._values, lambda _: None, guard=guard)
         given = str(self._values['state_file'])
         self._file = Path(given).expanduser() if given else _default_file(node)
@@ -81,7 +81,7 @@ class MissionNode:
         self._pose: tuple[float, Pose] | None = None
         self._motion_at = -1e9  # when motion_node was last heard
         self._estopped = ''
-        self._stops = Stops()
+        self._stops = StopLatch()
         self._ticks, self._is_saved, self._holds = 0, True, False
         kept = QoSProfile(
             depth=1,
@@ -91,7 +91,7 @@ class MissionNode:
         self._told = node.create_publisher(String, '~/mission', kept)
         self._presence = node.create_publisher(Presence, 'presence', RELIABLE)
         self._instructor = Instructor(node)
-        self._wheels = Wheels(node, self._where)
+        self._wheels = CourseDriver(node, self._where)
         best_effort = QoSProfile(depth=5, reliability=ReliabilityPolicy.BEST_EFFORT)
         node.create_subscription(Odometry, 'odom', self._on_odometry, best_effort)
         node.create_subscription(MotionStatus, 'motion_status', self._on_status, RELIABLE)
@@ -107,7 +107,7 @@ class MissionNode:
         node.get_logger().info('mission_node ready')
 
     @property
-    def _record(self) -> Record | None:
+    def _record(self) -> MissionRecord | None:
         return self._mission.record if self._mission is not None else None
 
     # -- orders
@@ -200,13 +200,13 @@ class MissionNode:
         self._ticks += 1
         if mission is not None and not mission.is_over:
             objection = self._objection(now)
-            if mission.record.phase is Phase.RUNNING and 'not heard' in objection:
+            if mission.record.phase is MissionPhase.RUNNING and 'not heard' in objection:
                 mission.pause(objection)
             clock = time.localtime()
             mission.tick(now, 60 * clock.tm_hour + clock.tm_min, objection)
             if self._ticks % TOLD_TICKS == 0:
                 self.changed()
-        self._hold(mission is not None and mission.record.phase is Phase.RUNNING)
+        self._hold(mission is not None and mission.record.phase is MissionPhase.RUNNING)
         if not self._is_saved and self._record is not None:
             self._save(self._record)
         self._server.tick()
@@ -220,7 +220,7 @@ class MissionNode:
 
     # -- outputs of the mission
 
-    def instruct(self, token: int, step: Step) -> None:
+    def instruct(self, token: int, step: MissionStep) -> None:
         """Give an instruction."""
 
         def done(code: ErrorCode, message: str, decisions: int) -> None:
@@ -229,7 +229,7 @@ class MissionNode:
 
         self._instructor.give(step, done)
 
-    def drive(self, token: int, course: Course) -> None:
+    def drive(self, token: int, course: DrivingCourse) -> None:
         """Carry out a course."""
 
         def done(code: ErrorCode, message: str) -> None:
@@ -255,7 +255,7 @@ class MissionNode:
 
     # -- the disk
 
-    def _save(self, record: Record) -> None:
+    def _save(self, record: MissionRecord) -> None:
         self._is_saved = True
         try:
             save(record, self._file)
@@ -274,7 +274,7 @@ class MissionNode:
             if self._file.is_file():
                 self._file.replace(bad)
             return
-        if record is not None and record.phase is not Phase.ENDED:
+        if record is not None and record.phase is not MissionPhase.ENDED:
             self._mission = Mission.restored(record, self, time.monotonic())
             self.node.get_logger().warning(f'mission {record.plan.name or ""}: {record.why}')
             self.changed()
@@ -286,7 +286,7 @@ class MissionNode:
         words = ': '.join(part for part in (record.phase.value, record.why) if part)
         item = record.current
         values = {'step': item.step.shown if item else '', 'steps': len(record.items)}
-        level = Level.WARN if record.phase is Phase.PAUSED else Level.OK
+        level = Level.WARN if record.phase is MissionPhase.PAUSED else Level.OK
         return [DiagnosticRow('mission', level, words, values)]
 
     def close(self) -> None:

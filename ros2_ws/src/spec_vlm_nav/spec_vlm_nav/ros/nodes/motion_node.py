@@ -50,12 +50,12 @@ from spec_vlm_nav.motion.parameters.motion import (
     MOTION,
     safety_config,
 )
-from spec_vlm_nav.motion.reporting import Reporting, Told
+from spec_vlm_nav.motion.reporting import Reporting, StatusReport
 from spec_vlm_nav.ros.backends.outputs import make_backend
 from spec_vlm_nav.ros.convert.messages import command_of, reading_of, status_message
 from spec_vlm_nav.ros.declare import declare, follow_changes
 from spec_vlm_nav.ros.diagnostics import Diagnostics
-from spec_vlm_nav.ros.loosening import Loosening
+from spec_vlm_nav.ros.loosening import LimitLoosening
 from spec_vlm_nav.ros.moving.collision_sensor import CollisionSensor
 from spec_vlm_nav.ros.moving.operator_topics import Operator
 from spec_vlm_nav.ros.moving.sensor_inputs import supervision_of
@@ -100,7 +100,7 @@ class MotionNode:
             corridor_config(values),
             self._on_clearance,
         )
-        guard = Loosening(node, MOTION, values, self._why_not_standing).check
+        guard = LimitLoosening(node, MOTION, values, self._why_not_standing).check
         follow_changes(node, MOTION, values, self._apply, check=check_motion, guard=guard)
         self._operator = Operator(
             node,
@@ -218,7 +218,7 @@ class MotionNode:
         if self._keeper.trouble and not self._core.gate.estopped_by:
             self._estop(f'states cannot be kept: {self._keeper.trouble}')
 
-    def _publish_status(self, told: Told[Time]) -> None:
+    def _publish_status(self, told: StatusReport[Time]) -> None:
         status = told.status
         self._remember(KEPT_WITHIN_S if told.is_new else 0.0)
         self._status.publish(status_message(status, told.stamp, told.since))

@@ -41,13 +41,13 @@ from spec_vlm_nav.model.deferred import DeferredDecider
 from spec_vlm_nav.model.folders import check_folder, find_model
 from spec_vlm_nav.motion.command import OPERATOR_STOP
 from spec_vlm_nav.ros.deciding.action_server import NavigateServer
-from spec_vlm_nav.ros.deciding.active import Deciding
+from spec_vlm_nav.ros.deciding.active import ActiveNavigator
 from spec_vlm_nav.ros.deciding.publishers import Publishers
 from spec_vlm_nav.ros.deciding.reloading import DraftReloading
 from spec_vlm_nav.ros.deciding.settings import decoder_settings, navigator_config
 from spec_vlm_nav.ros.declare import declare, follow_changes
 from spec_vlm_nav.ros.diagnostics import Diagnostics
-from spec_vlm_nav.ros.loosening import Loosening, Standing
+from spec_vlm_nav.ros.loosening import LimitLoosening, StandstillWatch
 from spec_vlm_nav.ros.run import leave, run
 from spec_vlm_nav.ros.subscriptions import subscribe, subscribe_stamped
 from specdec.errors import SpecdecError
@@ -68,7 +68,7 @@ class VlmNavNode(LifecycleNode):
         self._values = declare(self, VLM_NAV, only_live=False)
         self._decider: DeferredDecider | None = None
         self._topics: Publishers | None = None
-        self._deciding: Deciding | None = None
+        self._deciding: ActiveNavigator | None = None
         self._instructions = 0  # begun so far: their numbers go on from one activation to the next
         self._is_over = False
         self.failure: Exception | None = None  # what the process ends with
@@ -82,7 +82,7 @@ class VlmNavNode(LifecycleNode):
             self._apply,
             check=self._check,
             only_live=self._only_live,
-            guard=Loosening(self, VLM_NAV, self._values, Standing(self).why_not).check,
+            guard=LimitLoosening(self, VLM_NAV, self._values, StandstillWatch(self).why_not).check,
         )
         subscribe_stamped(self, String, 'instruction', self._on_instruction)
         subscribe(self, Empty, '~/cancel', self._on_cancel)
@@ -160,7 +160,7 @@ class VlmNavNode(LifecycleNode):
         settings, config = decoder_settings(self._values), navigator_config(self._values)
         self._decider.use(settings)
         policy = self._policy(self._values)
-        self._deciding = Deciding(
+        self._deciding = ActiveNavigator(
             self, self._topics, self._decider, settings, config, policy, self._values
         )
         self._deciding.navigator.number = self._instructions

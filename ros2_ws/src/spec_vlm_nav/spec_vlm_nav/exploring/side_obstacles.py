@@ -13,7 +13,7 @@
 # limitations under the License.
 
 """
-What stands on the floor beside the robot, remembered from the pictures of before.
+What stands on the floor beside the robot, remembered from the previous pictures.
 
 Nearly all contacts of a robot that follows the model come with what has left the picture: it is
 passed, is beside the robot by then, and the next step grazes it. So points where the floor ended
@@ -46,7 +46,7 @@ _NONE = np.zeros((0, 3))
 
 
 @dataclass(frozen=True)
-class Beside:
+class SideObstacles:
     """
     Memory of what stands beside.
 
@@ -58,7 +58,7 @@ class Beside:
     colour: Colour | None = None
     way: Pose | None = None
 
-    def looks(self, place: Pose, floor: FloorReading, colour: Colour) -> Beside:
+    def looks(self, place: Pose, floor: FloorReading, colour: Colour) -> SideObstacles:
         """Return the memory after a look at the floor from a place."""
         points = self.points + np.array([0.0, 0.0, 1.0])
         east, north = points[:, 0] - place.x, points[:, 1] - place.y
@@ -102,7 +102,7 @@ class Beside:
         clear: bool | None,
         contact: bool,
         target_m: float | None,
-    ) -> tuple[Beside, Move]:
+    ) -> tuple[SideObstacles, Move]:
         """
         Return the memory, and the move or what to do instead.
 

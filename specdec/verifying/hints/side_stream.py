@@ -21,7 +21,7 @@ POLL_S = 50e-6
 """Between two looks at events: a hint's delay at most, and next to nothing of a forward."""
 
 
-class Event(Protocol):
+class StreamEvent(Protocol):
     """A place in a stream."""
 
     def query(self) -> bool:
@@ -32,7 +32,7 @@ class Event(Protocol):
 class Streams(Protocol):
     """What is wanted of a device's streams: the main one, that forwards run on, and one beside it."""
 
-    def mark_main(self) -> Event:
+    def mark_main(self) -> StreamEvent:
         """An event behind all that the main stream has been told."""
         ...
 
@@ -40,17 +40,17 @@ class Streams(Protocol):
         """What is told within goes to the side stream."""
         ...
 
-    def side_waits_for(self, event: Event, hidden: Tensor) -> None:
+    def side_waits_for(self, event: StreamEvent, hidden: Tensor) -> None:
         """The side stream goes on when the event has come to pass; it reads `hidden`, made on the main stream, whose
         memory is not given to others before it has.
         """
         ...
 
     def copy_to_host(self, result: Tensor) -> Tensor:
-        """A copy on the CPU that is being made, on the stream of this context; nobody waits."""
+        """A copy on the CPU that is being made, on the stream of this context; no thread waits."""
         ...
 
-    def mark_side(self) -> Event:
+    def mark_side(self) -> StreamEvent:
         """An event behind all that the side stream has been told."""
         ...
 
@@ -62,7 +62,7 @@ class CudaStreams:
         self._device = device
         self._side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
-    def mark_main(self) -> Event:
+    def mark_main(self) -> StreamEvent:
         """See Streams."""
         return self._mark(torch.cuda.current_stream(self._device))
 
@@ -70,7 +70,7 @@ class CudaStreams:
         """See Streams."""
         return torch.cuda.stream(self._side)
 
-    def side_waits_for(self, event: Event, hidden: Tensor) -> None:
+    def side_waits_for(self, event: StreamEvent, hidden: Tensor) -> None:
         """See Streams."""
         assert isinstance(event, torch.cuda.Event)
         self._side.wait_event(event)
@@ -81,7 +81,7 @@ class CudaStreams:
         host = torch.empty(result.shape, dtype=result.dtype, pin_memory=True)
         return host.copy_(result, non_blocking=True)
 
-    def mark_side(self) -> Event:
+    def mark_side(self) -> StreamEvent:
         """See Streams."""
         return self._mark(self._side)
 
@@ -93,11 +93,11 @@ class CudaStreams:
 
 class _Copy(NamedTuple):
     host: Tensor
-    done: Event
+    done: StreamEvent
     then: Callable[[Tensor], object]
 
 
-class Beside:
+class SideStream:
     """Work beside the forward that is being told. For one thread."""
 
     def __init__(self, streams: Streams, sleep: Callable[[float], None] = time.sleep) -> None:
@@ -108,7 +108,7 @@ class Beside:
     def start(
         self, hidden: Tensor, work: Callable[[Tensor], Tensor], then: Callable[[Tensor], object]
     ) -> None:
-        """Have `work` done with the main stream's `hidden`; `then` takes what came of it, on the CPU, from within a
+        """Have `work` done with the main stream's `hidden`; `then` takes the result, on the CPU, from within a
         later call of `start` or `finish`, or never.
         """
         self._hand_over()
@@ -133,7 +133,7 @@ class Beside:
         self.forget()
 
     def forget(self) -> None:
-        """Nobody wants what has not been handed over."""
+        """No caller wants what has not been handed over."""
         self._copies.clear()
 
     def _hand_over(self) -> None:
@@ -142,6 +142,6 @@ class Beside:
             copy.then(copy.host)
 
 
-def beside_of(device: torch.device) -> Beside | None:
+def beside_of(device: torch.device) -> SideStream | None:
     """A device's way; None where work is done on the spot: on a CPU."""
-    return Beside(CudaStreams(device)) if device.type == "cuda" else None
+    return SideStream(CudaStreams(device)) if device.type == "cuda" else None

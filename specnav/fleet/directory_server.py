@@ -17,8 +17,8 @@ import zmq
 from cloud_verifier.classes import ClientClass
 from cloud_verifier.limits import TokenBucket
 from cloud_verifier.logs import EventLog
+from cloud_verifier.security.authenticator import Authenticator
 from cloud_verifier.security.connections import ConnectionBounds, Connections
-from cloud_verifier.security.door import Door
 from cloud_verifier.security.keyring import Keyring
 from specdec.errors import ProtocolError
 from specdec.link.directory_wire import (
@@ -49,7 +49,7 @@ _READ_AHEAD = 256
 _STOP = "inproc://desk-stop"
 
 
-class Desk:
+class DirectoryServer:
     """Serves from its construction to close()."""
 
     def __init__(self, bind: str, keys: str, log: EventLog, answer: Answer, rests: Rests) -> None:
@@ -72,10 +72,10 @@ class Desk:
         most = _CONNECTIONS_OF_KEY
         bounds = ConnectionBounds(_UNFINISHED_BYTES, 4 * _UNFINISHED_BYTES, most * _UNFINISHED_BYTES, lambda key: most)
         self.connections = Connections(self._router, log, bounds, keyring is not None)
-        self._door: Door | None = None
+        self._door: Authenticator | None = None
         if keyring is not None:
             guards = (lambda identity, why: None, self._refuse)
-            self._door = Door(self._context, self._router, self.connections, keyring, log, *guards)
+            self._door = Authenticator(self._context, self._router, self.connections, keyring, log, *guards)
         try:
             self._router.bind(bind)
         except zmq.ZMQError as error:

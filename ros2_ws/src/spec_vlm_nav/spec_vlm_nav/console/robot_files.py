@@ -30,7 +30,7 @@ MOST_LISTED, MOST_TICKETS = 50, 200
 ENDING = '.mcap'
 
 
-class Shelf:
+class RobotFiles:
     """Files of a folder, and of one beneath it for each robot's namespace. folder None: none."""
 
     def __init__(self, folder: Path | None) -> None:

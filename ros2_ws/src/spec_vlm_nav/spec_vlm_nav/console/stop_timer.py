@@ -24,23 +24,23 @@ STANDS_S, MOST = 3.0, 100
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _StopRequest:
     page: Page
     number: str
     robot: str
     at: float
 
 
-class Standing:
+class StopTimer:
     """Tells a page after how long the robot that it stopped stands, or that this is not known."""
 
     def __init__(self) -> None:
-        self._asked: list[_Asked] = []
+        self._asked: list[_StopRequest] = []
 
     def ask(self, page: Page, number: str, now: float) -> None:
         """Take note of a stop. number: the page's own, which it is told."""
         if len(self._asked) < MOST:
-            self._asked.append(_Asked(page, number, page.robot, now))
+            self._asked.append(_StopRequest(page, number, page.robot, now))
 
     def is_awaited(self, robot: str) -> bool:
         """Return whether any page waits for a robot."""

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from statistics import median
 from typing import Any
 
-from specnav.doctor.robot.facts import Heard
+from specnav.doctor.robot.facts import TopicTraffic
 
 
-class Ear:
+class TopicListener:
     """Hears one topic. clock: what its stamps are compared with, s."""
 
     def __init__(self, clock: Callable[[], float], steady: Callable[[], float] = time.monotonic) -> None:
@@ -38,13 +38,13 @@ class Ear:
         if hasattr(twist, "angular") and hasattr(twist, "linear"):
             self._fastest = max(self._fastest, abs(twist.linear.x), abs(twist.linear.y), abs(twist.angular.z))
 
-    def heard(self, began: float, ended: float) -> Heard:
+    def heard(self, began: float, ended: float) -> TopicTraffic:
         """What was heard in the time of listening (steady clock, s)."""
         if not self._times:
-            return Heard()
+            return TopicTraffic()
         edges = [*self._times, ended]
         gaps = [after - before for before, after in itertools.pairwise(edges)]
-        return Heard(
+        return TopicTraffic(
             count=len(self._times),
             rate_hz=len(self._times) / max(1e-3, ended - min(began, self._times[0])),
             longest_gap_s=max(gaps),

@@ -12,10 +12,10 @@ from specdec.link.shaping import LinkProfile
 from specdec.row_ms import RowMs, read_ms
 from specnav.bench.data.latency import acceptance_for
 from specnav.bench.records.clients import ClientsRow
-from specnav.plan.simulated.pair import METHODS, OVERHEAD_MS, TREE_FAILS, Pair
+from specnav.plan.simulated.pair import METHODS, OVERHEAD_MS, TREE_FAILS, SimulatedPair
 from specnav.plan.simulated.replica import ReplicaPolicy
 from specnav.plan.simulated.simulation import Fleet, Window, simulate
-from specnav.plan.simulated.times import ForwardTimes, RowTimes
+from specnav.plan.simulated.times import RowTimes, SimulatedForwardTimes
 from specnav.plan.simulated.workload import Workload
 from specnav.results.demo import Setting, percentile
 from specnav.results.errors import EvaluationError
@@ -39,7 +39,7 @@ class SavedClients(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True)
-class Beside:
+class MeasuredComparison:
     """One measurement and what the simulation makes of it. Rates: tokens a second of all clients; gaps, ms: the 95th
     percentile of the time between two chunks of an answer at a client. None: the file does not have it.
     """
@@ -75,7 +75,9 @@ def load_clients(place: Path) -> SavedClients:
     found = read_json(place / FILE if place.is_dir() else place, SavedClients)
     rows = [row for row in found.rows if row.method in METHODS and row.rate > 0]
     if not rows:
-        raise EvaluationError(f"{place} holds no measurement of a method that is modelled ({', '.join(METHODS)})")
+        raise EvaluationError(
+            f"{place} holds no measurement of a method that is modelled ({', '.join(METHODS)})"
+        )
     return msgspec.structs.replace(found, rows=rows)
 
 
@@ -87,9 +89,11 @@ def number(config: Mapping[str, Setting], name: str, default: float = 0.0) -> fl
     return default if value is None else float(value)
 
 
-def paced(ms: float) -> ForwardTimes:
+def paced(ms: float) -> SimulatedForwardTimes:
     """A paced forward: as long for one row as for many, or as its rows say, level beyond them."""
-    return RowTimes(RowMs((*ms.points, (1_000_000, ms.points[-1][1]))) if isinstance(ms, RowMs) else ms, float("inf"))
+    return RowTimes(
+        RowMs((*ms.points, (1_000_000, ms.points[-1][1]))) if isinstance(ms, RowMs) else ms, float("inf")
+    )
 
 
 def fleet_of(saved: SavedClients, row: ClientsRow, overhead_ms: float = OVERHEAD_MS) -> Fleet:
@@ -100,12 +104,16 @@ def fleet_of(saved: SavedClients, row: ClientsRow, overhead_ms: float = OVERHEAD
     config = saved.config
     verify_ms = number(config, "verify_ms")
     if not verify_ms:
-        raise EvaluationError("that run's verifier was not paced, so the file does not say what its forwards took")
+        raise EvaluationError(
+            "that run's verifier was not paced, so the file does not say what its forwards took"
+        )
     draft_ms = number(config, "draft_ms") or NO_TIME_MS
     gamma = int(number(config, "gamma", 4.0))
     alpha = acceptance_for(row.tokens_a_round, gamma)
-    tree_alpha = acceptance_for(row.tokens_a_round, 6) if row.method == "specedge" else 1 - TREE_FAILS * (1 - alpha)
-    pair = Pair(
+    tree_alpha = (
+        acceptance_for(row.tokens_a_round, 6) if row.method == "specedge" else 1 - TREE_FAILS * (1 - alpha)
+    )
+    pair = SimulatedPair(
         draft_ms=draft_ms,
         cloud_draft=paced(number(config, "cloud_draft_ms") or draft_ms),
         gamma=gamma,
@@ -130,16 +138,19 @@ def fleet_of(saved: SavedClients, row: ClientsRow, overhead_ms: float = OVERHEAD
     return Fleet(work, pair, paced(verify_ms), 1, ((link, 1.0),), ReplicaPolicy())
 
 
-def played_beside(saved: SavedClients, row: ClientsRow, seed: int = 0, overhead_ms: float = OVERHEAD_MS) -> Beside:
+def played_beside(
+    saved: SavedClients, row: ClientsRow, seed: int = 0, overhead_ms: float = OVERHEAD_MS
+) -> MeasuredComparison:
     """One measurement, simulated with its own settings. Raises EvaluationError."""
     window = Window(WARM_MS, 1e3 * SECONDS, 0.0)
     played = simulate(fleet_of(saved, row, overhead_ms), row.method, seed, window, keep=True)
     tokens, gaps = delivered(
         [one.chunks for one in sorted(played.decisions, key=lambda one: one.began_ms)],
         [one.robot for one in sorted(played.decisions, key=lambda one: one.began_ms)],
-        window.warm_ms, window.end_ms,
-    )  # fmt: skip
-    return Beside(
+        window.warm_ms,
+        window.end_ms,
+    )
+    return MeasuredComparison(
         method=row.method,
         clients=row.clients,
         rate=row.rate,

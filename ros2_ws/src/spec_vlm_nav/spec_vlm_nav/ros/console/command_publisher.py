@@ -33,7 +33,7 @@ from rclpy.qos import QoSProfile, ReliabilityPolicy
 from spec_vlm_nav.common.parameters import Value
 from spec_vlm_nav.console.live import LIVE, live_rows
 from spec_vlm_nav.motion.presence import OPERATOR
-from spec_vlm_nav.ros.sparing import Sparing
+from spec_vlm_nav.ros.throttled_executor import ThrottledExecutor
 from spec_vlm_nav_interfaces.action import RunMission
 from spec_vlm_nav_interfaces.msg import Presence
 from spec_vlm_nav_interfaces.srv import ChangeMission
@@ -43,10 +43,10 @@ RELIABLE = QoSProfile(depth=20, reliability=ReliabilityPolicy.RELIABLE)
 Answer = Callable[[bool, str], None]
 
 
-class Speaking:
+class CommandPublisher:
     """Of the robot whose topics begin with `at`."""
 
-    def __init__(self, node: Node, at: str, group: Sparing) -> None:
+    def __init__(self, node: Node, at: str, group: ThrottledExecutor) -> None:
         self._group = group
         self._parameters: dict[str, Any] = {}
         self._instruct = node.create_publisher(
@@ -160,7 +160,7 @@ class Speaking:
         """Set a live parameter."""
         client = self._set.get(node)
         if client is None or name not in LIVE[node]:
-            answer(False, f'{node} {name} is no live parameter')
+            answer(False, f'{node} {name} is not a live parameter')
             return
         if not client.service_is_ready():
             answer(False, f'{node} is not heard')

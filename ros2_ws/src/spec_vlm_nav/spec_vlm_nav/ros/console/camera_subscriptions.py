@@ -27,12 +27,12 @@ from typing import Any
 from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import Image, LaserScan
-from spec_vlm_nav.ros.polled import Polled
-from spec_vlm_nav.ros.sparing import Sparing
+from spec_vlm_nav.ros.polled import PolledTopic
+from spec_vlm_nav.ros.throttled_executor import ThrottledExecutor
 from std_msgs.msg import String
 
 
-class Sights:
+class CameraSubscriptions:
     """Of one robot, whose topics begin with `at`."""
 
     def __init__(
@@ -41,7 +41,7 @@ class Sights:
         at: str,
         words: tuple[Callable[[String], None], Callable[[String], None]],
         encode: tuple[str, Callable[[Image], None], QoSProfile] | None,
-        group: Sparing,
+        group: ThrottledExecutor,
     ) -> None:
         """
         Subscribe.
@@ -51,7 +51,7 @@ class Sights:
         """
         self._node = node
         qos = QoSProfile(depth=20, reliability=ReliabilityPolicy.RELIABLE)
-        self.scan = Polled(node, LaserScan, f'{at}scan', ReliabilityPolicy.BEST_EFFORT)
+        self.scan = PolledTopic(node, LaserScan, f'{at}scan', ReliabilityPolicy.BEST_EFFORT)
         tokens, sentences = words
         self._woken: list[Any] = [
             node.create_subscription(

@@ -84,7 +84,7 @@ def differs(recorded: Mapping[str, Any] | None, again: DecisionRecord) -> Differ
     return "words" if recorded["text"] and again.text != recorded["text"] else "same"
 
 
-class Again:
+class ReplayRunner:
     """One replay at a time, of one bag. Called by the page's server; a thread of its own watches the process."""
 
     def __init__(self, bag: Path, walk: Walk, deciders: Deciders, command: Sequence[str] | None = None) -> None:

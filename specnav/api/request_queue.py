@@ -8,7 +8,7 @@ from collections import deque
 from specnav.api.errors import ApiError
 
 
-class Desk:
+class RequestQueue:
     """In one event loop. busy: places taken; waiting: requests in the queue."""
 
     def __init__(self, places: int, queue: int) -> None:

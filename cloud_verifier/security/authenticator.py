@@ -29,7 +29,7 @@ Forget = Callable[[bytes, str], None]
 Refuse = Callable[[bytes, str], None]
 
 
-class Door:
+class Authenticator:
     """The door of one ROUTER socket. sockets: when to call `work`. refused: keys that were not let in."""
 
     def __init__(
@@ -132,7 +132,7 @@ class Door:
             self._told.add(identity)
             name = self._name(public)
             self._refuse(
-                identity, f"the key of {name} is revoked: ask whoever runs the verifier for a new one"
+                identity, f"the key of {name} is revoked: ask the verifier's operator for a new one"
             )
 
     def _name(self, public: str) -> str:

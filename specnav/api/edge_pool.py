@@ -27,8 +27,8 @@ from specdec.isolation.workers import Ticket
 from specdec.link.channel import Link, connect
 from specdec.link.wire import Welcome
 from specdec.models import LoadedModel
-from specnav.api.answer import Answer, FinishReason, Outcome
-from specnav.api.asking.asked import Asked
+from specnav.api.answer import AnswerOutcome, ApiAnswer, FinishReason
+from specnav.api.asking.asked import ApiRequest
 from specnav.api.config import ApiConfig
 from specnav.api.errors import ApiError, api_error, wrong
 from specnav.api.text import AnswerText
@@ -38,7 +38,7 @@ _FINISHES: dict[str, FinishReason] = {"eos": "stop", "stop": "stop", "length": "
 
 
 @dataclass(eq=False)
-class Edge:
+class PooledEdge:
     """A decoder and its link. owner: whose prompts its memory is of; prompt: the ids of the last one."""
 
     link: Link
@@ -47,7 +47,7 @@ class Edge:
     prompt: tuple[int, ...] = field(default=(), repr=False)
 
 
-class House:
+class EdgePool:
     """At most config.answers answers at a time: whoever starts one sees to that."""
 
     def __init__(self, config: ApiConfig, draft: LoadedModel, log: EventLog) -> None:
@@ -55,10 +55,10 @@ class House:
         self._draft = draft
         self._log = log
         self._lock = threading.Lock()
-        self._idle: list[Edge] = []
+        self._idle: list[PooledEdge] = []
         self._threads = ThreadPoolExecutor(config.answers, thread_name_prefix="answer")
         self._known: Welcome | None = None
-        self._running: set[Answer] = set()
+        self._running: set[ApiAnswer] = set()
         self._accounts = Accounts()
 
     @property
@@ -96,10 +96,10 @@ class House:
                 raise api_error(error) from error
         return self.name
 
-    def start(self, asked: Asked, owner: str, done: Callable[[], None]) -> Answer:
+    def start(self, asked: ApiRequest, owner: str, done: Callable[[], None]) -> ApiAnswer:
         """Begin an answer, in the event loop; `done` is called there when its thread has ended."""
         loop = asyncio.get_running_loop()
-        answer = Answer(loop)
+        answer = ApiAnswer(loop)
         self._running.add(answer)
 
         def ended(_: Any) -> None:
@@ -109,7 +109,7 @@ class House:
         loop.run_in_executor(self._threads, self._make, asked, owner, answer).add_done_callback(ended)
         return answer
 
-    async def compiled(self, asked: Asked, owner: str) -> None:
+    async def compiled(self, asked: ApiRequest, owner: str) -> None:
         """Have the grammar of a request compiled, which may take a while, before it takes a place. Raises ApiError."""
         if not asked.options.grammar:
             return
@@ -159,7 +159,7 @@ class House:
                 edge.link.close()
             self._idle.clear()
 
-    def _make(self, asked: Asked, owner: str, answer: Answer) -> None:
+    def _make(self, asked: ApiRequest, owner: str, answer: ApiAnswer) -> None:
         """In a thread: one answer from its beginning to its end."""
         try:
             with self._charged(owner):
@@ -175,7 +175,7 @@ class House:
             self._log.error("answer_failed", traceback=self._log.trace_of(error))
             answer.end(ApiError(500, f"the server failed on this request ({type(error).__name__})"))
 
-    def _outcome(self, asked: Asked, owner: str, answer: Answer) -> Outcome:
+    def _outcome(self, asked: ApiRequest, owner: str, answer: ApiAnswer) -> AnswerOutcome:
         draft, options = self._draft, asked.options
         account, began_s = charged.get(), time.thread_time()
         if account is not None:
@@ -199,9 +199,9 @@ class House:
         finally:
             self._give_back(edge)
         answer.say(text.finish(), [])
-        return Outcome(_FINISHES.get(stats.finish), length, self._config.method, stats)
+        return AnswerOutcome(_FINISHES.get(stats.finish), length, self._config.method, stats)
 
-    def _check(self, ids: tuple[int, ...], length: int, asked: Asked) -> int:
+    def _check(self, ids: tuple[int, ...], length: int, asked: ApiRequest) -> int:
         """What can be said without asking the verifier. Raises ApiError; returns the prompt's length."""
         vocabulary = self._draft.vocab_size
         if max(ids) >= vocabulary or min(ids) < 0:
@@ -217,7 +217,7 @@ class House:
         """Tokens of a prompt and its answer; 0 before the verifier has told."""
         return 0 if self._known is None else self._known.context_limit
 
-    def _take(self, owner: str, ids: tuple[int, ...]) -> Edge:
+    def _take(self, owner: str, ids: tuple[int, ...]) -> PooledEdge:
         """An idle edge: of the same owner the one whose last prompt begins most like this one, or a new one.
 
         What an edge remembers of prompts shows in the time that the next one takes: nobody else's is taken over.
@@ -239,14 +239,14 @@ class House:
         best.owner, best.prompt = owner, ids
         return best
 
-    def _give_back(self, edge: Edge) -> None:
+    def _give_back(self, edge: PooledEdge) -> None:
         with self._lock:
             self._idle.append(edge)
             surplus = self._idle.pop(0) if len(self._idle) > self._config.answers else None
         if surplus is not None:
             surplus.link.close()
 
-    def _new_edge(self) -> Edge:
+    def _new_edge(self) -> PooledEdge:
         config = self._config
         link = connect(config.connect, connect_timeout_s=CONNECT_TIMEOUT_S, key=config.key)
         decoder = EdgeDecoder(
@@ -257,7 +257,7 @@ class House:
             resume_timeout_s=config.patience_s,
             keep_bytes=KEPT_BYTES // config.answers,
         )
-        return Edge(link, decoder)
+        return PooledEdge(link, decoder)
 
 
 def scope_of(owner: str) -> str:
@@ -265,7 +265,7 @@ def scope_of(owner: str) -> str:
     return blake2b(owner.encode(), digest_size=16, person=b"specnav-api").hexdigest() if owner else ""
 
 
-def _too_long(asked: Asked, length: str, limit: int) -> ApiError:
+def _too_long(asked: ApiRequest, length: str, limit: int) -> ApiError:
     return wrong(
         "prompt" if asked.kind == "text" else "messages",
         f"the prompt has {length} tokens and the model takes {limit} with the answer: shorten it",

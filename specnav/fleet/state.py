@@ -21,7 +21,7 @@ STATE_FILE = "directory.json"
 _MOST_BYTES = 1 << 20
 
 
-class Kept(Struct, frozen=True):
+class FleetState(Struct, frozen=True):
     """fleet: a number of this fleet's own, from its `up` to its `down`. settings: of the generation that is wanted.
     wanted: replicas. last: the highest number that a replica was given. replicas: that were started and not ended, and
     the generation of each. port: where the directory listens. identities: of generations.
@@ -38,21 +38,21 @@ class Kept(Struct, frozen=True):
     schema: int = 1
 
 
-def read_kept(folder: Path) -> Kept | None:
-    """What a directory of before has left, or None. Raises FleetError for a file that is something else."""
+def read_kept(folder: Path) -> FleetState | None:
+    """What an earlier directory has left, or None. Raises FleetError for a file that is something else."""
     path = folder / STATE_FILE
     try:
-        kept = msgspec.json.decode(read_file(path, _MOST_BYTES), type=Kept)
+        kept = msgspec.json.decode(read_file(path, _MOST_BYTES), type=FleetState)
     except FileNotFoundError:
         return None
     except (OSError, msgspec.MsgspecError, ValueError) as error:
-        raise FleetError(f"{path} is no state of a fleet ({error}): move it away, or give another --state") from error
+        raise FleetError(f"{path} is not a fleet state ({error}): move it away, or give another --state") from error
     if kept.schema != 1:
         raise FleetError(f"{path} is of another release of specnav: end that fleet first, or give another --state")
     return kept
 
 
-def write_kept(folder: Path, kept: Kept) -> None:
+def write_kept(folder: Path, kept: FleetState) -> None:
     """Keep it. Raises FleetError."""
     try:
         folder.mkdir(parents=True, exist_ok=True)

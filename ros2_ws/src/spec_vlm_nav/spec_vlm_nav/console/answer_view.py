@@ -29,7 +29,7 @@ from spec_vlm_nav.console.decisions import ORIGINS
 LONGEST, MOST_TOKENS = 600, 400
 
 
-class Thought:
+class AnswerView:
     """Of one robot."""
 
     def __init__(self) -> None:

@@ -31,7 +31,7 @@ EVERY_S, FOR_S = 2.0, 0.12  # longer than an executor sleeps
 ANSWER_S = 5.0
 
 
-class Sparing(MutuallyExclusiveCallbackGroup):
+class ThrottledExecutor(MutuallyExclusiveCallbackGroup):
     """
     Messages at once; QoS events and late answers once every two seconds.
 

@@ -30,9 +30,9 @@ from rclpy.qos import QoSProfile, ReliabilityPolicy
 from spec_vlm_nav.common.codes import ErrorCode, LinkState, SOURCES
 from spec_vlm_nav.common.geometry import Motion, Pose
 from spec_vlm_nav.common.status import Status
-from spec_vlm_nav.missions.driving import Course, Driver
+from spec_vlm_nav.missions.driving import Driver, DrivingCourse
 from spec_vlm_nav.ros.convert.messages import duration_of
-from spec_vlm_nav.ros.session import Session
+from spec_vlm_nav.ros.session import CommandSession
 from spec_vlm_nav_interfaces.msg import MotionCommand, Supervision
 
 TICK_S = 0.05
@@ -41,7 +41,7 @@ ACQUAINTED_S = 0.3  # motion_node takes nothing from a session it never heard of
 DEADLINE_S = 8.0
 
 
-class Wheels:
+class CourseDriver:
     """Carries out one course at a time."""
 
     def __init__(self, node: Node, pose: Callable[[], Pose | None]) -> None:
@@ -51,7 +51,7 @@ class Wheels:
         self._life = node.create_publisher(Supervision, 'supervision', reliable)
         node.create_subscription(Supervision, 'supervision', self._on_supervision, reliable)
         self._driver: Driver | None = None
-        self._session, self._ticks = Session(), 0
+        self._session, self._ticks = CommandSession(), 0
         self._own: set[int] = set()
         self._heard: tuple[float, Supervision] | None = None  # of the deciding node
         node.create_timer(TICK_S, self._tick, clock=Clock(clock_type=ClockType.STEADY_TIME))
@@ -60,7 +60,7 @@ class Wheels:
         """Return how long the deciding node was not heard, s."""
         return now - self._heard[0] if self._heard else float('inf')
 
-    def drive(self, course: Course, done: Callable[[ErrorCode, str], None]) -> None:
+    def drive(self, course: DrivingCourse, done: Callable[[ErrorCode, str], None]) -> None:
         """Carry out a course; `done` is told of its end."""
         self.let_go()
         self._session.begin()

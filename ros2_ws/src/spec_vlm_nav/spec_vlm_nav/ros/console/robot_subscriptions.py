@@ -33,7 +33,7 @@ from rclpy.qos import ReliabilityPolicy
 from sensor_msgs.msg import LaserScan
 from spec_vlm_nav.camera.images import decode, to_jpeg
 from spec_vlm_nav.common.errors import FrameError
-from spec_vlm_nav.ros.polled import Polled
+from spec_vlm_nav.ros.polled import PolledTopic
 from spec_vlm_nav_interfaces.msg import RobotState
 
 KEPT_FRAMES = 80
@@ -68,7 +68,7 @@ def scan_points(scan: LaserScan, pose: Pose) -> list[tuple[float, float]]:
     ]
 
 
-class Senses:
+class RobotSubscriptions:
     """Of one robot, whose topics begin with `at`."""
 
     def __init__(self, node: Node, at: str) -> None:
@@ -77,7 +77,7 @@ class Senses:
         self._scan: tuple[float, LaserScan] | None = None
         self.obstacles: deque[tuple[float, float]] = deque(maxlen=OBSTACLES)
         reliable = ReliabilityPolicy.RELIABLE
-        self._states = Polled(node, RobotState, f'{at}robot_state', reliable)
+        self._states = PolledTopic(node, RobotState, f'{at}robot_state', reliable)
         self._now = lambda: node.get_clock().now().nanoseconds * 1e-9
 
     def look(self, scan: LaserScan | None) -> None:
