@@ -1,5 +1,5 @@
 # Everything runs from .venv; `setup` builds or repairs it and returns in a second when it is complete.
-.PHONY: help setup setup-dev setup-gguf setup-vllm demo check test test-docker test-gguf test-vllm lint docs doctor clean
+.PHONY: help setup setup-dev setup-gguf setup-vllm demo check test test-docker test-gguf test-real test-vllm lint docs doctor clean
 ARGS ?=
 
 help:            ## list the targets
@@ -11,7 +11,7 @@ setup:           ## set up .venv (torch, ROS 2, the simulator)
 setup-dev:       ## the same, with what tests and linters need
 	@scripts/setup.sh --dev
 
-setup-gguf: setup ## llama.cpp, to draft on GGUF files: built once, for minutes   (CMAKE_ARGS="-DGGML_CUDA=on")
+setup-gguf: setup ## llama.cpp, to draft on GGUF files and to serve them: built once, for minutes   (CMAKE_ARGS="-DGGML_CUDA=on")
 	@.venv/bin/python scripts/setup_gguf.py
 
 setup-vllm: setup ## vLLM as the verifier's engine, in .venv-vllm: 3.5 GB, minutes; then specnav serve --engine vllm
@@ -26,8 +26,12 @@ check: setup-dev ## before a commit: ruff, mypy, and the tests that start no pro
 test: setup-dev  ## ruff, mypy and all tests   (ARGS="-k parser")
 	@.venv/bin/python scripts/run_tests.py $(ARGS)
 
-test-gguf: setup-dev ## what drafts on GGUF files must do, with llama.cpp (sets it up)   (ARGS="-k tower")
+test-gguf: setup-dev ## what drafts and verifiers on GGUF files must do, with llama.cpp (sets it up)   (ARGS="-k tower")
 	@.venv/bin/python scripts/setup_gguf.py --test $(ARGS)
+
+test-real: setup-gguf setup-dev ## a published model end to end: SmolLM2, downloaded once, 93 MB   (ARGS="-k commands")
+	@.venv/bin/specnav models get smollm2
+	@OMP_NUM_THREADS=1 .venv/bin/python -m pytest -m real -n 0 tests/real $(ARGS)
 
 test-vllm: setup-dev ## what every engine must do, on vLLM (sets it up)   (ARGS="-k stream")
 	@.venv/bin/python scripts/setup_vllm.py --test $(ARGS)

@@ -15,7 +15,8 @@ from specdec.verdict_log import CONTENTS, MOST_BYTES, VerdictLog
 
 NO_EXITS = "none"
 SHARES = ("key", "all", "none")
-ENGINES = ("own", "vllm")
+ENGINES = ("own", "vllm", "llamacpp")
+KV_TYPES = ("auto", "f16", "q8_0", "f32")
 LOOKUP = "ngram"
 """For draft_model: no model, what followed before is looked up."""
 PACING = "MS[:ROWS,...]"
@@ -25,15 +26,30 @@ PACING = "MS[:ROWS,...]"
 class ServerConfig:
     """Settings of one verifier: of `specnav serve`, `python -m cloud_verifier`, `specnav fleet up` and YAML alike."""
 
-    model: str = setting(REQUIRED, "Target: a Hugging Face folder or hub id.", metavar="FOLDER|ID")
+    model: str = setting(
+        REQUIRED,
+        "Target: a Hugging Face folder or hub id; with --engine llamacpp a GGUF file.",
+        metavar="FOLDER|ID|FILE",
+    )
     bind: str = setting(
         "tcp://127.0.0.1:5555", "Where to listen; port 0 takes a free one.", metavar="tcp://HOST:PORT"
     )
     engine: str = setting(
-        "own", "What runs the target; vllm is there after make setup-vllm.", choices=ENGINES
+        "own",
+        "What runs the target; vllm is there after make setup-vllm, llamacpp (for GGUF files) after make setup-gguf.",
+        choices=ENGINES,
     )
     tensor_parallel: int = setting(
         1, "GPUs of one machine that share the target; with --engine vllm.", 1, 64, metavar="K"
+    )
+    gpu_layers: int = setting(
+        -1, "Layers of the target on a GPU; -1: all where there is one; with --engine llamacpp.", -1, 1000, metavar="N"
+    )
+    kv_type: str = setting(
+        "auto",
+        "Number type of keys and values, with --engine llamacpp; auto: q8_0 on a CPU, where answers are then exact, "
+        "else f16.",
+        choices=KV_TYPES,
     )
     device: str = same_as(ModelOptions, "device")
     dtype: str = same_as(ModelOptions, "dtype")
@@ -184,8 +200,11 @@ class ServerConfig:
         if not self.bind.startswith("tcp://") or ":" not in self.bind[6:]:
             raise VerifierError(f"bind address {self.bind!r} is not usable: give tcp://HOST:PORT")
         check_binding(self.bind, self.keys, self.insecure)
-        if self.verdict_log and self.engine != "own":
-            raise VerifierError("a verdict log is kept by the engine own alone: leave verdict_log out")
+        if self.verdict_log and self.engine == "vllm":
+            raise VerifierError("the engine vllm keeps no verdict log: leave verdict_log out")
+        for name in ("gpu_layers", "kv_type"):
+            if getattr(self, name) != getattr(ServerConfig, name) and self.engine != "llamacpp":
+                raise VerifierError(f"{name} is for the engine llamacpp: leave it out, or serve with --engine llamacpp")
         if self.tensor_parallel > 1 and self.engine != "vllm":
             raise VerifierError(
                 f"tensor_parallel = {self.tensor_parallel} is for the engine vllm: our own keeps a model on one GPU; "

@@ -83,10 +83,15 @@ def serve(config: ServerConfig, log_stream: TextIO | None = None) -> int:
 def _own_server(
     config: ServerConfig, log: EventLog, tracing: Tracing | None, launcher: Launcher
 ) -> tuple[Server, Callable[[], int]]:
-    """With our own engine, and all that it can do; and what prepares its vocabulary for grammars."""
+    """With our own engine, its target on torch or on llama.cpp; and what prepares its vocabulary for grammars."""
     device, dtype, quantize, pixels = config.device, config.dtype, config.quantize, config.pixels
     check_room_for(config.model, left_in_container())
-    model = load_model(config.model, device, dtype, quantize, pixels, config.deterministic, config.compile)
+    if config.engine == "llamacpp":
+        from cloud_verifier.engine_llamacpp.target import load_target
+
+        model: LoadedModel = load_target(config, log)
+    else:
+        model = load_model(config.model, device, dtype, quantize, pixels, config.deterministic, config.compile)
     draft_model = None
     if config.draft_model and config.draft_model != LOOKUP:
         gguf = GgufOptions.read(config.gguf)
@@ -102,7 +107,7 @@ def _own_server(
     hint_maker = load_hint_maker(config, model, log)
     set_threads(config.threads, model)
     inline = forwards_are_quick(config, model)
-    kv_bytes = int(config.kv_gb * 2**30) or int(SHARE * free_bytes(model.device))
+    kv_bytes = model.cache_bytes or int(config.kv_gb * 2**30) or int(SHARE * free_bytes(model.device))
     shared = shared_of(config, kv_bytes, model)
     models = Models(model, draft_model, hint_maker, looks_up=config.draft_model == LOOKUP)
     make_engine = own_engine(config.policy, models, kv_bytes, shared)

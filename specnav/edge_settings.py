@@ -18,6 +18,12 @@ class EdgeSettings:
     key: Path | None = setting(
         None, "Key for a verifier with keys (specnav keys export); with --connect.", metavar="FILE"
     )
+    pair: str | None = setting(
+        None,
+        "Target, draft and exits by one name, as specnav models list shows them: smollm2 is downloaded when it is "
+        "first used. What is named beside it wins.",
+        metavar="NAME",
+    )
     target_model: str | None = setting(
         None, "Target: a Hugging Face folder or hub id.", metavar="FOLDER|ID", shown="the shipped one"
     )

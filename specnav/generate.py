@@ -18,6 +18,7 @@ from specdec.settings import REQUIRED, check_settings, same_as, setting
 from specnav.edge_settings import EdgeSettings
 from specnav.errors import UsageError
 from specnav.paths import DEFAULT_DRAFT, DEFAULT_TARGET
+from specnav.published.pairs import LOOKUP_METHOD, pair_named
 
 MAX_IMAGE_BYTES = 32 * 1024 * 1024
 
@@ -33,6 +34,7 @@ class GenerateConfig:
     method: str = same_as(DecodingOptions, "method")
     connect: str | None = same_as(EdgeSettings, "connect")
     key: Path | None = same_as(EdgeSettings, "key")
+    pair: str | None = same_as(EdgeSettings, "pair")
     target_model: str | None = same_as(EdgeSettings, "target_model")
     draft_model: str | None = same_as(EdgeSettings, "draft_model")
     gguf: str = same_as(ModelOptions, "gguf")
@@ -135,7 +137,16 @@ def run_generate(config: GenerateConfig) -> int:
         stop=config.stop,
         grammar="" if config.grammar is None else read_grammar(config.grammar),
     )
-    target = config.target_model or str(DEFAULT_TARGET)
+    target, named, exits = config.target_model or str(DEFAULT_TARGET), config.draft_model, config.exits
+    if config.pair is not None:
+        pair = pair_named(config.pair)
+        target, named, exits = config.target_model or pair.target, named or pair.draft, exits or pair.exits
+        if not named:
+            named = target  # for its tokenizer
+            if method.needs_draft_model or method.cloud_drafts:
+                print(f"specnav: {pair.tells_no_draft(f'{LOOKUP_METHOD} drafts')}", file=sys.stderr)
+                method = get_method(LOOKUP_METHOD)
+    named = named or str(DEFAULT_DRAFT)
     with ExitStack() as stack:
         wait_for_verifier = None
         if config.connect is None:
@@ -143,13 +154,13 @@ def run_generate(config: GenerateConfig) -> int:
                 verifier_process(
                     ServerConfig(
                         target,
-                        draft_model=config.draft_model or str(DEFAULT_DRAFT) if method.cloud_drafts else "",
+                        draft_model=named if method.cloud_drafts else "",
                         gguf=config.gguf,
                         quantize=config.quantize,
                         pixels=config.pixels,
                         compile=config.compile,
                         device=config.device,
-                        exits=config.exits,
+                        exits=exits,
                         exit_layers=config.exit_layers,
                     )
                 )
@@ -175,7 +186,6 @@ def run_generate(config: GenerateConfig) -> int:
         # needs the tokenizer alone.
         how: dict[str, Any] = {"device": config.device, "quantize": config.quantize, "pixels": config.pixels}
         drafts = {**how, "gguf": GgufOptions.read(config.gguf), "compile": config.compile_draft}
-        named = config.draft_model or str(DEFAULT_DRAFT)
         draft = None if method.drafts and not method.needs_draft_model else load_draft(named, **drafts)
         tokenizer = load_draft_tokenizer(named) if draft is None else draft.tokenizer
         endpoint = config.connect if wait_for_verifier is None else wait_for_verifier()
@@ -203,7 +213,7 @@ def run_generate(config: GenerateConfig) -> int:
         if config.stats:
             stats = decoder.stats
             print(
-                f"{config.method}: {stats.tokens} tokens in {stats.total_ms:.0f} ms, "
+                f"{method.name}: {stats.tokens} tokens in {stats.total_ms:.0f} ms, "
                 f"first after {stats.ttft_ms:.0f} ms; "
                 f"{len(stats.rounds)} rounds, {stats.tau:.2f} tokens a round, "
                 f"{stats.acceptance:.0%} of drafts accepted",

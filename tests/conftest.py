@@ -24,6 +24,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Leave out what needs llama.cpp where it is not installed."""
+    """Leave out what needs llama.cpp where it is not installed, and what needs a published model unless asked for."""
+    if item.get_closest_marker("real") is not None and item.config.option.markexpr != "real":
+        pytest.skip("it downloads a published model: make test-real")
     if item.get_closest_marker("gguf") is not None and find_spec("llama_cpp") is None:
         pytest.skip("llama.cpp is not installed: make setup-gguf")

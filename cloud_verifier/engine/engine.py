@@ -38,7 +38,7 @@ from cloud_verifier.engine.tasks import (
 )
 from cloud_verifier.engine.work import EngineContext, Models, SessionWork
 from cloud_verifier.observing.counts import BEAT_S, EngineLoad
-from specdec.errors import ModelError, OptionsError, ProtocolError
+from specdec.errors import ModelError, NoRoom, OptionsError, ProtocolError
 from specdec.isolation.accounts import Accounts, OverSpent, charged
 from specdec.isolation.workers import Ticket
 from specdec.link.wire import ERROR_BUSY, ERROR_INTERNAL, ERROR_REFUSED, Down, ErrorDown
@@ -49,6 +49,9 @@ from specdec.sampling.choice import is_sound
 
 OPENING_S = 0.002
 """Between two forwards new sessions are begun for this long; one is in any case."""
+
+
+_LATER = NoRoom("a session's rows come when others have given back what they hold for a forward")
 
 
 class Engine:
@@ -68,7 +71,9 @@ class Engine:
         """
         hint_maker = models.hint_maker
         exits = () if hint_maker is None else tuple(hint_maker.layers)
-        self.can = Capabilities(exits, models.draft_model is not None or models.looks_up)
+        self.can = Capabilities(
+            exits, models.draft_model is not None or models.looks_up, split=models.target.runner.sees_layers
+        )
         self._outbox = around.outbox
         self._log = around.log
         self._clock = clock
@@ -400,6 +405,9 @@ class Engine:
             share.ran(ended - began, observed)
         self.load.ran(len(staged), sum(one.segment.rows for _, one in staged), ended - began)
         for (waiting, _), result in zip(staged, results, strict=True):
+            if result is _LATER:
+                waiting.work.waited_s -= began - waiting.since_s
+                continue
             settling = self._clock()
             waiting.work.waited_s += settling - ended  # the others' replies came first
             if waiting.work.trace is not None:
@@ -413,6 +421,9 @@ class Engine:
             if self._beside is not None:  # a GPU is at work: until it is done, hints go out as they get ready
                 self._beside.finish()
             return _sound(logits)
+        except NoRoom as error:
+            half = len(staged) // 2
+            return [*self._run(staged[:half]), *[_LATER] * (len(staged) - half)] if half else [error]
         except Exception as error:
             if self._beside is not None:
                 self._beside.forget()

@@ -1,8 +1,8 @@
 """Where a draft comes from: a Hugging Face folder or hub id, run by torch, or a GGUF file, run by llama.cpp.
 
 What drafts is a LoadedModel either way: `new_session` opens a session that takes a prompt, goes on by rows, holds a
-tree, keeps a path and rolls back; nothing above knows what computes it. Targets are always torch's: only there can
-layers be looked at.
+tree, keeps a path and rolls back; nothing above knows what computes it. Only torch's layers can be looked at, so a
+target on llama.cpp (cloud_verifier.engine_llamacpp) has no exits and no split.
 """
 
 from __future__ import annotations

@@ -48,6 +48,8 @@ class LoadedModel:
     """
 
     _recorded_tower: RecordedTower | None = None
+    cache_bytes = 0
+    """What the caches of all its sessions can hold, where that was settled as it was loaded; 0: where there is room."""
 
     def __init__(
         self,

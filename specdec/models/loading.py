@@ -19,6 +19,7 @@ import torch
 from specdec.errors import ModelError
 from specdec.models.direct import read_model, read_tokenizer
 from specdec.models.families import FAMILIES, Family
+from specdec.models.gguf.mmproj import read_header
 from specdec.models.images import ImagePreparer
 from specdec.models.layers.compiled import check_compiler
 from specdec.models.library.generic import LENGTH_DEPENDENT_ROPE
@@ -33,6 +34,8 @@ _CPU_4BIT_BLOCK = 64
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 _NO_CODE = {"trust_remote_code": False}
 """A model folder is data: none of its Python is run. Said, as otherwise the library asks on the terminal."""
+_DIGITS_APART = ("smollm", "starcoder", "refact", "command-r")
+"""What llama.cpp calls the ways of splitting a text that begin with single digits."""
 _LOG = logging.getLogger("specdec.models")
 
 
@@ -130,7 +133,19 @@ def _load_library_tokenizer(name: str) -> Any:
         ) from error
     if not tokenizer.get_vocab():
         raise ModelError(f"{name} has no usable tokenizer (its vocabulary is empty): add tokenizer.json")
+    if "gguf_file" in _place(name):
+        _split_as_the_file_says(tokenizer, Path(name))
     return tokenizer
+
+
+def _split_as_the_file_says(tokenizer: Any, path: Path) -> None:
+    """The library makes a GPT-2 tokenizer of every byte-level vocabulary. Those of SmolLM split digits off first."""
+    from tokenizers.pre_tokenizers import ByteLevel, Digits
+    from tokenizers.pre_tokenizers import Sequence as Stages
+
+    if read_header(path).metadata.get("tokenizer.ggml.pre") in _DIGITS_APART:
+        stages = [Digits(individual_digits=True), ByteLevel(add_prefix_space=False)]
+        tokenizer.backend_tokenizer.pre_tokenizer = Stages(stages)
 
 
 def eos_ids(hf_model: Any, tokenizer: Any) -> frozenset[int]:

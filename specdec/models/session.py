@@ -83,6 +83,11 @@ class ModelSession:
         return NO_LIMIT
 
     @property
+    def most_branches(self) -> int:
+        """How many branches a tree may have that others have no say in."""
+        return NO_LIMIT
+
+    @property
     def length(self) -> int:
         """Committed tokens in the cache, image placeholders counted one by one."""
         return self._length
@@ -329,6 +334,15 @@ class SessionCursor:
     def branches_left(self) -> int:
         """How many more branches the session's tree may have."""
         return self._session.branches_left
+
+    @property
+    def most_branches(self) -> int:
+        """How many branches a tree may have that other sessions have no say in."""
+        return self._session.most_branches
+
+    def settle(self, answer: Sequence[int]) -> None:
+        """Keep of the session's tree what the answer goes along. Asking for rows does so, too, later."""
+        self._settle_tree(answer)
 
     @property
     def takes_embeddings(self) -> bool:

@@ -15,12 +15,26 @@ from specdec.models import LoadedModel, ModelSession, Prompt
 from specdec.models.local import answer_limit
 from specdec.models.plans import Plan, Preparation, Prepared, planned
 from specdec.models.runner import LayerObserver
-from specdec.models.session import SessionCursor
+from specdec.models.session import NO_LIMIT, SessionCursor
 from specdec.options import GenerationOptions
 from specdec.sampling import Chooser
 from specdec.sampling.choices import MOST_NODES
 from specdec.sampling.grammar import MAX_FORCED
 from specdec.verifying.judge import Judgement, judge
+
+
+def within_branches(parents: Sequence[int], nodes: Sequence[int], most: int) -> list[int]:
+    """The first of these tree nodes that make no more than this many branches. parents: of all of the tree's nodes.
+
+    >>> within_branches((-1, -1, 0, 0), (0, 1, 2, 3), 2)
+    [0, 1, 2]
+    """
+    tips: set[int] = set()
+    for count, node in enumerate(nodes):
+        if parents[node] not in tips and len(tips) == most:
+            return list(nodes[:count])
+        tips = tips - {parents[node]} | {node}
+    return list(nodes)
 
 
 class Verifier:
@@ -162,6 +176,8 @@ class Verifier:
         if len(verified) > len(known):
             self.answer = prefix + verified
             yield from self._plan_jump()
+        if self._cursor.most_branches < NO_LIMIT:  # others wait for its branches
+            self._cursor.settle(self.answer)
         path = tuple(nodes[node] for node in judgement.path)
         result = Judgement(path, judgement.token)
         self.epoch += result.last < len(draft.ids)
@@ -183,6 +199,8 @@ class Verifier:
         nodes = usable_nodes(draft, self.limit - draft.base - 1, self._model.never_drafted)
         if draft.parents is not None:  # branches take room in the cache that paths alone would not
             nodes = nodes[: max(0, self._model.context_limit - self._cursor.prompt_length - draft.base - 1)]
+            if self._cursor.most_branches < NO_LIMIT:
+                nodes = within_branches(draft.parents, nodes, self._cursor.most_branches)
         return nodes
 
     def _plan_picks(

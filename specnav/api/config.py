@@ -27,6 +27,7 @@ class ApiConfig:
         help="A verifier, tcp://HOST:PORT, or fleet://HOST:PORT; it holds the model that answers.",
     )
     key: Path | None = same_as(EdgeSettings, "key")
+    pair: str | None = same_as(EdgeSettings, "pair")
     draft_model: str | None = same_as(EdgeSettings, "draft_model")
     gguf: str = same_as(ModelOptions, "gguf")
     quantize: str = same_as(ModelOptions, "quantize")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
 from specnav.api.config import ApiConfig
 from specnav.errors import UsageError
 from specnav.paths import DEFAULT_TEXT_DRAFT
+from specnav.published.pairs import LOOKUP_METHOD, pair_named
 
 INSTALL = "pip install 'specnav[api]'"
 FILES_PER_ANSWER = 8
@@ -34,6 +36,21 @@ def check_packages() -> None:
         raise UsageError(f"specnav api needs {' and '.join(missing)}: {INSTALL}")
 
 
+def draft_of(config: ApiConfig) -> tuple[str, ApiConfig]:
+    """What to load for drafting. Where a pair has no draft, its target is loaded for its tokenizer, and the method is
+    one that needs no model.
+
+    Raises UsageError.
+    """
+    if config.draft_model is not None or config.pair is None:
+        return config.draft_model or str(DEFAULT_TEXT_DRAFT), config
+    pair = pair_named(config.pair)
+    if pair.draft:
+        return pair.draft, config
+    print(f"specnav: {pair.tells_no_draft(f'{LOOKUP_METHOD} drafts')}", file=sys.stderr)
+    return pair.target, replace(config, method=LOOKUP_METHOD)
+
+
 def run_api(config: ApiConfig) -> int:
     """Serve; returns the exit code 0. Must run in the main thread. Raises UsageError or a SpecdecError."""
     check_packages()
@@ -48,7 +65,9 @@ def run_api(config: ApiConfig) -> int:
     if config.key is not None:
         read_key(config.key)
     if get_method(config.method).split:
-        raise OptionsError(f"method {config.method!r} runs layers of the target on the edge: choose another here")
+        raise OptionsError(
+            f"method {config.method!r} runs layers of the target on the edge: choose another here"
+        )
     listening = listen(config.bind)
     with listening:
         from cloud_verifier.loading import warm_up
@@ -67,7 +86,7 @@ def run_api(config: ApiConfig) -> int:
         from specnav.api.server import ApiServer
 
         log = EventLog(sys.stderr, contents=config.log_contents)
-        name = config.draft_model or str(DEFAULT_TEXT_DRAFT)
+        name, config = draft_of(config)
         log.info("loading", draft_model=name)
         gguf = GgufOptions.read(config.gguf)
         draft = load_draft(name, config.device, quantize=config.quantize, pixels=config.pixels, gguf=gguf)

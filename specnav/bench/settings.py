@@ -14,6 +14,7 @@ from specdec.settings import check_settings, same_as, setting, words
 from specnav.edge_settings import EdgeSettings
 from specnav.errors import UsageError
 from specnav.paths import CONFIG, DEFAULT_TEXT_DRAFT, DEFAULT_TEXT_TARGET
+from specnav.published.pairs import pair_named
 
 QUESTIONS = CONFIG / "questions" / "short.jsonl"
 PACING = "MS[:ROWS,...]"
@@ -83,6 +84,7 @@ class BenchConfig:
         "How every drafting method recovers from a rejection: noise, cloud, row, samples:M, sparse:K or truncated:K "
         "(lossy).",
     )
+    pair: str | None = same_as(EdgeSettings, "pair")
     target_model: str = same_as(
         EdgeSettings, "target_model", default=str(DEFAULT_TEXT_TARGET), shown="the shipped one"
     )
@@ -184,6 +186,7 @@ def make_config(flags: Mapping[str, Any]) -> BenchConfig:
         if name in given and Path(given[name]).exists():
             given[name] = str(Path(given[name]).resolve())
     base: dict[str, Any] = {}
+    pair = given.get("pair")
     at_paper = given.pop("at_paper_acceptance", False)
     if given.get("point"):
         point = load_point(given["point"])[0]
@@ -196,6 +199,12 @@ def make_config(flags: Mapping[str, Any]) -> BenchConfig:
         raise UsageError(
             "with an emulated acceptance the draft is the target's own weights; leave --draft-model out"
         )
+    if pair is not None:
+        named = pair_named(pair)
+        draft = named.target if base.get("acceptance") or given.get("acceptance") else named.draft
+        if not draft and "draft_model" not in given:
+            raise UsageError(named.tells_no_draft("name one with --draft-model"))
+        given = {"target_model": named.target, "draft_model": draft, "exits": named.exits, **given}
     scale = given.get("time_scale", 1.0)
     config = make_settings(BenchConfig, {**base, **given}, "specnav bench")
     return config if scale == 1.0 else with_times(config, scale)

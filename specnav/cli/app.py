@@ -22,7 +22,8 @@ from specnav.cli.fleet import fleet_app
 from specnav.cli.from_settings import only_commands_among, takes
 from specnav.cli.keys import keys_app
 from specnav.cli.models import convert_app, plan_app
-from specnav.cli.options import SHIPPED_TARGET
+from specnav.cli.options import SHIPPED_TARGET, Pair
+from specnav.cli.published import models_app
 from specnav.cli.robot import add_robot_commands
 from specnav.cli.serving import add_serving_commands
 from specnav.cli.train import train_app
@@ -46,6 +47,7 @@ app.add_typer(keys_app, name="keys")
 app.add_typer(fleet_app, name="fleet")
 app.add_typer(plan_app, name="plan")
 app.add_typer(convert_app, name="convert")
+app.add_typer(models_app, name="models")
 
 
 @app.command(
@@ -106,11 +108,12 @@ def serve(
     config: Annotated[
         Path | None, typer.Option(help="YAML file (default: config/cloud.yaml). Flags override it.")
     ] = None,
+    pair: Pair = None,
 ) -> None:
     """Run the cloud verifier: it holds the target model and answers drafts with verdicts until SIGINT or SIGTERM."""
     from specnav.serve import run_serve
 
-    raise typer.Exit(run_serve(config, given))
+    raise typer.Exit(run_serve(config, {**given, "pair": pair}))
 
 
 @app.command(

@@ -16,6 +16,7 @@ SHIPPED_TARGET = {"model": {"default": None, "shown": "the shipped one"}}
 
 Seed = Annotated[int, option_of(GenerationOptions, "seed")]
 Target = Annotated[str | None, option_of(EdgeSettings, "target_model")]
+Pair = Annotated[str | None, option_of(EdgeSettings, "pair")]
 Draft = Annotated[str | None, option_of(EdgeSettings, "draft_model")]
 Gguf = Annotated[str | None, option_of(ModelOptions, "gguf")]
 Exits = Annotated[str | None, option_of(ModelOptions, "exits")]

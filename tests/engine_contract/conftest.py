@@ -1,6 +1,7 @@
 """Which engine is held to the contract: `pytest tests/engine_contract --engine vllm`; our own unless told otherwise."""
 
 from collections.abc import Callable, Iterator
+from importlib import import_module
 
 import pytest
 
@@ -10,6 +11,7 @@ from cloud_verifier.engine.policy import Policy
 from cloud_verifier.engine.work import Models
 from specdec.models import LoadedModel, load_model
 from tests.engine_contract.contract import Client
+from tests.helpers.drafts import without_epsilon
 from tests.helpers.servers import Pair
 from tests.helpers.tiny_models import DRAFT_NOISE, build_llama, build_qwen2vl, noisy_copy
 
@@ -18,7 +20,7 @@ KV_BYTES = 1 << 26
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--engine", default="own", choices=("own", "vllm"), help="the engine that is held to the contract"
+        "--engine", default="own", choices=("own", "vllm", "llamacpp"), help="the engine that is held to the contract"
     )
 
 
@@ -32,9 +34,8 @@ def make_for(engine_name: str) -> Callable[[LoadedModel], MakeEngine]:
     """What makes engines for a target."""
     if engine_name == "own":
         return lambda model: own_engine(Policy(), Models(model), kv_bytes=KV_BYTES)
-    from tests.engine_contract.vllm_engines import makers
-
-    return makers()
+    made: Callable[[LoadedModel], MakeEngine] = import_module(f"tests.engine_contract.{engine_name}_engines").makers()
+    return made
 
 
 @pytest.fixture(scope="session")
@@ -47,9 +48,11 @@ def text_pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
 
 
 @pytest.fixture(scope="session")
-def seeing_target(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
+def seeing_target(tmp_path_factory: pytest.TempPathFactory, engine_name: str) -> LoadedModel:
     """A Qwen2-VL."""
-    return load_model(build_qwen2vl(tmp_path_factory.mktemp("seeing") / "target", hidden=128))
+    folder = build_qwen2vl(tmp_path_factory.mktemp("seeing") / "target", hidden=128)
+    # llama.cpp adds nothing in the norms of a Qwen2-VL: it does not read how much.
+    return load_model(without_epsilon(folder) if engine_name == "llamacpp" else folder)
 
 
 @pytest.fixture

@@ -129,6 +129,7 @@ def test_the_tests_of_llama_cpp_alone_follow_its_set_up(monkeypatch: pytest.Monk
     monkeypatch.setattr(sys, "argv", ["setup_gguf.py", "--test", "-k", "tower"])
     assert setup_gguf.main() == 5
     assert asked[0][1:5] == ["-m", "pytest", "-m", "gguf"] and asked[0][-2:] == ["-k", "tower"]
+    assert asked[1][3:6] == ["tests/engine_contract", "--engine", "llamacpp"] and asked[1][-2:] == ["-k", "tower"]
     monkeypatch.setattr(sys, "argv", ["setup_gguf.py", "-k", "tower"])
     with pytest.raises(SystemExit):
         setup_gguf.main()
@@ -139,6 +140,7 @@ def test_ci_begins_with_the_readmes_test_command_where_nothing_else_is_set_up() 
     assert re.findall(r"make ([a-z-]+)", "\n".join(lines)) == [
         "test",
         "test-gguf",
+        "test-real",
         "test-vllm",
         "test-docker",
     ]

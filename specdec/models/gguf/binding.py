@@ -22,6 +22,8 @@ _ERROR = 4
 _UNUSED = 2
 """Its attribute of tokens that only fill up the vocabulary."""
 _TEXT_BYTES = 1 << 16
+_ROWS_BY_THEMSELVES = 60
+"""From 64 rows on llama.cpp attends in tiles on a CPU (GGML_FA_TILE_Q), and a row depends on those beside it."""
 _CPU_FLAGS = Path("/proc/cpuinfo")
 
 
@@ -48,9 +50,11 @@ def library() -> Any:
     try:
         from llama_cpp import llama_cpp
     except ImportError as error:
-        raise ModelError(f"a GGUF draft needs llama.cpp, which is not installed here: {HOW}") from error
+        raise ModelError(f"a GGUF model needs llama.cpp, which is not installed here: {HOW}") from error
     except (OSError, RuntimeError) as error:  # its shared library is missing or for another machine
-        raise ModelError(f"llama.cpp does not load here ({str(error).splitlines()[0][:160]}): {HOW}") from error
+        raise ModelError(
+            f"llama.cpp does not load here ({str(error).splitlines()[0][:160]}): {HOW}"
+        ) from error
     _LOG.callback = llama_cpp.llama_log_callback(_LOG.write)
     llama_cpp.llama_log_set(_LOG.callback, ctypes.c_void_p(0))
     llama_cpp.llama_backend_init()
@@ -58,7 +62,7 @@ def library() -> Any:
 
 
 def available() -> bool:
-    """Whether there is a llama.cpp to draft on."""
+    """Whether there is a llama.cpp to run on."""
     try:
         library()
     except ModelError:
@@ -78,6 +82,15 @@ def _says_amx() -> bool:
         return False
 
 
+def state_of(path: Path) -> tuple[int, int, int]:
+    """What changes when a file is written to or put in place anew. Raises ModelError."""
+    try:
+        found = path.stat()
+    except OSError as error:
+        raise ModelError(f"{path} cannot be read ({error.strerror}): give a GGUF file") from error
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
 def takes_gpu() -> bool:
     """Whether this build of llama.cpp can put layers on a GPU."""
     return bool(library().llama_supports_gpu_offload())
@@ -86,20 +99,33 @@ def takes_gpu() -> bool:
 class LlamaModel:
     """A GGUF file's weights and vocabulary. handle: llama.cpp's pointer, valid while this object lives."""
 
-    def __init__(self, path: Path, gpu_layers: int = 0, vocabulary_only: bool = False) -> None:
-        """Raises ModelError for a file that cannot be loaded."""
+    def __init__(
+        self, path: Path, gpu_layers: int = 0, vocabulary_only: bool = False, own_copy: bool = False
+    ) -> None:
+        """own_copy: the weights are read into memory. Otherwise they are mapped, and a file that is written to changes
+        them. Raises ModelError for a file that cannot be loaded, or that changes meanwhile.
+        """
         self._library = library()
         settings = self._library.llama_model_default_params()
         settings.n_gpu_layers = gpu_layers
         settings.vocab_only = vocabulary_only
+        if own_copy:
+            settings.load_mode = self._library.LLAMA_LOAD_MODE_NONE  # neither mapped nor locked
         if _says_amx():
             settings.use_extra_bufts = False
+        before = state_of(path)
         with _LOADING:
             _LOG.error = ""
             self.handle = self._library.llama_model_load_from_file(str(path).encode(), settings)
             why = _LOG.error
         if not self.handle:
-            raise ModelError(f"{path} cannot be loaded ({_short(why)}): give a whole GGUF file of a known architecture")
+            raise ModelError(
+                f"{path} cannot be loaded ({_short(why)}): give a whole GGUF file of a known architecture"
+            )
+        if state_of(path) != before:
+            raise ModelError(
+                f"{path} changed while it was loaded: wait until it is written, then start again"
+            )
         self._vocabulary = self._library.llama_model_get_vocab(self.handle)
         self.rows: int = self._library.llama_vocab_n_tokens(self._vocabulary)
         if vocabulary_only:  # of the rest nothing was read, and llama.cpp ends the process that asks
@@ -158,7 +184,8 @@ class LlamaModel:
 
 
 def new_context(model: LlamaModel, options: GgufOptions, threads: int, tokens: int, sizes: Any) -> Any:
-    """A context of `tokens` cells shared by all sequences. sizes: has `batch`, `outputs` and `sequences`, its limits.
+    """A context of `tokens` cells shared by all sequences. sizes: has `batch`, `outputs` and `sequences`, its
+    limits, and `exact`.
 
     Raises ModelError where there is no memory for it.
     """
@@ -173,9 +200,14 @@ def new_context(model: LlamaModel, options: GgufOptions, threads: int, tokens: i
     settings.kv_unified = True
     settings.swa_full = True  # what left a window may come back by a rollback
     settings.no_perf = True
-    # On a CPU flash attention is slower from a few rows on; V quantised needs it.
+    # On a CPU flash attention is slower from a few rows on, which a draft minds; V quantised needs it. There it works
+    # each row out alone, cell by cell of its own sequence: what a row gives depends on nothing beside it, bit for bit.
     on_gpu = options.gpu_layers != 0 and takes_gpu()
-    settings.flash_attn_type = -1 if on_gpu or options.kv == "q8_0" else 0
+    # It would round keys and values of f32 to f16.
+    exact = sizes.exact and options.kv != "f32"
+    settings.flash_attn_type = 1 if exact else -1 if on_gpu or options.kv == "q8_0" else 0
+    if exact and not on_gpu:
+        settings.n_ubatch = min(sizes.batch, _ROWS_BY_THEMSELVES)
     with _LOADING:
         _LOG.error = ""
         context = lib.llama_init_from_model(model.handle, settings)
@@ -183,7 +215,8 @@ def new_context(model: LlamaModel, options: GgufOptions, threads: int, tokens: i
     if not context:
         remedy = "choose another kv" if "cache type" in why else "lower context"
         raise ModelError(
-            f"llama.cpp makes no context of {tokens} tokens ({_short(why)}): {remedy} (gguf options)"
+            f"llama.cpp makes no context of {tokens} tokens ({_short(why)}): {remedy} (gguf options; of a verifier "
+            "kv_type, kv_gb)"
         )
     return context
 

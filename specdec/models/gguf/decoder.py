@@ -31,12 +31,15 @@ Branch = int | tuple[int, int]
 @dataclass(frozen=True)
 class Sizes:
     """batch: rows of a call. outputs: rows of a call that logits are wanted of, at least as many as sequences, which
-    are those of all sessions at once.
+    are those of all sessions at once. spare: sequences that are left for the branches of trees where sessions take one
+    each. exact: of a verifier, what a row gives must not depend on what shares its call.
     """
 
     batch: int = 512
     outputs: int = 128
     sequences: int = 128
+    spare: int = 64
+    exact: bool = False
 
 
 @dataclass
@@ -81,8 +84,9 @@ class LlamaDecoder:
         self._context = new_context(model, options, threads, tokens, wanted)
         self.cells: int = lib.llama_n_ctx(self._context)
         self.longest: int = lib.llama_n_ctx_seq(self._context)
-        batch = min(lib.llama_n_batch(self._context), lib.llama_n_ubatch(self._context))
-        self.sizes = Sizes(batch, min(wanted.outputs, batch), lib.llama_n_seq_max(self._context))
+        batch = lib.llama_n_batch(self._context)
+        outputs, sequences = min(wanted.outputs, batch), lib.llama_n_seq_max(self._context)
+        self.sizes = Sizes(batch, outputs, sequences, wanted.spare, wanted.exact)
         self._memory = self._library.llama_get_memory(self._context)
         self.sessions: weakref.WeakSet[Any] = weakref.WeakSet()
         self._free = list(range(self.sizes.sequences - 1, -1, -1))
@@ -242,8 +246,10 @@ class LlamaDecoder:
 
     def _refuse(self, state: int) -> None:
         if state == 1:
-            raise NoRoom(f"the draft's context of {self.cells} tokens is full: raise context (gguf options)")
-        raise ModelError(f"llama.cpp could not draft (its code {state}): it may be out of memory")
+            raise NoRoom(
+                f"llama.cpp's context of {self.cells} tokens is full: raise context (gguf options), of a verifier kv_gb"
+            )
+        raise ModelError(f"llama.cpp could not decode (its code {state}): it may be out of memory")
 
     def _fill(self, rows: DecodeRows, start: int, stop: int, at: int) -> None:
         """Rows start .. stop into the arrays from place `at` on."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from specdec.errors import ModelError
 
 MAGIC = b"GGUF"
+_PART = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf")
+"""How llama.cpp names the files of a model that was split."""
 
 
 def gguf_file(name: str | Path) -> Path | None:
@@ -35,3 +38,20 @@ def check_file(path: Path) -> None:
         raise ModelError(f"{path} cannot be read ({error.strerror}): give a GGUF file") from error
     if magic != MAGIC:
         raise ModelError(f"{path} is not a GGUF file: make one with `specnav convert gguf FOLDER`")
+    _check_parts(path)
+
+
+def _check_parts(path: Path) -> None:
+    """Raises ModelError for a part of a model that is not the first, or whose others are not beside it."""
+    found = _PART.fullmatch(path.name)
+    if found is None:
+        return
+    stem, number, count = found[1], int(found[2]), int(found[3])
+    names = [f"{stem}-{part:05d}-of-{count:05d}.gguf" for part in range(1, count + 1)]
+    missing = [name for name in names if not (path.parent / name).is_file()]
+    if missing:
+        raise ModelError(
+            f"{path} is part {number} of {count} and {missing[0]} is not beside it: copy all parts there"
+        )
+    if number != 1:
+        raise ModelError(f"{path} is part {number} of {count}: name the first, {path.parent / names[0]}")

@@ -1,11 +1,11 @@
-"""A GGUF file as a LoadedModel: what drafts, on llama.cpp.
+"""A GGUF file as a LoadedModel on llama.cpp: what drafts, or a verifier's target.
 
 Pictures go through a vision tower on torch; what it makes of them is handed to llama.cpp in place of embeddings.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from specdec.errors import ModelError
 from specdec.models.gguf.binding import LlamaModel
-from specdec.models.gguf.decoder import LlamaDecoder
+from specdec.models.gguf.decoder import LlamaDecoder, Sizes
 from specdec.models.gguf.files import check_file
 from specdec.models.gguf.options import KV_BYTES, SHARED_TOKENS, GgufOptions
 from specdec.models.gguf.runner import PICTURE_ROW, GgufRunner
@@ -32,7 +32,7 @@ _SMALL = 20_000_000
 
 
 class GgufModel(LoadedModel):
-    """A draft model on llama.cpp. Made by `load_gguf`."""
+    """A model on llama.cpp. Made by `load_gguf`."""
 
     def __init__(
         self, model: LlamaModel, decoder: LlamaDecoder, tokenizer: Any, path: str, vocabulary: GgufVocabulary,
@@ -50,12 +50,19 @@ class GgufModel(LoadedModel):
         runner: Any = GgufRunner(model, decoder, vocabulary.size, kv_itemsize)
         preparer = None if tower is None else tower.preparer
         pad_id = None if tower is None else tower.image_token_id
-        self._stand_on(runner, tokenizer, path, ends_of(model), preparer, pad_id)
+        self._stand_on(runner, tokenizer, path, ends_of(model, Path(path)), preparer, pad_id)
         if model.metadata("general.architecture") in SEEING:
-            self._no_pictures = "put its vision tower beside it, an mmproj-….gguf file (or gguf option mmproj)"
+            self._no_pictures = (
+                "put its vision tower beside it, an mmproj-….gguf file (or gguf option mmproj)"
+            )
 
     def _refuse_library(self) -> Any:
         raise ModelError(f"{self.path} runs on llama.cpp, where the library generates nothing: give a folder")
+
+    @property
+    def cache_bytes(self) -> int:  # type: ignore[override]
+        """As LoadedModel.cache_bytes."""
+        return self._decoder.cells * self.runner.kv_bytes_a_token
 
     @property
     def threads(self) -> int:
@@ -95,9 +102,7 @@ class GgufModel(LoadedModel):
         """[tokens of all pictures, width], as LoadedModel._features."""
         assert self._tower is not None
         place = next(self._tower.network.parameters()).device
-        found = self._tower.network.get_image_features(
-            pixel_values.to(place), image_grid_thw=grids.to(place)
-        )
+        found = self._tower.network.get_image_features(pixel_values.to(place), image_grid_thw=grids.to(place))
         return torch.cat(list(found.pooler_output))
 
     def _placeholder_ids(self) -> frozenset[int]:
@@ -107,23 +112,30 @@ class GgufModel(LoadedModel):
         return frozenset(i for i in self._tower.placeholder_ids if 0 <= i < self.vocab_size)
 
 
-def load_gguf(path: Path, options: GgufOptions | None = None, pixels: int = 0) -> GgufModel:
-    """Load a GGUF file to draft with. pixels: as in `load_model`.
+Fit = Callable[[LlamaModel], tuple[int, Sizes]]
+"""From a file's model to the tokens and sizes of its context."""
+
+
+def load_gguf(
+    path: Path, options: GgufOptions | None = None, pixels: int = 0, fit: Fit | None = None
+) -> GgufModel:
+    """Load a GGUF file. pixels: as in `load_model`. fit: of a verifier's target, whose weights must never change: they
+    are copied into memory. None: it drafts.
 
     Raises ModelError with one line for a file, or a vision tower beside it, that cannot be used, and where llama.cpp is
     not installed.
     """
     options = options or GgufOptions()
     check_file(path)
-    model = LlamaModel(path, options.gpu_layers)
+    model = LlamaModel(path, options.gpu_layers, own_copy=fit is not None)
     vocabulary = GgufVocabulary(model.tokens(), model.rows)
     tokenizer = tokenizer_for(model, path, vocabulary)
     mmproj = Path(options.mmproj) if options.mmproj else None
     sees = model.metadata("general.architecture") in SEEING
     tower = load_tower(path, mmproj, model.width, pixels) if sees or mmproj else None
-    tokens = options.context or SHARED_TOKENS
+    tokens, sizes = (options.context or SHARED_TOKENS, None) if fit is None else fit(model)
     threads = options.threads or (1 if model.parameters < _SMALL else torch.get_num_threads())
-    decoder = LlamaDecoder(model, options, threads, tokens)
+    decoder = LlamaDecoder(model, options, threads, tokens, sizes)
     return GgufModel(model, decoder, tokenizer, str(path), vocabulary, KV_BYTES[options.kv], tower)
 
 

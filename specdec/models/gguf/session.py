@@ -55,6 +55,12 @@ class GgufSession(ModelSession):
         return left
 
     @property
+    def most_branches(self) -> int:
+        """As ModelSession.most_branches."""
+        most: int = self._decoder.sizes.spare
+        return most
+
+    @property
     def kv_bytes(self) -> int:
         """What its tokens take of the context."""
         return self._length * self.runner.kv_bytes_a_token
@@ -130,7 +136,9 @@ class GgufSession(ModelSession):
         if extension.parents is not None:
             segment = self._branch(extension.ids, extension.parents)
         elif len(self.tree):
-            raise ModelError("the session holds a speculative tree: keep a path or roll back before extending")
+            raise ModelError(
+                "the session holds a speculative tree: keep a path or roll back before extending"
+            )
         else:
             prompt = self._prompt_positions
             if extension.hidden is not None and prompt is not None and past < prompt.shape[1]:
@@ -138,7 +146,9 @@ class GgufSession(ModelSession):
             else:
                 positions = np.arange(past + self._delta, past + self._delta + rows, dtype=np.int32)
             (sequence,) = self._tips
-            segment = GgufSegment(None, past, rows, None, (), positions, (sequence,), None, extension.last_only)
+            segment = GgufSegment(
+                None, past, rows, None, (), positions, (sequence,), None, extension.last_only
+            )
         self._staged = segment
         return segment
 
@@ -176,7 +186,15 @@ class GgufSession(ModelSession):
         positions = np.array(depths[held:], dtype=np.int32) + (self._length + self._delta)
         past = self._length + held
         return GgufSegment(
-            None, past, len(ids), None, tuple(depths), positions, tuple(branches), tuple(map(tuple, leaves)), tips=tips
+            None,
+            past,
+            len(ids),
+            None,
+            tuple(depths),
+            positions,
+            tuple(branches),
+            tuple(map(tuple, leaves)),
+            tips=tips,
         )
 
     def _holder(self, node: int) -> int:
@@ -202,7 +220,9 @@ class GgufSession(ModelSession):
     def _check_room(self, needed: int) -> None:
         limit = self.runner.context_limit
         if needed > limit:
-            raise ModelError(f"{needed} tokens exceed the context of {limit}: shorten the prompt or the answer")
+            raise ModelError(
+                f"{needed} tokens exceed the context of {limit}: shorten the prompt or the answer"
+            )
 
     def _reserve(self, needed: int) -> None:
         """Nothing to reserve: the context is there as a whole."""

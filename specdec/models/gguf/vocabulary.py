@@ -80,10 +80,25 @@ def _from_text(model: LlamaModel, text: str, path: Path) -> Any:
     return DirectTokenizer(backend, named, tuple(special), model.metadata(TEMPLATE) or None)
 
 
-def ends_of(model: LlamaModel) -> frozenset[int]:
-    """Every id that ends an answer: as the folder said that the file was made of, otherwise as llama.cpp takes it."""
+def ends_of(model: LlamaModel, path: Path) -> frozenset[int]:
+    """Every id that ends an answer: as the folder said that the file was made of, as the one says that it lies in, else
+    as llama.cpp takes it.
+    """
     told: list[int] = _read(model, ENDS, [])
-    return frozenset(told) or model.ends()
+    return frozenset(told) or _ends_beside(path.parent) or model.ends()
+
+
+def _ends_beside(folder: Path) -> frozenset[int]:
+    """Of a Hugging Face folder; none where it does not say."""
+    for name in ("generation_config.json", "config.json"):
+        try:
+            found = json.loads((folder / name).read_text(encoding="utf-8")).get("eos_token_id")
+        except (OSError, ValueError, AttributeError):
+            continue
+        ids = found if isinstance(found, list) else [found]
+        if all(isinstance(token, int) for token in ids):
+            return frozenset(ids)
+    return frozenset()
 
 
 def _read(model: LlamaModel, key: str, otherwise: T) -> T:

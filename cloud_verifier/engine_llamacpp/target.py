@@ -1,0 +1,132 @@
+"""From a server's settings to a target on llama.cpp, whose context takes no more memory than it may."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from cloud_verifier.config import NO_EXITS, ServerConfig
+from cloud_verifier.engine.memory import SHARE, TREE_TOKENS, free_bytes
+from cloud_verifier.errors import VerifierError
+from cloud_verifier.logs import EventLog
+from specdec.models.gguf.binding import LlamaModel, takes_gpu
+from specdec.models.gguf.decoder import Sizes
+from specdec.models.gguf.files import gguf_file
+from specdec.models.gguf.model import GgufModel, load_gguf
+from specdec.models.gguf.options import KV_BYTES, MOST_CONTEXT, GgufOptions
+
+MOST_SEQUENCES = 256
+"""Of a context (LLAMA_MAX_SEQ of llama.cpp)."""
+BRANCHES = 64
+"""Of a tree, where so many sequences are left."""
+_Q8_BLOCK = 32
+_TOKENS = 16_384
+"""Of the context, unless --kv-gb says otherwise: llama.cpp takes all of it when it starts."""
+_ROUNDED_TO = 256
+"""llama.cpp makes a context of a multiple of this many tokens."""
+
+
+def load_target(config: ServerConfig, log: EventLog) -> GgufModel:
+    """Load it. Raises VerifierError or ModelError with one line."""
+    refuse_what_is_not_done(config)
+    path = gguf_file(config.model) or gguf_beside(Path(config.model))
+    if path is None:
+        raise VerifierError(
+            f"--engine llamacpp needs a GGUF file, got {config.model}: make one with `specnav convert gguf FOLDER`"
+        )
+    options = GgufOptions(
+        threads=config.threads, gpu_layers=0 if config.device == "cpu" else config.gpu_layers
+    )
+    options = replace(options, kv=kv_type(config, options, path))
+    target = load_gguf(path, options, config.pixels, lambda model: fit(config, options, model))
+    log.info(
+        "llamacpp",
+        tokens=target.cache_bytes // target.runner.kv_bytes_a_token,
+        kv_mb=target.cache_bytes >> 20,
+        kv_type=options.kv,
+        threads=target.threads,
+        gpu=options.gpu_layers != 0 and takes_gpu(),
+    )
+    if not getattr(target.tokenizer, "chat_template", None):
+        log.warning(
+            "no_chat_template",
+            reason=f"{path} has no chat template: edges send prompts in their draft's form",
+        )
+    return target
+
+
+def kv_type(config: ServerConfig, options: GgufOptions, path: Path) -> str:
+    """Of keys and values. On a CPU llama.cpp works out attention to q8_0 row by row, so that an answer is the same
+    however its tokens share forwards; to f16 with several threads it does not.
+    """
+    if config.kv_type != "auto":
+        return config.kv_type
+    if options.gpu_layers and takes_gpu():
+        return "f16"
+    return "q8_0" if LlamaModel(path).head_dim % _Q8_BLOCK == 0 else "f16"
+
+
+def gguf_beside(folder: Path) -> Path | None:
+    """The only GGUF file in a Hugging Face folder, for which `gguf_file` means the folder's own weights."""
+    found = [file for file in folder.glob("*.gguf") if "mmproj" not in file.name] if folder.is_dir() else []
+    return found[0] if len(found) == 1 else None
+
+
+def fit(
+    config: ServerConfig,
+    options: GgufOptions,
+    model: LlamaModel,
+    free: Callable[[], int] = lambda: free_bytes(torch.device("cpu")),
+) -> tuple[int, Sizes]:
+    """The context's tokens, within --kv-gb with what attention needs beside them, and the sizes of a call.
+
+    Raises VerifierError where not even a short answer has room, or where there are too many sessions.
+    """
+    if config.max_sessions >= MOST_SEQUENCES:
+        raise VerifierError(
+            f"--max-sessions must be below {MOST_SEQUENCES} with --engine llamacpp, got {config.max_sessions}"
+        )
+    sequences = min(MOST_SEQUENCES, config.max_sessions + BRANCHES)
+    rows = min(config.forward_rows, 512)
+    sizes = Sizes(
+        max(rows, sequences), max(rows, sequences), sequences, sequences - config.max_sessions, exact=True
+    )
+    asked = int(config.kv_gb * 2**30)
+    tokens = (asked or int(SHARE * free())) // bytes_a_token(model, options, sizes.batch)
+    tokens = min(tokens if asked else min(tokens, max(_TOKENS, model.made_for + TREE_TOKENS)), MOST_CONTEXT)
+    tokens = tokens // _ROUNDED_TO * _ROUNDED_TO
+    if not tokens:
+        each = bytes_a_token(model, options, sizes.batch)
+        raise VerifierError(
+            f"--kv-gb must leave room for {_ROUNDED_TO} tokens of {each / 1e3:.0f} kB, got "
+            f"{(asked or free()) / 2**30:.3g} GiB: raise it, or lower --forward-rows or --max-sessions"
+        )
+    return tokens, sizes
+
+
+def bytes_a_token(model: LlamaModel, options: GgufOptions, rows: int) -> int:
+    """What a token of the context takes: keys and values, and a column of the mask of a call; in f32, where attention
+    is not fused, of its scores, too.
+    """
+    cache = model.layers * 2 * model.kv_heads * model.head_dim * KV_BYTES[options.kv]
+    return int(cache) + 4 * rows * (1 + (model.heads if options.kv == "f32" else 0))
+
+
+def refuse_what_is_not_done(config: ServerConfig) -> None:
+    """Raise VerifierError for settings that mean something to our own engine alone."""
+    asked = {
+        "--quantize": config.quantize != "none",
+        "--dtype": config.dtype != "auto",
+        "--exits": config.exits not in ("", NO_EXITS),
+        "--deterministic": config.deterministic,
+        "--compile": config.compile,
+        "--device": config.device not in ("auto", "cpu"),
+    }
+    named = [flag for flag, is_set in asked.items() if is_set]
+    if named:
+        raise VerifierError(
+            f"the engine llamacpp does not take {', '.join(named)}: leave that out, or serve with --engine own"
+        )

