@@ -19,7 +19,7 @@ import torch
 from specdec.errors import ModelError
 from specdec.models.direct import read_model, read_tokenizer
 from specdec.models.families import FAMILIES, Family
-from specdec.models.gguf.mmproj import read_header
+from specdec.models.gguf_header import read_header
 from specdec.models.images import ImagePreparer
 from specdec.models.layers.compiled import check_compiler
 from specdec.models.library.generic import LENGTH_DEPENDENT_ROPE

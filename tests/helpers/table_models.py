@@ -120,7 +120,7 @@ class TableSession:
 
     layers = None
     takes_embeddings = False
-    branches_left = 1 << 30
+    branches_left = most_branches = 1 << 30
     kv_bytes = 0
 
     def __init__(self, model: TableModel) -> None:

@@ -13,8 +13,9 @@ from torch import Tensor
 
 from specdec.errors import ModelError
 from specdec.models import LoadedModel, load_model
-from specdec.models.gguf.mmproj import read_header, read_tensor
+from specdec.models.gguf.mmproj import read_tensor
 from specdec.models.gguf.tower import GgufTower, load_tower
+from specdec.models.gguf_header import read_header
 from specnav.convert.run import ConvertConfig, run_convert
 from tests.helpers import shrunken
 from tests.helpers import tiny_models as tiny

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 from specdec.models import Prompt, load_model
 from specdec.models.direct import read_tokenizer
-from specdec.models.gguf.mmproj import read_header
+from specdec.models.gguf_header import read_header
 from specnav.cli.app import app
 from specnav.convert import run as converting
 from specnav.convert import text

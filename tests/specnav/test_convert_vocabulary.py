@@ -12,7 +12,7 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, normalizers, processors
 
 from specdec.models import load_tokenizer
-from specdec.models.gguf.mmproj import read_header
+from specdec.models.gguf_header import read_header
 from specnav.convert.run import ConvertConfig, run_convert
 from tests.helpers import tiny_models as tiny
 

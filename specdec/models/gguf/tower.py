@@ -27,11 +27,10 @@ from specdec.models.gguf.mmproj import (
     QWEN2_VL,
     TEMPORAL_PATCH,
     WINDOW_PIXELS,
-    Header,
     parts,
-    read_header,
     read_tensor,
 )
+from specdec.models.gguf_header import Header, read_header
 from specdec.models.images import ImagePreparer
 
 _THETA = 10000.0
