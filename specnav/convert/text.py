@@ -179,7 +179,7 @@ def _notes(decoder: DecoderSource, tensors: list[Planned], kind: GgufKind) -> It
     if odd:
         rows = sorted({one.shape[-1] for one in odd})
         yield (
-            f"{len(odd)} matrices stay f16: their rows of {', '.join(map(str, rows))} are no multiple of {kind.block}"
+            f"{len(odd)} matrices stay f16: rows of {', '.join(map(str, rows))} are not a multiple of {kind.block}"
         )
     window = _window(decoder)
     if window and decoder.model_type != "gemma3_text":

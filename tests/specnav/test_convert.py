@@ -125,7 +125,7 @@ def test_rows_that_are_no_whole_blocks_stay_f16_and_that_is_said(
     ).tensors  # 48 and 144 wide
     types = {one.name: one.tensor_type.name for one in there}
     assert types["blk.0.ffn_down.weight"] == "F16" and types["blk.0.attn_output.weight"] == "Q8_0"
-    assert "matrices stay f16: their rows of 48, 144 are not a multiple of 32" in capsys.readouterr().err
+    assert "matrices stay f16: rows of 48, 144 are not a multiple of 32" in capsys.readouterr().err
 
 
 def test_the_file_holds_the_folder_s_tokenizer_and_marks_what_only_fills_up(

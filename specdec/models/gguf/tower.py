@@ -167,7 +167,7 @@ def _from_mmproj(gguf_path: Path, mmproj: Path, width: int, pixels: int) -> Gguf
     projector = data.get("clip.vision.projector_type") or data.get("clip.projector_type")
     family = PROJECTORS.get(str(projector))
     if family is None:
-        kind = f"of kind {projector!r}" if projector else "no vision tower at all"
+        kind = f"of kind {projector!r}" if projector else "not a vision tower at all"
         raise ModelError(f"{mmproj} is {kind}: the mmproj of a Qwen2-VL or Qwen2.5-VL is needed")
     try:
         _check_width(mmproj, data["clip.vision.projection_dim"], width)
