@@ -289,8 +289,11 @@ def histogram(values: Sequence[float], label: str, variable: str) -> str:
 
     def draw(figure: Figure) -> None:
         axes = _axes(figure, "y")
+        # Values that differ by rounding alone leave no room for bins between them.
+        least, most = min(values), max(values)
+        span = (least, most) if most - least > 1e-6 * max(abs(most), 1.0) else (least - 0.5, most + 0.5)
         counts, edges, _ = axes.hist(
-            values, bins=min(32, 8 + len(values) // 2), color=HEX[variable], rwidth=0.9
+            values, bins=min(32, 8 + len(values) // 2), range=span, color=HEX[variable], rwidth=0.9
         )
         for count, start, end, bar in zip(counts, edges, edges[1:], axes.patches, strict=False):
             bar.set_gid(f"tip:{start:.0f}–{end:.0f} ms: {count:.0f}")

@@ -205,7 +205,7 @@ def test_several_image_topics_are_named_and_one_can_be_chosen(tmp_path):
     assert len(contents_of(folder, topic="rear/image")[2].frames) == 1
     with pytest.raises(EvaluationError, match=r"no topic /elsewhere; there are /camera/compressed"):
         contents_of(folder, topic="/elsewhere")
-    with pytest.raises(EvaluationError, match="which is no image"):
+    with pytest.raises(EvaluationError, match="which is not an image"):
         contents_of(folder, topic="/instruction")
 
 

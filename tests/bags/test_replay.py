@@ -156,7 +156,7 @@ def test_what_a_damaged_bag_lost_is_in_the_terminal_the_results_and_the_report(
         ([ROOMS, "--method", "split"], "replay has no such robot"),
         ([ROOMS, "--rate", "warp"], "rate must be one of frames, bag, got 'warp'"),
         ([ROOMS, "--instruction", "  "], "--instruction is empty"),
-        ([ROOMS, "--image-topic", "/odom"], "/odom is of type nav_msgs/msg/Odometry, which is no image"),
+        ([ROOMS, "--image-topic", "/odom"], "/odom is of type nav_msgs/msg/Odometry, which is not an image"),
         ([ROOMS, "--labels", "/nowhere.csv"], "cannot read labels /nowhere.csv"),
         ([ROOMS, "--labels", ROOMS], "cannot read labels"),
         ([ROOMS, "--compare", "/nowhere"], "cannot read /nowhere/results.json"),

@@ -216,6 +216,7 @@ class TableModel:
         self.eos_token_ids = eos
         self.path = self.name = "a table"
         self.vocabulary_fingerprint = b"tables"
+        self.weights_digest = b""
         self.never_drafted: frozenset[int] = frozenset()
         self.context_limit = 10_000
         self.device = torch.device("cpu")

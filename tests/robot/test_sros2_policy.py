@@ -19,9 +19,9 @@ CREATES = {
     "create_subscription": (1, "subscribe"),
     "subscribe": (2, "subscribe"),
     "subscribe_stamped": (2, "subscribe"),
-    "Polled": (2, "subscribe"),
+    "PolledTopic": (2, "subscribe"),
     "on_topic": (1, "subscribe"),
-    "Heard": (0, "subscribe"),
+    "RecordedTopic": (0, "subscribe"),
     "create_service": (1, "reply"),
     "create_client": (1, "request"),
     "Diagnostics": (None, "publish"),
@@ -31,26 +31,26 @@ MADE = {
     ("collision_sensor.py", "source"): ["scan", "depth", "cloud"],
     ("outputs.py", "f'api/{service}/request'"): ["api/sport/request", "api/obstacles_avoid/request"],
     ("topics.py", "SPORT"): ["api/sport/request"],
-    ("topics.py", "heard.name"): [],  # of Heard
+    ("topics.py", "heard.name"): [],  # of RecordedTopic
     ("facts.py", "f'{name}/get_parameters'"): [
         "motion_node/get_parameters",
         "vlm_nav_node/get_parameters",
     ],
     ("nav2_actions.py", "f'{name}/_action/cancel_goal'"): [],  # of the action
     ("subscriptions.py", "topic"): [],  # of subscribe
-    ("sights.py", "image"): ["image"],
+    ("camera_subscriptions.py", "image"): ["image"],
     ("robot.py", "image"): ["image"],
     ("robot.py", "topic"): [],  # of on_topic
     ("robot.py", "odom"): ["odom"],
-    ("speaking.py", "f'{at}{each}/set_parameters'"): ["motion_node/set_parameters", "vlm_nav_node/set_parameters"],
-    ("speaking.py", "f'{at}{each}/get_parameters'"): ["motion_node/get_parameters", "vlm_nav_node/get_parameters"],
-    ("polled.py", "topic"): [],  # of Polled
+    ("command_publisher.py", "f'{at}{each}/set_parameters'"): [f"{n}/set_parameters" for n in ("motion_node", "vlm_nav_node")],
+    ("command_publisher.py", "f'{at}{each}/get_parameters'"): [f"{n}/get_parameters" for n in ("motion_node", "vlm_nav_node")],
+    ("polled.py", "topic"): [],  # of PolledTopic
     ("loosening.py", "CHANGES"): ["safety_changes"],
 }
 ACTIONS = {"action_server.py": {("execute", "navigate_instruction")}}
 ACTIONS["instructing.py"] = {("call", "navigate_instruction")}
 ACTIONS["orders.py"] = {("execute", "run_mission")}
-ACTIONS["speaking.py"] = {("call", "run_mission")}
+ACTIONS["command_publisher.py"] = {("call", "run_mission")}
 ACTIONS["nav2_actions.py"] = {("call", "drive_on_heading"), ("call", "spin")}
 PARAMETERS = "describe_parameters get_parameter_types get_parameters list_parameters set_parameters"
 LIFECYCLE = "change_state get_available_states get_available_transitions get_state get_transition_graph"

@@ -136,7 +136,7 @@ class TestAlone:
             SessionCursor(model.new_session(), options),
         )
         cursor.prefill(Prepared(model.encode(prompt)))
-        alone.prefill(model.encode(prompt))
+        alone.prefill(Prepared(model.encode(prompt)))
         cursor.rows([5])
         rows = [*cursor.tree_rows([5, 6], [10, 11], [-1, -1]), *cursor.grow_tree([12, 13], [0, 1])]
         for row, path in zip(rows, [[], [10], [11], [10, 12], [11, 13]], strict=True):

@@ -13,6 +13,7 @@ import torch
 from cloud_verifier.config import ServerConfig
 from cloud_verifier.errors import VerifierError
 from specdec.errors import OptionsError
+from specdec.models.plans import Prepared
 from specdec.models.session import SessionCursor
 from specdec.options import GenerationOptions
 from specdec.sampling import disturbed
@@ -45,24 +46,24 @@ def rows_by_every_way(model: TableModel, ids: Sequence[int]) -> dict[str, torch.
     """The row behind `ids`: step by step, as a chain, in trees of one and two steps, after a rollback."""
     found = {}
     stepping = SessionCursor(model.new_session())
-    row = stepping.prefill(model.encode(PROMPT))[None]
+    row = stepping.prefill(Prepared(model.encode(PROMPT)))[None]
     for length in range(1, len(ids) + 1):
         row = stepping.rows(ids[:length])
     found["step by step"] = row[-1]
     chain = SessionCursor(model.new_session())
-    chain.prefill(model.encode(PROMPT))
+    chain.prefill(Prepared(model.encode(PROMPT)))
     found["chain"] = chain.rows((), ids)[-1]
     tree = SessionCursor(model.new_session())
-    tree.prefill(model.encode(PROMPT))
+    tree.prefill(Prepared(model.encode(PROMPT)))
     nodes = [*ids, (ids[0] + 1) % model.vocab_size]
     found["tree"] = tree.tree_rows((), nodes, [*range(-1, len(ids) - 1), -1])[len(ids)]
     grown = SessionCursor(model.new_session())
-    grown.prefill(model.encode(PROMPT))
+    grown.prefill(Prepared(model.encode(PROMPT)))
     grown.tree_rows((), ids[:1], [-1])
     for place, token in enumerate(ids[1:]):
         found["grown"] = grown.grow_tree([token], [place])[-1]
     back = SessionCursor(model.new_session())
-    back.prefill(model.encode(PROMPT))
+    back.prefill(Prepared(model.encode(PROMPT)))
     back.rows((), [(token + 1) % model.vocab_size for token in ids])
     found["after a rollback"] = back.rows(ids[:1], ids[1:])[-1]
     return found

@@ -182,7 +182,7 @@ class TestRealModels:
         ids = {letter: model.tokenizer.get_vocab()[letter] for letter in "abcdef!"}
         cursor, alone = (SessionCursor(model.new_session(), options) for _ in range(2))
         for one in (cursor, alone):
-            one.prefill(model.encode(prompt))
+            one.prefill(Prepared(model.encode(prompt)))
         a, b, c, d, bang = (ids[letter] for letter in "abcd!")
         rows = [*cursor.tree_rows([a], [b, bang], [-1, -1]), *cursor.grow_tree([c, d], [0, 2])]
         for row, path in zip(rows, [[], [b], None, [b, c]], strict=False):

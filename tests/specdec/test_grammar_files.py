@@ -55,5 +55,5 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(OptionsError, match="cannot be read: No such file"):
         read_grammar(tmp_path / "none.lark")
     (tmp_path / "bytes.lark").write_bytes(b"\xff\xfe")
-    with pytest.raises(OptionsError, match="no UTF-8"):
+    with pytest.raises(OptionsError, match="not UTF-8"):
         read_grammar(tmp_path / "bytes.lark")

@@ -44,10 +44,10 @@ def sparse(path: Path) -> Path:
 
 
 UNUSABLE = {
-    "fifo": (fifo, "no regular file"),
-    "folder": (lambda path: path.mkdir() or path, "no regular file"),
-    "socket": (unix_socket, "no regular file"),
-    "device": (lambda path: Path("/dev/zero"), "no regular file"),
+    "fifo": (fifo, "not a regular file"),
+    "folder": (lambda path: path.mkdir() or path, "not a regular file"),
+    "socket": (unix_socket, "not a regular file"),
+    "device": (lambda path: Path("/dev/zero"), "not a regular file"),
     "link": (link, "symbolic link"),
     "large": (sparse, "1500000000 bytes, at most 100"),
     "open to others": (lambda path: write(path, mode=0o640), "others may read"),

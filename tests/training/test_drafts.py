@@ -122,7 +122,7 @@ def test_a_whole_run_leaves_a_draft_with_card_and_curve_and_goes_on_where_it_was
         ({"new_tokens": 47}, "no room for a prompt"),
         ({"connect": "tcp://127.0.0.1:1"}, "two ways"),
         ({"target": ""}, "layers can be taken"),
-        ({"target": "", "draft": "somewhere"}, "nobody tells"),
+        ({"target": "", "draft": "somewhere"}, "no target is given"),
         ({"sources": Sources(texts=(Path("/nowhere"),))}, "no text file"),
         ({"key": Path("/nowhere")}, "--connect"),
         ({"sources": Sources(instruction="go")}, "--bag"),
@@ -311,7 +311,7 @@ def test_the_curve_shows_what_the_log_says_last(tmp_path: Path) -> None:
     assert [(point.step, point.tau) for point in points] == [(100, 2.1), (200, 2.4)]
     write_curve(tmp_path, points, 4)
     assert "2.40" in (tmp_path / "acceptance.svg").read_text(encoding="utf-8")
-    assert draw_curve([AcceptancePoint(0, 0.0, 1.0, 0.1)], 4).startswith("<svg")
+    assert draw_curve([AcceptancePoint(0, 0.0, 1.0, 0.1)], 4).rstrip().endswith("</svg>")
 
 
 def test_composed_requests_are_the_same_for_a_seed_and_never_unfilled() -> None:

@@ -121,7 +121,7 @@ def test_exits_are_trained_for_every_type_of_target(root, tmp_path, target, data
     card = (wanted.out / "README.md").read_text(encoding="utf-8")
     assert f"| 1 | 2 of 3 | {figures.untrained[1]:.1%} | {figures.agreement[1]:.1%}" in card
     curves = (wanted.out / "curves.svg").read_text(encoding="utf-8")
-    assert curves.startswith("<svg xmlns=") and "agreement" in curves
+    assert curves.startswith("<?xml") and "agreement" in curves
     assert {file.name: file.read_bytes() for file in (root / target).iterdir()} == before
     if target == "llama":
         finished = (wanted.run / "exits.ckpt").stat().st_mtime_ns
@@ -401,7 +401,7 @@ def test_weights_that_are_no_numbers_are_never_saved(task, tmp_path, monkeypatch
     monkeypatch.setattr(
         "specnav.recipes.loop.MuonAdamW.step", lambda self, lr: task.model.up.data.fill_(float("inf"))
     )
-    with pytest.raises(TrainingError, match="no number"):
+    with pytest.raises(TrainingError, match="NaN or infinite"):
         run(task, settings)
     assert not settings.checkpoint.exists()
 

@@ -27,11 +27,13 @@ def draw_curves(noted: list[dict[str, float]], layers: tuple[int, ...]) -> str:
     """An SVG document."""
     steps = [entry["step"] for entry in noted]
 
+    from matplotlib.colors import to_hex
+
     def draw(figure: Figure) -> None:
         loss, agreement = figure.subplots(1, 2)
         loss.plot(steps, _smooth([entry["loss"] for entry in noted]))
         loss.set_title("loss: distance from the final exit")
-        agreement.set_prop_cycle(color=[f"C{place % 10}" for place in range(len(layers))])
+        agreement.set_prop_cycle(color=[to_hex(f"C{place % 10}") for place in range(len(layers))])
         for layer in layers:
             agreement.plot(
                 steps, _smooth([entry[f"exit_{layer}"] for entry in noted]), label=f"layer {layer}"
