@@ -42,8 +42,14 @@ MADE = {
     ("robot.py", "image"): ["image"],
     ("robot.py", "topic"): [],  # of on_topic
     ("robot.py", "odom"): ["odom"],
-    ("command_publisher.py", "f'{at}{each}/set_parameters'"): [f"{n}/set_parameters" for n in ("motion_node", "vlm_nav_node")],
-    ("command_publisher.py", "f'{at}{each}/get_parameters'"): [f"{n}/get_parameters" for n in ("motion_node", "vlm_nav_node")],
+    ("command_publisher.py", "f'{at}{each}/set_parameters'"): [
+        "motion_node/set_parameters",
+        "vlm_nav_node/set_parameters",
+    ],
+    ("command_publisher.py", "f'{at}{each}/get_parameters'"): [
+        "motion_node/get_parameters",
+        "vlm_nav_node/get_parameters",
+    ],
     ("polled.py", "topic"): [],  # of PolledTopic
     ("loosening.py", "CHANGES"): ["safety_changes"],
 }
