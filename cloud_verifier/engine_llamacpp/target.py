@@ -14,7 +14,7 @@ from cloud_verifier.errors import VerifierError
 from cloud_verifier.logs import EventLog
 from specdec.models.gguf.binding import LlamaModel, takes_gpu
 from specdec.models.gguf.decoder import Sizes
-from specdec.models.gguf.files import gguf_file
+from specdec.models.gguf.files import check_file, gguf_file
 from specdec.models.gguf.model import GgufModel, load_gguf
 from specdec.models.gguf.options import KV_BYTES, MOST_CONTEXT, GgufOptions
 
@@ -66,7 +66,21 @@ def kv_type(config: ServerConfig, options: GgufOptions, path: Path) -> str:
         return config.kv_type
     if options.gpu_layers and takes_gpu():
         return "f16"
-    return "q8_0" if LlamaModel(path).head_dim % _Q8_BLOCK == 0 else "f16"
+    return "q8_0" if _head_dim(path) % _Q8_BLOCK == 0 else "f16"
+
+
+def _head_dim(path: Path) -> int:
+    check_file(path)
+    model = LlamaModel(path, vocabulary_only=True)
+    architecture = model.metadata("general.architecture")
+    length = model.metadata(f"{architecture}.attention.key_length")
+    if length:
+        return int(length)
+    width, heads = (
+        int(model.metadata(f"{architecture}.{name}") or 1)
+        for name in ("embedding_length", "attention.head_count")
+    )
+    return width // heads
 
 
 def gguf_beside(folder: Path) -> Path | None:
