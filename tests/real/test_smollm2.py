@@ -171,7 +171,7 @@ def asked_of_the_api(address: str, question: str) -> dict[str, Any]:
     """The choice of a chat completion."""
     with urllib.request.urlopen(f"{address}/v1/models", timeout=30) as reply:
         model = json.load(reply)["data"][0]["id"]
-    body = {"model": model, "messages": [{"role": "user", "content": question}]}
+    body = {"model": model, "temperature": 0, "messages": [{"role": "user", "content": question}]}
     request = urllib.request.Request(
         f"{address}/v1/chat/completions",
         json.dumps(body).encode(),
