@@ -59,8 +59,9 @@ def load_target(config: ServerConfig, log: EventLog) -> GgufModel:
 
 
 def kv_type(config: ServerConfig, options: GgufOptions, path: Path) -> str:
-    """Of keys and values. On a CPU llama.cpp works out attention to q8_0 row by row, so that an answer is the same
-    however its tokens share forwards; to f16 with several threads it does not.
+    """Of keys and values. On a CPU llama.cpp computes attention to q8_0 row by row, in the order of the cells. So an
+    answer is the same however its tokens share forwards, as long as its cells lie in order: with one session always,
+    with several sessions not where one has taken cells that another has freed.
     """
     if config.kv_type != "auto":
         return config.kv_type

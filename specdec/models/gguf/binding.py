@@ -216,8 +216,8 @@ def new_context(model: LlamaModel, options: GgufOptions, threads: int, tokens: i
     settings.kv_unified = True
     settings.swa_full = True  # what left a window may come back by a rollback
     settings.no_perf = True
-    # On a CPU flash attention is slower from a few rows on, which a draft minds; V quantised needs it. There it works
-    # each row out alone, cell by cell of its own sequence: what a row gives depends on nothing beside it, bit for bit.
+    # On a CPU flash attention is slower from a few rows on, which a draft minds; V quantised needs it. It computes each
+    # row alone, cell by cell of its own sequence: as long as those lie in order, a row depends on nothing beside it.
     on_gpu = options.gpu_layers != 0 and takes_gpu()
     # It would round keys and values of f32 to f16.
     exact = sizes.exact and options.kv != "f32"
