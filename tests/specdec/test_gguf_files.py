@@ -93,7 +93,7 @@ def test_an_unknown_architecture_is_told(tmp_path: Path) -> None:
 def test_what_is_not_there_or_no_gguf_file_is_told(tmp_path: Path) -> None:
     assert "cannot be read" in refused(tmp_path / "none.gguf")
     (tmp_path / "text.gguf").write_text("hello")
-    assert "no GGUF file" in refused(tmp_path / "text.gguf")
+    assert "not a GGUF file" in refused(tmp_path / "text.gguf")
     for name in ("a.gguf", "b.gguf"):
         (tmp_path / "two").mkdir(exist_ok=True)
         (tmp_path / "two" / name).write_bytes(b"GGUF")
