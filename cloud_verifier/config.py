@@ -47,8 +47,8 @@ class ServerConfig:
     )
     kv_type: str = setting(
         "auto",
-        "Number type of keys and values, with --engine llamacpp; auto: q8_0 on a CPU, where answers are then exact, "
-        "else f16.",
+        "Number type of keys and values, with --engine llamacpp; auto: q8_0 on a CPU, where a session "
+        "alone is then exact, else f16.",
         choices=KV_TYPES,
     )
     device: str = same_as(ModelOptions, "device")

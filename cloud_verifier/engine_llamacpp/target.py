@@ -14,7 +14,7 @@ from cloud_verifier.errors import VerifierError
 from cloud_verifier.logs import EventLog
 from specdec.models.gguf.binding import LlamaModel, takes_gpu
 from specdec.models.gguf.decoder import Sizes
-from specdec.models.gguf.files import gguf_file
+from specdec.models.gguf.files import check_file, gguf_file
 from specdec.models.gguf.model import GgufModel, load_gguf
 from specdec.models.gguf.options import KV_BYTES, MOST_CONTEXT, GgufOptions
 
@@ -59,14 +59,29 @@ def load_target(config: ServerConfig, log: EventLog) -> GgufModel:
 
 
 def kv_type(config: ServerConfig, options: GgufOptions, path: Path) -> str:
-    """Of keys and values. On a CPU llama.cpp works out attention to q8_0 row by row, so that an answer is the same
-    however its tokens share forwards; to f16 with several threads it does not.
+    """Of keys and values. On a CPU llama.cpp computes attention to q8_0 row by row, in the order of the cells. So an
+    answer is the same however its tokens share forwards, as long as its cells lie in order: with one session always,
+    with several sessions not where one has taken cells that another has freed.
     """
     if config.kv_type != "auto":
         return config.kv_type
     if options.gpu_layers and takes_gpu():
         return "f16"
-    return "q8_0" if LlamaModel(path).head_dim % _Q8_BLOCK == 0 else "f16"
+    return "q8_0" if _head_dim(path) % _Q8_BLOCK == 0 else "f16"
+
+
+def _head_dim(path: Path) -> int:
+    check_file(path)
+    model = LlamaModel(path, vocabulary_only=True)
+    architecture = model.metadata("general.architecture")
+    length = model.metadata(f"{architecture}.attention.key_length")
+    if length:
+        return int(length)
+    width, heads = (
+        int(model.metadata(f"{architecture}.{name}") or 1)
+        for name in ("embedding_length", "attention.head_count")
+    )
+    return width // heads
 
 
 def gguf_beside(folder: Path) -> Path | None:

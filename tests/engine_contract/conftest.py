@@ -20,7 +20,10 @@ KV_BYTES = 1 << 26
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--engine", default="own", choices=("own", "vllm", "llamacpp"), help="the engine that is held to the contract"
+        "--engine",
+        default="own",
+        choices=("own", "vllm", "llamacpp"),
+        help="the engine that is held to the contract",
     )
 
 
@@ -34,7 +37,9 @@ def make_for(engine_name: str) -> Callable[[LoadedModel], MakeEngine]:
     """What makes engines for a target."""
     if engine_name == "own":
         return lambda model: own_engine(Policy(), Models(model), kv_bytes=KV_BYTES)
-    made: Callable[[LoadedModel], MakeEngine] = import_module(f"tests.engine_contract.{engine_name}_engines").makers()
+    made: Callable[[LoadedModel], MakeEngine] = import_module(
+        f"tests.engine_contract.{engine_name}_engines"
+    ).makers()
     return made
 
 

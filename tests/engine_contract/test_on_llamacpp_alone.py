@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
@@ -18,11 +19,14 @@ from cloud_verifier.engine.work import Models
 from cloud_verifier.errors import VerifierError
 from cloud_verifier.loading import check_pair
 from cloud_verifier.logs import EventLog
+from cloud_verifier.net.server import Server
+from specdec.edge.decoder import EdgeDecoder
 from specdec.errors import ModelError
 from specdec.link.wire import LACKS_SPLIT, VerdictDown
 from specdec.models import LoadedModel, Prompt
 from specdec.models.gguf import binding
 from specdec.models.gguf.model import GgufModel
+from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
 from tests.engine_contract.contract import (
     GREEDY,
@@ -35,7 +39,7 @@ from tests.engine_contract.contract import (
     wrong,
 )
 from tests.helpers import drafts
-from tests.helpers.servers import Pair
+from tests.helpers.servers import Pair, patiently_connected
 
 TargetOf = Callable[..., GgufModel]
 
@@ -199,6 +203,30 @@ def test_a_file_that_changes_as_it_is_loaded_is_refused(
     assert "\n" not in str(told.value)
 
 
+def test_edges_are_told_which_weights_it_has_and_how_keys_are_kept(
+    text_pair: Pair, target_of: TargetOf, tmp_path: Path
+) -> None:
+    path = shutil.copy(drafts.gguf_of(Path(text_pair.target.path)), tmp_path / "another.gguf")
+    served = target_of(text_pair.target.path)
+    assert served.weights_digest == load(path).weights_digest
+    others = [load(path, kv_type="q8_0"), load(drafts.gguf_of(Path(text_pair.draft.path)))]
+    assert len({one.weights_digest for one in (served, *others)}) == 3
+    config = ServerConfig(served.path, bind="tcp://127.0.0.1:0")
+    server = Server(config, served, EventLog(StringIO()), own_engine(Policy(), Models(served)))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    try:
+        with patiently_connected(server.bind) as link:
+            welcome = link.ensure_connected()
+            decoder = EdgeDecoder(link, text_pair.draft, "auto")
+            said = [token for ids in decoder.generate(prompt_of(6), GREEDY) for token in ids]
+    finally:
+        server.stop()
+        thread.join(30)
+    assert welcome.weights == served.weights_digest and welcome.lacks == [LACKS_SPLIT]
+    assert said == generate_local(text_pair.target, prompt_of(6), GREEDY)
+
+
 def split(source: Path, folder: Path, parts: int) -> list[Path]:
     """The same model in several files, as llama.cpp's gguf-split writes them: with all the metadata in the first."""
     names = [folder / f"model-{part:05d}-of-{parts:05d}.gguf" for part in range(1, parts + 1)]
@@ -230,8 +258,12 @@ def test_a_model_in_several_files_is_served_by_its_first_and_whole_alone(
     model = load(first)
     right = answer_of(target, prompt_of(1), GREEDY)
     assert answer_of(model, prompt_of(1), GREEDY) == right
-    with pytest.raises(ModelError, match=r"is part 2 of 3: name the first, .*-00001-of-00003\.gguf"):
-        load(second)
+    for kv_type in ("f32", "auto"):
+        with pytest.raises(ModelError, match=r"is part 2 of 3: name the first, .*-00001-of-00003\.gguf"):
+            load(second, kv_type=kv_type)
+    beyond = shutil.copy(first, tmp_path / "model-00004-of-00003.gguf")
+    with pytest.raises(ModelError, match="named as a part that does not exist"):
+        load(beyond)
     third.unlink()
     with pytest.raises(
         ModelError, match=r"-00003-of-00003\.gguf is not beside it: copy all parts there"

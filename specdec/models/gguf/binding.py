@@ -8,12 +8,14 @@ metadata is read and nothing of it is run; its chat template goes through the sa
 from __future__ import annotations
 
 import ctypes
-import functools
+import hashlib
 import threading
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 from specdec.errors import ModelError
+from specdec.models.gguf.files import parts_of
 from specdec.models.gguf.options import KV_TYPES, GgufOptions
 
 HOW = "make setup-gguf (or: pip install llama-cpp-python)"
@@ -22,6 +24,7 @@ _ERROR = 4
 _UNUSED = 2
 """Its attribute of tokens that only fill up the vocabulary."""
 _TEXT_BYTES = 1 << 16
+_BLOCK_BYTES = 1 << 20
 _ROWS_BY_THEMSELVES = 60
 """From 64 rows on llama.cpp attends in tiles on a CPU (GGML_FA_TILE_Q), and a row depends on those beside it."""
 _CPU_FLAGS = Path("/proc/cpuinfo")
@@ -44,7 +47,7 @@ _LOG = _Log()
 _LOADING = threading.Lock()
 
 
-@functools.cache
+@cache
 def library() -> Any:
     """The binding's module of C functions. Raises ModelError where it is not installed or does not load."""
     try:
@@ -70,7 +73,7 @@ def available() -> bool:
     return True
 
 
-@functools.cache
+@cache
 def _says_amx() -> bool:
     """Whether the processor says that it multiplies in tiles (AMX). In a virtual machine that may not be true:
     llama.cpp takes its word, and the first such instruction ends the process. So weights are not laid out for it;
@@ -113,7 +116,8 @@ class LlamaModel:
             settings.load_mode = self._library.LLAMA_LOAD_MODE_NONE  # neither mapped nor locked
         if _says_amx():
             settings.use_extra_bufts = False
-        before = state_of(path)
+        self._path = path
+        before = [state_of(part) for part in parts_of(path)]
         with _LOADING:
             _LOG.error = ""
             self.handle = self._library.llama_model_load_from_file(str(path).encode(), settings)
@@ -122,7 +126,9 @@ class LlamaModel:
             raise ModelError(
                 f"{path} cannot be loaded ({_short(why)}): give a whole GGUF file of a known architecture"
             )
-        if state_of(path) != before:
+        if own_copy:
+            _ = self.digest
+        if [state_of(part) for part in parts_of(path)] != before:
             raise ModelError(
                 f"{path} changed while it was loaded: wait until it is written, then start again"
             )
@@ -156,6 +162,16 @@ class LlamaModel:
     def __del__(self) -> None:
         if getattr(self, "handle", None):
             self._library.llama_model_free(self.handle)
+
+    @cached_property
+    def digest(self) -> bytes:
+        """Of all that the file holds; of one that is copied into memory as it was then."""
+        found = hashlib.sha256()
+        for part in parts_of(self._path):
+            with part.open("rb") as file:
+                while block := file.read(_BLOCK_BYTES):
+                    found.update(block)
+        return found.digest()
 
     def metadata(self, key: str) -> str:
         """A value of the file's metadata as text; empty where it has none."""
@@ -200,8 +216,8 @@ def new_context(model: LlamaModel, options: GgufOptions, threads: int, tokens: i
     settings.kv_unified = True
     settings.swa_full = True  # what left a window may come back by a rollback
     settings.no_perf = True
-    # On a CPU flash attention is slower from a few rows on, which a draft minds; V quantised needs it. There it works
-    # each row out alone, cell by cell of its own sequence: what a row gives depends on nothing beside it, bit for bit.
+    # On a CPU flash attention is slower from a few rows on, which a draft minds; V quantised needs it. It computes each
+    # row alone, cell by cell of its own sequence: as long as those lie in order, a row depends on nothing beside it.
     on_gpu = options.gpu_layers != 0 and takes_gpu()
     # It would round keys and values of f32 to f16.
     exact = sizes.exact and options.kv != "f32"

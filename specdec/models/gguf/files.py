@@ -41,17 +41,25 @@ def check_file(path: Path) -> None:
     _check_parts(path)
 
 
-def _check_parts(path: Path) -> None:
-    """Raises ModelError for a part of a model that is not the first, or whose others are not beside it."""
+def parts_of(path: Path) -> list[Path]:
+    """The files of a model, in order: of one that was not split the file itself."""
     found = _PART.fullmatch(path.name)
     if found is None:
+        return [path]
+    stem, count = found[1], int(found[3])
+    return [path.with_name(f"{stem}-{part:05d}-of-{count:05d}.gguf") for part in range(1, count + 1)]
+
+
+def _check_parts(path: Path) -> None:
+    """Raises ModelError for a part of a model that is not the first, or whose others are not beside it."""
+    parts = parts_of(path)
+    if parts == [path]:
         return
-    stem, number, count = found[1], int(found[2]), int(found[3])
-    names = [f"{stem}-{part:05d}-of-{count:05d}.gguf" for part in range(1, count + 1)]
-    missing = [name for name in names if not (path.parent / name).is_file()]
+    if path not in parts:
+        raise ModelError(f"{path} is named as a part that does not exist: name the first, {parts[0]}")
+    which = f"{path} is part {parts.index(path) + 1} of {len(parts)}"
+    missing = [part.name for part in parts if not part.is_file()]
     if missing:
-        raise ModelError(
-            f"{path} is part {number} of {count} and {missing[0]} is not beside it: copy all parts there"
-        )
-    if number != 1:
-        raise ModelError(f"{path} is part {number} of {count}: name the first, {path.parent / names[0]}")
+        raise ModelError(f"{which} and {missing[0]} is not beside it: copy all parts there")
+    if path != parts[0]:
+        raise ModelError(f"{which}: name the first, {parts[0]}")

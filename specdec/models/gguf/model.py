@@ -5,6 +5,7 @@ Pictures go through a vision tower on torch; what it makes of them is handed to 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor
 
 from specdec.errors import ModelError
+from specdec.models.digest import DIGEST_BYTES, weights_digest
 from specdec.models.gguf.binding import LlamaModel
 from specdec.models.gguf.decoder import LlamaDecoder, Sizes
 from specdec.models.gguf.files import check_file
@@ -74,6 +76,14 @@ class GgufModel(LoadedModel):
         """Numbers the model is made of, image tower included."""
         tower = 0 if self._tower is None else sum(one.numel() for one in self._tower.network.parameters())
         return self._llama.parameters + tower
+
+    @cached_property
+    def weights_digest(self) -> bytes:
+        """As LoadedModel.weights_digest. How keys and values are kept counts: answers differ by it."""
+        parts = [self._llama.digest, f"{self.runner.kv_bytes_a_token}".encode()]
+        if self._tower is not None:
+            parts.append(weights_digest(self._tower.network))
+        return hashlib.sha256(b" ".join(parts)).digest()[:DIGEST_BYTES]
 
     @property
     def tokens(self) -> Mapping[int, str]:
