@@ -8,7 +8,6 @@ from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
 
-import gguf
 import pytest
 import torch
 
@@ -230,6 +229,8 @@ def test_edges_are_told_which_weights_it_has_and_how_keys_are_kept(
 def split(source: Path, folder: Path, parts: int) -> list[Path]:
     """The same model in several files, as llama.cpp's gguf-split writes them: with all the metadata in the first."""
     names = [folder / f"model-{part:05d}-of-{parts:05d}.gguf" for part in range(1, parts + 1)]
+    import gguf  # vLLM's environment has none
+
     reader = gguf.GGUFReader(source)
     per_part = -(-len(reader.tensors) // parts)
     for number, name in enumerate(names):
