@@ -88,7 +88,7 @@ def test_what_only_our_own_engine_takes_is_refused_in_a_line() -> None:
     refuse_what_is_not_done(ServerConfig("m", engine="vllm"))
     with pytest.raises(VerifierError, match="--quantize, --exits"):
         refuse_what_is_not_done(ServerConfig("m", engine="vllm", quantize="4bit", exits="some/folder"))
-    with pytest.raises(VerifierError, match="engine must be one of own, vllm, got 'other'"):
+    with pytest.raises(VerifierError, match="engine must be one of own, vllm, llamacpp, got 'other'"):
         ServerConfig("m", engine="other")
 
 
