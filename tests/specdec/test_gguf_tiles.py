@@ -26,6 +26,7 @@ def test_a_processor_that_says_it_has_tiles_is_not_believed(
     found = SimpleNamespace(
         llama_model_default_params=lambda: SimpleNamespace(use_extra_bufts=True), llama_model_load_from_file=load
     )
+    (tmp_path / "a.gguf").write_bytes(b"GGUF")
     said = tmp_path / "cpuinfo"
     if flags is not None:
         said.write_text(flags)
