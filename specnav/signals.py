@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -10,7 +11,10 @@ from types import FrameType
 
 @contextmanager
 def ends_on_signals() -> Iterator[None]:
-    """SIGTERM ends the run like Ctrl-C does."""
+    """SIGTERM ends the run like Ctrl-C does. Outside the main thread, which alone hears signals, nothing changes."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
 
     def stop(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt

@@ -107,6 +107,8 @@ class Admission:
         self._can = can
         self._decode = decode
         self._server_number = secrets.randbits(32)
+        # Worked out now: of large weights that takes seconds on a CPU, which no other client is to wait for.
+        self._vocabulary, self._weights = model.vocabulary_fingerprint, model.weights_digest
         self.sessions = SessionTable(config.max_sessions, config.session_timeout_s)
         self.clients = Clients(config.limits, config.session_timeout_s, clock)
         self.ledger = Ledger(int(config.max_total_queued_mb * 2**20))
@@ -255,7 +257,7 @@ class Admission:
             text = "the verifier is shutting down and accepts no new sessions: try again later, or use another one"
             self._refuse(identity, session, ERROR_BUSY, text)
             return
-        if message.weights and message.weights != self._model.weights_digest:
+        if message.weights and message.weights != self._weights:
             text = "the answer is of another target than this verifier's: greet it again"
             self._refuse(identity, session, ERROR_TARGET, text)
             return
@@ -394,7 +396,7 @@ class Admission:
             PROTOCOL_VERSION,
             model.name[-256:],
             model.vocab_size,
-            model.vocabulary_fingerprint,
+            self._vocabulary,
             sorted(model.eos_token_ids),
             model.context_limit,
             self._server_number,
@@ -405,7 +407,7 @@ class Admission:
             self.row_us,
             self._can.lacks,
             self.draft_us,
-            model.weights_digest,
+            self._weights,
         )
 
     def _complain(self, client: Client) -> None:

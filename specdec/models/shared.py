@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,6 +20,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from specdec.downloads import models_folder
 from specdec.errors import ModelError
 
 FILE = "shared.json"
@@ -28,7 +28,7 @@ _INDEX, _WEIGHTS = "model.safetensors.index.json", "model.safetensors"
 
 
 class SharedMetadata(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What FILE says. target: a name of `cached_models`, a folder (a relative one lies beside the draft's), or a
+    """What FILE says. target: a name in `models_folder`, a folder (a relative one lies beside the draft's), or a
     hub id. sha256: by its name, of each shared tensor (see `digest`).
     """
 
@@ -95,16 +95,11 @@ def share(folder: Path, target: str, names: Iterable[str]) -> None:
     """
     place = _hub_folder(target) or Path(target)
     sha256 = {name: digest(_read(place / _file_of(place, name), name)) for name in sorted(names)}
-    cached = Path(target).resolve().parent == cached_models().resolve()
+    cached = Path(target).resolve().parent == models_folder().resolve()
     told = Path(target).name if cached else str(Path(target).resolve()) if Path(target).is_dir() else target
     (folder / FILE).write_bytes(
         msgspec.json.format(msgspec.json.encode(SharedMetadata(told, sha256))) + b"\n"
     )
-
-
-def cached_models() -> Path:
-    """Where `specnav models get` keeps models, each in a folder of its name."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "specnav" / "models"
 
 
 def digest(tensor: Tensor) -> str:
@@ -116,7 +111,7 @@ def _places(folder: Path, target: str) -> list[Path]:
     """Folders in which the target may lie, the likeliest first."""
     if Path(target).is_absolute():
         return [Path(target)]
-    places = [folder.resolve().parent / target, cached_models() / target]
+    places = [folder.resolve().parent / target, models_folder() / target]
     cached = _hub_folder(target)
     return places if cached is None else [*places, cached]
 

@@ -10,22 +10,21 @@ import fcntl
 import hashlib
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr
 from io import StringIO
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
+from specdec.downloads import models_folder
 from specnav.errors import UsageError
-from specnav.published.table import MODELS, Packaged, folder_of, is_here, models_folder
+from specnav.published.table import MODELS, Packaged, folder_of, is_here
+from specnav.signals import ends_on_signals
 
 _CHUNK = 1 << 20
 _LOOK_S = 0.2
@@ -47,7 +46,7 @@ def get_model(name: str, say: Say | None = None) -> Path | str:
     goal = folder_of(name)
     try:
         goal.parent.mkdir(parents=True, exist_ok=True)
-        with _alone(name, say), _terminated():
+        with _alone(name, say), ends_on_signals():
             if not is_here(name):
                 _make(name, source, goal, say)
     except Exception as error:
@@ -86,23 +85,6 @@ def _alone(name: str, say: Say) -> Iterator[None]:
                 return
         finally:
             os.close(descriptor)
-
-
-@contextmanager
-def _terminated() -> Iterator[None]:
-    """SIGTERM ends as Ctrl-C does: cleaned up. Elsewhere than in the main thread nothing changes."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _make(name: str, source: Packaged, goal: Path, say: Say) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from specdec.downloads import models_folder
 from specnav.paths import MODELS as _SHIPPED
 
 
@@ -76,11 +76,6 @@ PAIRS = {
     "text": PairNames(_SHIPPED / "text-target", _SHIPPED / "text-draft", _SHIPPED / "text-exits"),
     "qwen2-vl": PairNames("qwen2-vl-7b", "qwen2-vl-2b"),
 }
-
-
-def models_folder() -> Path:
-    """Where downloaded models are kept."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "specnav" / "models"
 
 
 def folder_of(name: str) -> Path:

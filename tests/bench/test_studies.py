@@ -11,7 +11,7 @@ from specnav.bench.records.study import StudyResults, load_studies, load_study, 
 from specnav.bench.report.studies import REPORT_FILE, write_studies
 from specnav.bench.runner.jobs import START_S, Times, answer_s, in_words
 from specnav.bench.studies import STUDIES, study_named, study_names
-from specnav.bench.studies.crossings import best_by_range, crossings
+from specnav.bench.studies.crossings import crossings
 from specnav.bench.studies.figures import system_of, systems
 from specnav.bench.studies.plan import StudyRequest
 from specnav.report.charts import ChartLine, LineChart, RowChart, RowSeries, colours_of, line_chart, row_chart
@@ -61,18 +61,16 @@ class TestCrossings:
         lines = {"near": [(0, 1.0), (100, 3.0)], "far": [(0, 2.0), (100, 2.0)]}
         (one,) = crossings(lines)
         assert (one.x, one.y, one.before, one.after) == (50, 2.0, "near", "far")
-        assert best_by_range(lines) == [("near", 0, 50), ("far", 50, 100)]
 
     def test_need_a_clear_order_on_both_sides(self):
         touching = {"a": [(0, 1.0), (1, 1.999), (2, 1.0)], "b": [(0, 2.0), (1, 1.998), (2, 2.0)]}
         assert crossings(touching) == []
-        assert best_by_range(touching) == [("a", 0, 2)]
         slowly = {"a": [(0, 1.0), (1, 2.0), (2, 3.0)], "b": [(0, 2.0), (1, 2.001), (2, 2.0)]}
         assert [(one.before, one.after) for one in crossings(slowly)] == [("a", "b")]
 
     def test_count_only_points_that_both_have(self):
         assert crossings({"a": [(0, 1.0), (5, 9.0)], "b": [(1, 2.0), (6, 2.0)]}) == []
-        assert crossings({}) == [] and best_by_range({}) == []
+        assert crossings({}) == []
 
 
 class TestThePapersFigures:

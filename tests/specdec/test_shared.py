@@ -10,11 +10,12 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from specdec.downloads import models_folder
 from specdec.errors import ModelError
 from specdec.models import load_model
 from specdec.models.drafts import load_draft, load_draft_tokenizer
 from specdec.models.loading import load_tokenizer
-from specdec.models.shared import FILE, cached_models, digest, share, shared_of
+from specdec.models.shared import FILE, digest, share, shared_of
 from tests.helpers.tiny_models import build_llama
 
 ENDS = ("model.embed_tokens.weight", "lm_head.weight")
@@ -90,7 +91,7 @@ def test_a_target_beside_the_draft_or_in_the_cache_is_found_by_its_name(
     (sharing / FILE).write_text(json.dumps(about | {"target": "target"}))
     expected = logits(sharing)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    place = cached_models() / "target"
+    place = models_folder() / "target"
     place.parent.mkdir(parents=True)
     shutil.move(target, place)
     assert torch.equal(logits(sharing), expected)

@@ -202,3 +202,15 @@ def test_an_edge_that_has_greeted_an_earlier_verifier_greets_again(
         )
         with pytest.raises(ProtocolError, match="says two things of its target"):
             list(decoder.generate(prompt, options))
+
+
+def test_a_greeting_finds_the_digest_of_the_weights_ready(
+    text_pair: Pair, start_server: StartServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of large weights it takes seconds, and greetings are answered by the thread that serves everyone."""
+    vars(text_pair.target).pop("weights_digest", None)
+    server = start_server(text_pair.target)
+    monkeypatch.setattr("specdec.models.loaded.weights_digest", lambda network: pytest.fail("too late"))
+    assert "weights_digest" in vars(text_pair.target)
+    with patiently_connected(server.address) as link:
+        assert link.ensure_connected().weights == text_pair.target.weights_digest

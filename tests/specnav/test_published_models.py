@@ -143,7 +143,7 @@ def test_without_a_network_there_is_one_line_and_nothing_left(
     monkeypatch.setenv("PIP_RETRIES", "0")
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
-        monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{closed.getsockname()[1]}/simple")
+        monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{closed.getsockname()[1]}")
         with pytest.raises(UsageError, match="not reachable") as told:
             get_model("tiny")
     assert "\n" not in str(told.value) and left_in(cache) == []
@@ -186,7 +186,7 @@ def test_a_disk_that_is_full_is_told_before_anything_is_downloaded(
 def test_an_interrupted_download_leaves_nothing(cache: Path, number: signal.Signals) -> None:
     """The index takes the connection and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        address = f"http://127.0.0.1:{silent.getsockname()[1]}/simple"
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}"
         environment = {**os.environ, "PIP_NO_INDEX": "0", "PIP_FIND_LINKS": "", "PIP_INDEX_URL": address}
         command = [sys.executable, "-m", "specnav.cli", "models", "get", "smollm2"]
         child = subprocess.Popen(

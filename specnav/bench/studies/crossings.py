@@ -34,26 +34,6 @@ def crossings(lines: Mapping[str, Points]) -> list[Crossing]:
     return sorted(found, key=lambda one: one.x)
 
 
-def best_by_range(lines: Mapping[str, Points]) -> list[tuple[str, float, float]]:
-    """(name, from x, to x): whose value is least, over the points that all have; ranges meet where lines cross."""
-    common = sorted(set.intersection(*(set(dict(points)) for points in lines.values()))) if lines else []
-    tables = {name: dict(points) for name, points in lines.items()}
-    ranges: list[tuple[str, float, float]] = []
-    for x in common:
-        best = min(tables, key=lambda name: tables[name][x])
-        if ranges:
-            name, low, high = ranges[-1]
-            if tables[name][x] <= tables[best][x] * (1 + TELL_APART):
-                ranges[-1] = (name, low, x)
-                continue
-            between = _meeting(high, x, tables[name], tables[best])
-            ranges[-1] = (name, low, between)
-            ranges.append((best, between, x))
-        else:
-            ranges.append((best, x, x))
-    return ranges
-
-
 def _meeting(low: float, high: float, one: Mapping[float, float], other: Mapping[float, float]) -> float:
     """Where two lines meet between two of their points; the middle where they do not."""
     first, last = one[low] - other[low], one[high] - other[high]

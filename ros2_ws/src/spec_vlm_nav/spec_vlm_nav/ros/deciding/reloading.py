@@ -22,20 +22,12 @@ that it has begun. The log says when the new one is there, or in one line why th
 from __future__ import annotations
 
 import threading
-from typing import Any, Protocol
+from typing import Any
 
 from spec_vlm_nav.common.errors import NavigationError
 from spec_vlm_nav.model.decider import Decider
 from specdec.errors import SpecdecError
 from std_srvs.srv import Trigger
-
-
-class Reloadable(Protocol):
-    """The node, as far as it is needed here: an rclpy node that knows what to load."""
-
-    def draft_to_reload(self) -> tuple[Decider, str]:
-        """Return what is asked to load, and the folder. Raises NavigationError."""
-        ...
 
 
 class DraftReloading:
