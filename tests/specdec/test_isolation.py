@@ -215,6 +215,24 @@ def test_a_client_in_debt_is_refused_until_it_has_waited() -> None:
     assert account.untouched and account.owed_s == 0.0
 
 
+def test_a_client_that_has_lately_used_much_gives_way_from_the_start_of_its_jobs(
+    launcher: Launcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gave_way: list[int] = []
+    monkeypatch.setattr(os, "setpriority", lambda which, pid, nice: gave_way.append(nice))
+    monkeypatch.setattr("specdec.isolation.workers._QUICK_S", 20.0)  # no job here lasts so long
+    picture = encoded((64, 64))
+    for owed_s, expected in ((0.0, []), (2.0, [19])):
+        account = Account()
+        account.spend(owed_s)
+        token = charged.set(account)
+        try:
+            PictureWorkers(launcher).start(picture, 0, 0, 10**6).result(20)
+        finally:
+            charged.reset(token)
+        assert gave_way == expected
+
+
 class _Held:
     """A worker whose jobs end when the test says so."""
 
