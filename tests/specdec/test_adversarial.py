@@ -53,8 +53,8 @@ def eager_to_end(place: int | None) -> TablePair:
 
 
 def share_accepted(costs: list[AnswerStats]) -> float:
-    """Of all tokens of chains that were drafted."""
-    rounds = [one for cost in costs for one in cost.rounds]
+    """Of all tokens of chains that were drafted: of a tree, which `auto` may choose, some branch may be right."""
+    rounds = [one for cost in costs for one in cost.rounds if not one.mode.startswith("tree")]
     return sum(one.accepted for one in rounds) / max(1, sum(one.drafted for one in rounds))
 
 
