@@ -44,6 +44,9 @@ MOST_CONNECTIONS = 8192
 _FIRST_BYTES = 1 << 20
 """An encrypted connection begins with a greeting, and may not have sent more than this before it is heard: until then
 it is not known whose it is."""
+_OVER_S = 1.0
+"""More than one message may have come in for so long: the owner of a socket on a busy machine may not have read what is
+whole. What is more than two messages goes at once."""
 _WATCHED_BYTES = 256 * 1024
 """Unfinished messages shorter than this are not looked at."""
 _GROWTH_BYTES = 64 << 20
@@ -280,7 +283,7 @@ class Connections:
             most = self._bounds.message_bytes if one.greeted or not self._encrypted else _FIRST_BYTES
             if one.unfinished > most:
                 one.over_s = now if one.over_s is None else one.over_s
-                if now - one.over_s >= TICK_S or one.unfinished > 2 * most:
+                if now - one.over_s >= _OVER_S or one.unfinished > 2 * most:
                     self._cut(place, "unfinished", f"{one.unfinished} bytes of one message came, {most} are allowed")
             elif one.unfinished > _WATCHED_BYTES and not self._encrypted:
                 # In the clear an empty frame is two bytes on the wire, and sixty-four in memory.
