@@ -244,5 +244,5 @@ def test_a_chance_is_the_softmax_before_anything_is_cut() -> None:
         expected = torch.softmax(logits.double() / (temperature or 1.0), -1).gather(1, tokens[:, None])[:, 0]
         assert torch.allclose(chances_of(logits, tokens, temperature).double(), expected, atol=1e-6)
         best = logits.argmax(-1) if temperature == 0.0 else tokens
-        one_by_one = [chance_on_cpu(row, int(token), temperature) for row, token in zip(logits, best, strict=True)]
+        one_by_one = [chance_on_cpu(row[None], int(token), temperature) for row, token in zip(logits, best, strict=True)]
         assert one_by_one == pytest.approx(chances_of(logits, best, temperature).tolist(), abs=1e-6)
