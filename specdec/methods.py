@@ -367,7 +367,7 @@ def _with_length(method: Method, value: str) -> Method:
     if not known:
         raise OptionsError(
             f"length {value!r} is unknown: choose one of {', '.join(LENGTHS)}, "
-            "token:R2, sequence:R1, sequence:moving or dual:R1/R2"
+            "token:R2, sequence:R1, dual:R1/R2, sequence:moving, or token, sequence or dual:learned"
         )
     return replace(method, length=value)
 

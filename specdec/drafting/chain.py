@@ -213,7 +213,7 @@ class ChainDrafter:
             if self._sampled:
                 return ids, [float(q[0, token]) for (q, _), token in zip(drawn, ids, strict=True)]
             rows = zip(drawn, ids, strict=True)
-            return ids, [chance_on_cpu(row[0], token, temperature) for (row, _), token in rows]
+            return ids, [chance_on_cpu(row, token, temperature) for (row, _), token in rows]
         found = [q[0, token] if self._sampled else chances_of(q, token, temperature) for q, token in drawn]
         tokens = torch.cat([token for _, token in drawn])
         (chances,), (ids,) = read_both(torch.cat(found)[None], tokens[None])

@@ -92,10 +92,10 @@ class LengthPolicy:
         if not self.weighs or draft_s is None or verify_s is None or rtt_s is None:
             return True
         gain = measured.kept.value * measured.grown.against(measured.acceptance(1)) * prospects.frontier
-        rate = measured.tokens_per_s
-        if rate is None:
-            rate = (1.0 + measured.kept.value * prospects.promise) / (since_s + rtt_s + verify_s)
-        return gain > rate * draft_s
+        price = measured.forward_price
+        if price is None:
+            price = (1.0 + measured.kept.value * prospects.promise) / (since_s + rtt_s + verify_s) * draft_s
+        return gain > price
 
     def ends_at(self, chances: Sequence[float]) -> int | None:
         """How many tokens of a draft leave, because the trigger fires at the last of them; None where it does not."""

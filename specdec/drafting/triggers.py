@@ -18,11 +18,20 @@ from math import prod
 from operator import mul
 from typing import Protocol
 
-MOVING = "moving"
+from specdec.estimates.measured import RunningMean
+
+MOVING, LEARNED = "moving", "learned"
 _MOVING_START = 0.92
 _MOVING_FACTOR = 0.5
 _MOST_R1 = 1.99
 _LEAST_R1 = 1e-6
+_BINS = 20
+_FORGET = 0.99
+"""With each draft token of the same bin."""
+_AS_TOLD = 4.0
+"""So many tokens of each bin are held to be right as often as the draft model says."""
+_START_R1, _START_R2 = 0.5, 0.3
+_USUALLY_RIGHT, _LEAST_RIGHT = 0.7, 0.05
 
 
 class Trigger(Protocol):
@@ -32,8 +41,8 @@ class Trigger(Protocol):
         """Whether a verdict is asked for. chance: of the last token; chain: of all since the last verdict."""
         ...
 
-    def judged(self, chances: Sequence[float], accepted: int) -> None:
-        """A draft with these chances was judged."""
+    def judged(self, chances: Sequence[float], accepted: int, price: float | None = None) -> None:
+        """A draft with these chances was judged. price: tokens that come in the time of a draft forward on average."""
         ...
 
 
@@ -47,7 +56,7 @@ class Dual:
         """As Trigger.fires."""
         return chain <= self.chain or chance <= self.token
 
-    def judged(self, chances: Sequence[float], accepted: int) -> None:
+    def judged(self, chances: Sequence[float], accepted: int, price: float | None = None) -> None:
         """Nothing is learnt."""
 
 
@@ -60,7 +69,7 @@ class Moving(Dual):
     def __init__(self) -> None:
         super().__init__(chain=_MOVING_START)
 
-    def judged(self, chances: Sequence[float], accepted: int) -> None:
+    def judged(self, chances: Sequence[float], accepted: int, price: float | None = None) -> None:
         """As Trigger.judged."""
         drafted, chain = len(chances), prod(chances)
         if accepted >= drafted:
@@ -69,12 +78,70 @@ class Moving(Dual):
             self.chain = min(_MOST_R1, self.chain / chain ** ((drafted - accepted) / drafted))
 
 
+class AcceptanceByChance:
+    """How often drafts are right where the draft model gave them a chance, by bins of that chance.
+
+    Starts from a draft model that is right as often as it says, which a few drafts outweigh.
+    """
+
+    def __init__(self) -> None:
+        self._tried = [_AS_TOLD] * _BINS
+        self._kept = [_AS_TOLD * (place + 0.5) / _BINS for place in range(_BINS)]
+
+    def add(self, chance: float, kept: bool) -> None:
+        """One token, or one chain, of this chance; kept: whether it was right."""
+        place = min(int(chance * _BINS), _BINS - 1)
+        self._tried[place] = _FORGET * self._tried[place] + 1.0
+        self._kept[place] = _FORGET * self._kept[place] + kept
+
+    def threshold(self, least: float) -> float:
+        """The chance up to which drafts are right no more often than `least`; 0 where all are.
+
+        With bins of a twentieth and drafts that are right as often as they say, 0.5 gives 0.5.
+        """
+        worth = (place for place in range(_BINS) if self._kept[place] > least * self._tried[place])
+        return next(worth, _BINS) / _BINS
+
+
+class Learned(Dual):
+    """Thresholds below which one more forward brings fewer tokens than come in its time. The next token brings the
+    chance that all before it is accepted, by a table that is learnt as drafts are judged, times the share of tokens
+    that are accepted.
+
+    Two tables: of tokens behind accepted ones by their own chance (R2), and of whole chains by their product (R1).
+    """
+
+    def __init__(self, by_chain: bool, by_token: bool) -> None:
+        """As `pipesd`, as far as each is used, until times are known."""
+        super().__init__(_START_R1 if by_chain else 0.0, _START_R2 if by_token else 0.0)
+        self._by_chain = AcceptanceByChance() if by_chain else None
+        self._by_token = AcceptanceByChance() if by_token else None
+        self._right = RunningMean(_USUALLY_RIGHT)
+
+    def judged(self, chances: Sequence[float], accepted: int, price: float | None = None) -> None:
+        """As Trigger.judged."""
+        for place, (chance, chain) in enumerate(zip(chances, accumulate(chances, mul), strict=True)):
+            kept = place < accepted
+            if place <= accepted:  # those behind are compared with another answer
+                self._right.add(kept)
+                if self._by_token is not None:
+                    self._by_token.add(chance, kept)
+            if self._by_chain is not None:
+                self._by_chain.add(chain, kept)
+        if price is not None:
+            least = price / max(self._right.value, _LEAST_RIGHT)
+            self.chain = 0.0 if self._by_chain is None else self._by_chain.threshold(least)
+            self.token = 0.0 if self._by_token is None else self._by_token.threshold(least)
+
+
 def make_trigger(length: str) -> Trigger | None:
     """The trigger that a value of the axis `length` names; None for another policy.
 
     Raises ValueError for a threshold outside (0, 1].
     """
     kind, _, value = length.partition(":")
+    if value == LEARNED and kind in ("token", "sequence", "dual"):
+        return Learned(by_chain=kind != "token", by_token=kind != "sequence")
     if kind == "token":
         return Dual(token=_threshold(value, "token:R2", "token:0.7"))
     if kind == "sequence":

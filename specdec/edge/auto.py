@@ -165,10 +165,10 @@ class AutoRounds:
         self._controller = controller
         self._measured = measured
         self._clock = clock
-        fixed = LengthPolicy("fixed", 1)
+        fixed, doubtful = LengthPolicy("fixed", 1), LengthPolicy("worth", 1)
         streaming = replace(METHODS["sd"], overlap="hinted-stream", in_flight=STREAM_IN_FLIGHT)
         self._rounds = Rounds(session, drafter, method, fixed, measured, clock)
-        self._streaming = Rounds(session, chain, streaming, fixed, measured, clock)
+        self._streaming = Rounds(session, chain, streaming, doubtful, measured, clock)
         self._shadows = ShadowDrafts(drafter, measured, controller.shadows)
         self._prefill = prefill if choice.plan.in_cloud else None
         self._drafting_s = 0.0
@@ -331,7 +331,7 @@ class AutoRounds:
                 self._drafter.forget()
         rounds = self._streaming if plan.mode == "stream" else self._rounds
         streams = plan.mode == "stream"
-        policy = LengthPolicy("fixed" if streams else "marginal", plan.size)
+        policy = LengthPolicy("worth" if streams else "marginal", plan.size)
         prepares = self._controller.prepares(plan.size) and not self._measured.cloud_forwards.quiet_is_due
         rounds.resize(policy, streams or prepares)
         self._drafter.shape, self._drafter.pays = plan.tree, self._rounds.nodes_worth_sending

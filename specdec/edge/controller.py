@@ -52,6 +52,10 @@ _NEWS = 0.1
 """A link that is quicker by this much may change what is best."""
 _SHARED = 0.1
 """A second of drafting that costs the cloud more than this is no longer free."""
+_ENDED_IN_TIME = 1.08
+"""So many times as fast are drafts in flight that end once they are doubtful, as those of a fixed length, in random
+worlds (benchmarks.regret --compare).
+"""
 _CLOUD_SHARE = 0.5
 """A draft forward in the cloud, of one on the edge, before it was tried: it is tried where that might pay."""
 
@@ -395,7 +399,8 @@ class Controller:
             whole = taus[size] - taus[size - 1]
             steady_s = max(drafting_s, verify_s, exchange_s / STREAM_IN_FLIGHT)
             # A draft that is accepted whole brings no token of its own: the next one on its way has it already.
-            return whole * steady_s + (1 - whole) * (drafting_s + exchange_s), taus[size] - whole
+            round_s = whole * steady_s + (1 - whole) * (drafting_s + exchange_s)
+            return round_s / _ENDED_IN_TIME, taus[size] - whole
 
         costs = {size: cost(size) for size in SIZES}
         size = min(costs, key=lambda size: costs[size][0] / costs[size][1])

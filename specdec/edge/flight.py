@@ -98,7 +98,7 @@ class DraftInFlight:
         if self.preparation.promise > 0.0:
             measured.kept.add(min(2.0, accepted / self.preparation.promise))
         if self.preparation.trigger is not None and self.preparation.chances:
-            self.preparation.trigger.judged(self.preparation.chances, accepted)
+            self.preparation.trigger.judged(self.preparation.chances, accepted, measured.forward_price)
         if not self.draft.is_chain:
             depths = self.draft.depths()
             depth = max(depths, default=-1) + 1

@@ -316,6 +316,12 @@ class Measured:
         """Tokens a second of the last dozen rounds with drafts; None before there were a few."""
         return self._tokens / self._seconds if self._went >= 4 and self._seconds > 0.0 else None
 
+    @property
+    def forward_price(self) -> float | None:
+        """Tokens that come in the time of one draft forward on average; None before a few rounds were timed."""
+        rate, draft_s = self.tokens_per_s, self.draft_s
+        return None if rate is None or draft_s is None else rate * draft_s
+
     def streamed(
         self,
         tokens: int,

@@ -76,7 +76,7 @@ class BenchConfig:
     length: str | None = setting(
         None,
         "Draft length of every drafting method: fixed, latency, pipeline or online (fsd also: marginal; chains also: "
-        "worth, token:R2, sequence:R1, sequence:moving, dual:R1/R2).",
+        "worth, token:R2, sequence:R1, sequence:moving, dual:R1/R2, dual:learned).",
     )
     payload: str | None = setting(None, "What every drafting method sends up: ids, scalars or rows.")
     resample: str | None = setting(

@@ -68,6 +68,7 @@ COMBINATIONS = [
     "sd+overlap:stream+length:worth",
     "fsd+length:dual:0.5/0.3",
     "dssd+length:sequence:moving",
+    "dssd+length:dual:learned",
     "dsd+overlap:continue+length:token:0.5",
     "picospec+length:dual:0.5/0.3",
 ]

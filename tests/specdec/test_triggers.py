@@ -13,7 +13,7 @@ import torch
 from specdec.drafting import ChainDrafter, DraftModel, Proposal
 from specdec.drafting.lookup.drafter import LookupDrafter
 from specdec.drafting.lookup.suffixes import SuffixMemory
-from specdec.drafting.triggers import Moving, fires_at, make_trigger
+from specdec.drafting.triggers import Learned, Moving, fires_at, make_trigger
 from specdec.edge.session import EdgeSession
 from specdec.errors import OptionsError
 from specdec.methods import get_method
@@ -69,6 +69,42 @@ def test_a_moving_threshold_falls_with_what_is_accepted_and_rises_with_what_is_r
     assert trigger.chain > 0.0
     trigger.judged([0.0, 1.0], 0)  # what had no chance tells nothing
     assert 0.0 < trigger.chain < 1.0
+
+
+def taught(overconfident: float, price: float | None, rounds: int = 3000) -> Learned:
+    """A trigger that has seen drafts which are right `overconfident` times as often as they say."""
+    trigger, random = Learned(by_chain=True, by_token=True), np.random.default_rng(0)
+    for _ in range(rounds):
+        chances = random.random(4).tolist()
+        right = [random.random() < overconfident * chance for chance in chances]
+        trigger.judged(chances, right.index(False) if False in right else 4, price)
+    return trigger
+
+
+def test_learnt_thresholds_are_where_one_more_forward_would_just_pay() -> None:
+    # Uniform chances that are true: half of the tokens are right, so a forward brings q / 2 tokens.
+    assert taught(1.0, price=0.2).token == pytest.approx(0.4, abs=0.1)
+    assert taught(1.0, price=0.1).token == pytest.approx(0.2, abs=0.1)
+    # Right half as often: a quarter of the tokens, so that q / 2 must be 0.8 and no token reaches it.
+    assert taught(0.5, price=0.2).token == 1.0
+    assert taught(0.5, price=0.06).token == pytest.approx(0.48, abs=0.1)
+    assert taught(1.0, price=0.2).chain == pytest.approx(0.4, abs=0.1)
+
+
+def test_thresholds_stay_as_they_begin_until_a_forward_has_a_price() -> None:
+    trigger = taught(0.5, price=None)
+    assert (trigger.chain, trigger.token) == (0.5, 0.3)
+    trigger.judged([], 0, 0.0)
+    assert (trigger.chain, trigger.token) == (0.0, 0.0), "what costs nothing always pays"
+
+
+@pytest.mark.parametrize("kind", ["token", "sequence"])
+def test_only_the_thresholds_that_were_asked_for_are_learnt(kind: str) -> None:
+    trigger = make_trigger(f"{kind}:learned")
+    assert isinstance(trigger, Learned)
+    for _ in range(20):
+        trigger.judged([0.9, 0.1], 1, 0.3)
+    assert (trigger.chain > 0.0, trigger.token > 0.0) == (kind == "sequence", kind == "token")
 
 
 @pytest.mark.parametrize("value", ["0", "-0.1", "1.01", "nan", "inf", "-inf", "", "half", "0,5"])
@@ -206,7 +242,8 @@ class BrokenAfter(TableModel):
 
 
 @pytest.mark.parametrize(
-    "method", ["hsl", "edgellm", "pipesd", "sd+length:worth", "sd+overlap:stream+length:token:0.5"]
+    "method",
+    ["hsl", "edgellm", "pipesd", "sd+length:worth", "sd+length:dual:learned", "sd+overlap:stream+length:token:0.5"],
 )
 @pytest.mark.parametrize("share", [0.2, 1.0])
 def test_chances_that_are_no_numbers_end_drafting_in_one_line_and_change_no_answer(
@@ -244,5 +281,6 @@ def test_a_chance_is_the_softmax_before_anything_is_cut() -> None:
         expected = torch.softmax(logits.double() / (temperature or 1.0), -1).gather(1, tokens[:, None])[:, 0]
         assert torch.allclose(chances_of(logits, tokens, temperature).double(), expected, atol=1e-6)
         best = logits.argmax(-1) if temperature == 0.0 else tokens
-        one_by_one = [chance_on_cpu(row, int(token), temperature) for row, token in zip(logits, best, strict=True)]
+        rows = zip(logits.split(1), best.tolist(), strict=True)
+        one_by_one = [chance_on_cpu(row, token, temperature) for row, token in rows]
         assert one_by_one == pytest.approx(chances_of(logits, best, temperature).tolist(), abs=1e-6)

@@ -1,0 +1,69 @@
+"""What it costs a draft step to tell the draft's probability of its token, as confidence triggers need it.
+
+    python -m benchmarks.chance_cost [DRAFT ...] [--steps 3000]
+
+DRAFT: a folder or a GGUF file; without any, the shipped text draft. Drafts of 16 tokens with and without chances
+alternate in one process, on one thread. Prints medians of a step in microseconds, and the median of the drafts' ratios.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+from specdec.drafting import ChainDrafter, DraftModel
+from specdec.models import GgufOptions, Prompt, load_draft
+from specdec.options import GenerationOptions
+
+SHIPPED = "default_models/text-draft"
+CONTEXT = 64
+BLOCK = 16
+
+
+def main() -> int:
+    """Measure and print the table."""
+    parser = argparse.ArgumentParser(description="What chances cost a draft step.")
+    parser.add_argument("drafts", nargs="*", default=[SHIPPED], metavar="DRAFT")
+    parser.add_argument("--steps", type=int, default=3000, help="of each kind")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    heads = ("without, us", "with, us")
+    print("draft".ljust(40), "vocabulary".rjust(10), *(head.rjust(12) for head in heads), "more".rjust(8))
+    for name in given.drafts:
+        model = load_draft(Path(name), gguf=GgufOptions(threads=1))
+        drafters = {told: ChainDrafter(DraftModel(model, GenerationOptions(512))) for told in (False, True)}
+        for told, drafter in drafters.items():
+            drafter.prefill(Prompt(tuple(range(100, 100 + CONTEXT))))
+            drafter.tells_chances = told
+        taken: dict[bool, list[float]] = {False: [], True: []}
+        order = [False, True]
+        for block in range(given.steps // BLOCK + 2):
+            for told in order:
+                taken[told].append(block_s(drafters[told], 100 + block % 500))
+            order.reverse()
+        plain, with_chances = taken[False][1:], taken[True][1:]  # the first warms up
+        more = statistics.median(told / bare for bare, told in zip(plain, with_chances, strict=True)) - 1.0
+        figures = (statistics.median(one) * 1e6 for one in (plain, with_chances))
+        columns = " ".join(f"{figure:12.1f}" for figure in figures)
+        print(name[-40:].ljust(40), f"{model.vocab_size:10}", columns, f"{more:8.1%}", flush=True)
+    return 0
+
+
+def block_s(drafter: ChainDrafter, first: int) -> float:
+    """The median of the steps of one draft behind a token of its own, up to an EOS; the first step feeds two rows."""
+    taken = []
+    for size in range(1, BLOCK + 2):
+        began = time.perf_counter()
+        if not drafter.step([first], size):
+            break
+        taken.append(time.perf_counter() - began)
+    return statistics.median(taken[1:] or taken)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
