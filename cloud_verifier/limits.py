@@ -12,7 +12,7 @@ from typing import Any
 
 from cloud_verifier.errors import VerifierError
 from specdec.link.pictures import pictures_of
-from specdec.link.wire import MAX_DRAFT, MAX_IMAGES, DraftUp, HiddenUp, Open, SampledUp, Up
+from specdec.link.wire import MAX_DRAFT, MAX_IMAGES, DraftUp, HiddenUp, Open, PartUp, SampledUp, Up
 from specdec.settings import check_settings, setting
 
 MEBIBYTE = 2**20
@@ -108,6 +108,8 @@ def labour_of(message: Up) -> int:
     """How much looking at a message counts against messages_per_s, beside its length."""
     if isinstance(message, Open):
         return len(message.images) + (len(message.ids) + len(message.history)) // _UNIT_IDS
+    if isinstance(message, PartUp):
+        return labour_of(message.draft)
     return len(message.ids) // _UNIT_IDS if isinstance(message, DraftUp | SampledUp) else 0
 
 
@@ -119,6 +121,8 @@ def vain_labour_of(size: int) -> int:
 def weight_of(message: Up) -> int:
     """About how many bytes a decoded message takes while it waits."""
     weight = _BYTES_A_MESSAGE
+    if isinstance(message, PartUp):
+        return weight_of(message.draft)
     if isinstance(message, Open):
         weight += _BYTES_AN_ID * (len(message.ids) + len(message.history))
         weight += sum(map(len, pictures_of(message)))

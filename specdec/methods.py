@@ -18,7 +18,7 @@ from specdec.sampling.recoveries import Recovery
 
 Cloud = Literal["stream", "verify", "split"]
 Overlap = Literal["idle", "continue", "stream", "hinted-stream", "hints", "guesses", "outcomes"]
-Leave = Literal["whole", "tokens"]
+Leave = Literal["whole", "tokens", "plan"]
 HintOrder = Literal["priority", "fifo"]
 Nodes = Literal["all", "paid"]
 DrafterName = Literal["model", "ngram", "both"]
@@ -62,7 +62,8 @@ class Method:
     comes first there, and among the hints that the cloud sends.
     controlled: a controller changes all this during an answer (specdec.edge.controller).
     leave: a draft leaves "whole", or its first token leaves at once where the cloud has nothing to do and will be
-    done with it before the others are drafted ("tokens").
+    done with it before the others are drafted ("tokens"). "plan": its tokens leave in parts while it is drafted, where
+    the upload is so large that it ends earlier then (specdec.drafting.uploads).
     length: what decides how long drafts are: a policy (specdec.drafting.length) or a trigger
     (specdec.drafting.triggers), like "token:0.7".
     front_layers: layers of the target on the edge, with "split"; 0: a quarter of them.
@@ -208,6 +209,7 @@ METHODS = {
             "a chain leaves once it or its last token is doubtful; drafting goes on while the verdict is out",
             "verify",
             overlap="continue",
+            leave="plan",
             length="dual:0.5/0.3",
         ),
     )
@@ -231,11 +233,11 @@ def get_method(name: str) -> Method:
         if method.split != (axis == "layers") or not (method.drafts or method.split):
             raise OptionsError(f"method {base!r} has no axis {axis!r}")
         method = AXES[axis](method, value)
-    if method.tree is not None and (method.overlap in _STREAMS or method.leave == "tokens"):
+    if method.tree is not None and (method.overlap in _STREAMS or method.leave != "whole"):
         raise OptionsError(
             f"method {name!r}: a token tree leaves whole, one at a time; overlap:continue grows it on"
         )
-    if method.predrafts and (method.leave == "tokens" or method.recovery is not Recovery.NOISE):
+    if method.predrafts and (method.leave != "whole" or method.recovery is not Recovery.NOISE):
         raise OptionsError(
             f"method {name!r}: overlap:{method.overlap} goes with whole drafts and shared noise (ids only)"
         )
@@ -251,6 +253,10 @@ def get_method(name: str) -> Method:
     if method.drafter == "both" and (method.overlap != "idle" or method.leave == "tokens"):
         raise OptionsError(
             f"method {name!r}: drafter:both learns from verdicts, so drafts leave whole, one at a time"
+        )
+    if method.leave == "plan" and method.drafter != "model":
+        raise OptionsError(
+            f"method {name!r}: leave:plan goes with a draft model, like dsd+leave:plan"
         )
     if method.length == "marginal" and not method.predrafts:
         raise OptionsError(
@@ -351,11 +357,12 @@ def _with_queues(method: Method, value: str) -> Method:
 
 
 def _with_leave(method: Method, value: str) -> Method:
-    if value == "whole":
-        return replace(method, leave="whole", in_flight=method.in_flight if method.overlap in _STREAMS else 1)
+    for leave in ("whole", "plan"):
+        if value == leave:
+            return replace(method, leave=leave, in_flight=method.in_flight if method.overlap in _STREAMS else 1)
     if value == "tokens":
         return replace(method, leave="tokens", in_flight=max(2, method.in_flight))
-    raise OptionsError(f"leave {value!r} is unknown: choose whole or tokens")
+    raise OptionsError(f"leave {value!r} is unknown: choose whole, tokens or plan")
 
 
 def _with_length(method: Method, value: str) -> Method:

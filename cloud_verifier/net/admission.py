@@ -28,6 +28,14 @@ from cloud_verifier.engine.tasks import (
 from cloud_verifier.limits import Ledger, Limits, labour_of, units_of, vain_labour_of, weight_of
 from cloud_verifier.logs import EventLog
 from cloud_verifier.net.clients import Client, Clients, SessionEntry, SessionTable
+from cloud_verifier.net.parts import (
+    MOST_PARTS,
+    PATIENCE_S,
+    DraftParts,
+    PartsBroken,
+    PartsTooLarge,
+    PartTwice,
+)
 from cloud_verifier.net.pictures import PictureCache
 from cloud_verifier.observing.counts import SessionUse
 from cloud_verifier.security.records import ClientKey
@@ -54,6 +62,7 @@ from specdec.link.wire import (
     MessageTooLarge,
     More,
     Open,
+    PartUp,
     Ping,
     Pong,
     SampledUp,
@@ -117,6 +126,7 @@ class Admission:
         self._next_look_s = float("-inf")
         self.closed = False
         self._most_bytes = config.max_message_bytes
+        self._parts: dict[SessionKey, DraftParts] = {}
         self.row_us: list[tuple[int, int]] = []
         self.draft_us = 0
         self._opened = 0
@@ -160,6 +170,8 @@ class Admission:
         entry = self.sessions.get(key)
         if entry is None:
             return
+        self._drop_parts(key, entry)
+        self._parts.pop(key, None)
         self.sessions.remove(key)
         self._ways.submit(CloseTask(key))
         if entry.use is not None:
@@ -189,6 +201,9 @@ class Admission:
         """Forget what nobody has mentioned for long."""
         for key in self.sessions.expired(self._clock()):
             self.forget(key, "timeout")
+        now_s = self._clock()
+        for key in [key for key, parts in self._parts.items() if parts.is_late(now_s)]:
+            self._break_off(key, f"the rest of a draft did not come within {PATIENCE_S:g} s")
         self.clients.expire(lambda identity: self.count_of(identity) > 0)
         if self.pictures.bytes:
             self.pictures.expire()
@@ -228,9 +243,17 @@ class Admission:
         client: Client,
         key: SessionKey,
         entry: SessionEntry,
-        message: DraftUp | SampledUp | More | HiddenUp | AloneUp,
+        message: DraftUp | SampledUp | More | HiddenUp | AloneUp | PartUp,
     ) -> None:
         """Something for the engine, of a session that is open."""
+        parts = self._parts.get(key)
+        if parts is not None and parts.superseded_by(message.round):
+            self._drop_parts(key, entry)
+        if isinstance(message, PartUp):
+            whole = self._complete(client, key, entry, message)
+            if whole is None:
+                return
+            message = whole
         most = client.limits.draft_nodes
         if isinstance(message, (DraftUp, SampledUp)) and len(message.ids) > most:
             text = f"a draft of {len(message.ids)} tokens is too large: {most} are allowed"
@@ -248,6 +271,47 @@ class Admission:
             self._ways.submit(AloneTask(key, message, now, client.owner))
         else:
             self._ways.submit(VerifyTask(key, message, now, client.owner))
+
+    def _complete(
+        self, client: Client, key: SessionKey, entry: SessionEntry, message: PartUp
+    ) -> DraftUp | SampledUp | None:
+        """The draft that a part completes; None where others are to come, or it is refused."""
+        parts = self._parts.setdefault(key, DraftParts())
+        if not self._may_wait(client, message):
+            return None
+        weight = weight_of(message)
+        try:
+            parts.add(message, self._clock(), client.limits.draft_nodes, self._most_bytes)
+        except PartTwice as error:
+            self.ledger.give_back(client.owner, weight)
+            log = self._log if entry.use is None else entry.use.log
+            log.warning("part_ignored", reason=str(error))
+            return None
+        except PartsTooLarge as error:
+            self.ledger.give_back(client.owner, weight)
+            self._drop_parts(key, entry)
+            self._refuse(key[0], key[1], ERROR_TOO_LARGE, str(error))
+            return None
+        except PartsBroken as error:
+            self.ledger.give_back(client.owner, weight)
+            self._break_off(key, str(error))
+            return None
+        if message.more:
+            return None
+        for part in parts.held:  # from here on they count as one message
+            self.ledger.give_back(client.owner, weight_of(part))
+        return parts.whole()
+
+    def _drop_parts(self, key: SessionKey, entry: SessionEntry) -> None:
+        """What is held of a session's next draft counts for nothing."""
+        parts = self._parts.get(key)
+        for part in () if parts is None else parts.drop():
+            self.ledger.give_back(entry.owner, weight_of(part))
+
+    def _break_off(self, key: SessionKey, why: str) -> None:
+        """A draft can never be complete: its session ends, and the edge opens it again with what is verified."""
+        self._refuse(key[0], key[1], ERROR_UNKNOWN_SESSION, f"{why}: open the session again")
+        self.forget(key, "parts")
 
     def _open(self, client: Client, message: Open, size: int) -> None:
         identity, session = client.identity, message.session
@@ -408,6 +472,7 @@ class Admission:
             self._can.lacks,
             self.draft_us,
             self._weights,
+            MOST_PARTS,
         )
 
     def _complain(self, client: Client) -> None:

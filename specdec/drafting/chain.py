@@ -162,6 +162,19 @@ class ChainDrafter:
         q = torch.stack(rows) if rows else torch.empty(0, self._model.vocab_size)
         return Proposal(Draft(base, ids), ids, q, promise=promise, chances=chances)
 
+    def part(self, answer: Sequence[int], start: int, end: int) -> Proposal:
+        """The tokens from `start` to `end` of a draft after `answer`, and their rows; the drafter keeps both."""
+        base = len(answer) + start
+        ids = tuple(self._predicted[base : len(answer) + end])
+        if not self._sampled:
+            return Proposal(Draft(base, ids), ids)
+        rows = [self._rows[place] for place in range(base, base + len(ids))]
+        return Proposal(Draft(base, ids), ids, torch.stack(rows))
+
+    def predicted(self, answer: Sequence[int]) -> list[int]:
+        """The tokens that are drafted behind `answer`."""
+        return self._predicted[len(answer) :] if self._goes_on(answer) else []
+
     @planned
     def chain(self, answer: Sequence[int], size: int) -> Plan[Proposal]:
         """Draft up to `size` tokens after `answer` at once; the chain ends early at an EOS token."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -56,7 +56,8 @@ class DraftPreparation:
 class DraftInFlight:
     """A draft on its way. guess: the ids it comes to if all goes well. q: its rows, with rejection sampling.
 
-    messages: when each of its messages left (seconds) and its size. received_bytes: of replies that did not
+    messages: when each of its messages left (seconds) and its size; parts: the same of those that had left before the
+    draft was complete. received_bytes: of replies that did not
     end it. hints: how many of those came from early exits. behind: it left while another was on its way, or while the
     cloud went on alone, whose forward it has to wait for.
     """
@@ -71,6 +72,7 @@ class DraftInFlight:
     received_bytes: int = 0
     hints: int = 0
     behind: bool = False
+    parts: tuple[tuple[float, int], ...] = ()
 
     @property
     def proposal(self) -> Proposal:
@@ -79,13 +81,13 @@ class DraftInFlight:
 
     @property
     def sent_s(self) -> float:
-        """When its first message left."""
+        """When a verdict was asked for."""
         return self.messages[0][0]
 
     @property
     def sent_bytes(self) -> int:
         """Bytes of all its messages."""
-        return sum(size for _, size in self.messages)
+        return sum(size for _, size in (*self.parts, *self.messages))
 
     def was_foreseen(self, answer: Sequence[int]) -> bool:
         """Whether it is judged without a forward: what is verified already begins otherwise (see Verifier.verify)."""
@@ -118,7 +120,18 @@ class DraftInFlight:
             received_bytes=self.received_bytes + other.received_bytes,
             hints=self.hints + other.hints,
             behind=self.behind or other.behind,
+            parts=self.parts + other.parts,
         )
+
+
+@dataclass
+class LeavingDraft:
+    """A draft of which parts have left, and that goes on. ids: those of the parts. messages: as in DraftInFlight."""
+
+    base: int
+    epoch: int
+    ids: list[int] = field(default_factory=list)
+    messages: tuple[tuple[float, int], ...] = ()
 
 
 class Flight:

@@ -18,6 +18,7 @@ Timed = Opened | VerdictDown | RowDown | Tokens
 """Messages that tell how long the cloud took."""
 
 _ADJACENT_S = 2e-4
+_LATE_S = 1e-3
 
 
 @dataclass(frozen=True)
@@ -106,6 +107,11 @@ class AnswerRecorder:
         return computed
 
     @property
+    def prompt_bytes(self) -> int:
+        """Bytes of the opening messages so far."""
+        return self._prompt_bytes
+
+    @property
     def rounds(self) -> int:
         """Rounds so far."""
         return len(self._rounds)
@@ -148,7 +154,9 @@ class AnswerRecorder:
         message, sent, size, now = end.message, end.sent, end.size, end.now_s
         self._exchange("verify", "verdict", sent.messages, size, now, message)
         self._place_hints(now, message, sent)
-        wasted = [one for draft in end.refuted for one in draft.messages]
+        for left, bytes_up in sent.parts:
+            self._span("uplink", "part", left, sent.sent_s, bytes_up)
+        wasted = [one for draft in end.refuted for one in (*draft.parts, *draft.messages)]
         for left, bytes_up in wasted:
             self._span("uplink", "refuted draft", left, now, bytes_up)
         took_ms, promised_ms = self._against_promise(end.gained, now)
@@ -278,7 +286,10 @@ class RoundAccounting:
     def opened(self, message: Opened, sent: float, now: float) -> None:
         """The cloud has the prompt."""
         self._record.opened(message, sent, now)
-        self._measured.opened(max(0.0, now - sent - _cloud_s(message)))
+        took_s = max(0.0, now - sent - _cloud_s(message))
+        self._measured.opened(took_s)
+        if not self._record.computed_between(now - _LATE_S, now):  # else it was there before anybody looked
+            self._measured.uplink.opened(self._record.prompt_bytes, took_s)
         half_s = (self._measured.rtt_s or 0.0) / 2
         self._said_s = min(now - half_s, sent + half_s + _cloud_s(message))
 
@@ -290,6 +301,10 @@ class RoundAccounting:
         sent.compare(end.verified, end.accepted, self._measured)
         if end.foreseen:
             return
+        if not sent.behind:
+            messages, tokens = (*sent.parts, *sent.messages), len(sent.draft.ids)
+            self._measured.uplink.exchanged(messages, tokens, now - _cloud_s(message))
+        self._measured.draft_tokens.add(len(sent.draft.ids))
         rtt_s = max(0.0, now - sent.sent_s - _cloud_s(message))
         opened_s = self._record.opened_s
         # A draft that left with the prompt has waited for that, which no other one will.

@@ -11,6 +11,7 @@ from specdec.drafting import ChainDrafter, Drafter, OutcomeDrafter, Proposal, Tr
 from specdec.drafting.length import LengthPolicy, Prospects
 from specdec.drafting.lookup.drafter import LookupDrafter
 from specdec.drafting.tree_budget import nodes_worth_sending
+from specdec.drafting.uploads import MOST_PLANNED, UploadCosts, UploadPlan
 from specdec.edge.flight import DraftPreparation
 from specdec.edge.session import EdgeSession
 from specdec.estimates.measured import Measured
@@ -45,7 +46,7 @@ class Rounds:
         self._chain = drafter if isinstance(drafter, ChainDrafter | LookupDrafter) else None
         if isinstance(drafter, ChainDrafter):  # nothing comes that could cut a draft short
             known = policy.name == "fixed" or policy.trigger is not None
-            drafter.at_once = method.overlap == "idle" and method.leave != "tokens" and known
+            drafter.at_once = method.overlap == "idle" and method.leave == "whole" and known
         if isinstance(drafter, OutcomeDrafter | TreeDrafter):
             drafter.pays = self.nodes_worth_sending if method.nodes == "paid" else None
         telling = self._predrafter or self._chain
@@ -55,6 +56,7 @@ class Rounds:
         self._policy = policy
         self._measured = measured
         self._clock = clock
+        self._uploads = UploadPlan()
         self._spent_s = 0.0
         self._is_ahead = False
         self._ready: int | None = None
@@ -108,8 +110,10 @@ class Rounds:
         if session.may_send(expected):
             size = self._size(session.in_flight)
             depth = min(size, room)
-            if not self._enough(expected, depth) and self._draft_on(expected, depth, room):
-                return True
+            if not self._enough(expected, depth):
+                self._send_part(expected, depth, room)
+                if self._draft_on(expected, depth, room):
+                    return True
             if session.in_flight and not self._drafter.drafted(expected):
                 return False
             self._send(expected, size, room)
@@ -118,8 +122,13 @@ class Rounds:
             return False
         if self._predrafter is not None:
             return self._prepare(self._predrafter)
-        if self._chain is not None and self._policy.ends_at(self._chain.chances(expected)[1:]) is not None:
-            return self._step_side_draft()  # the first one stands for the token that the verdict brings
+        guessed = int(session.brings_token)  # the first one stands for the token that the verdict brings
+        if self._chain is not None:
+            if self._policy.ends_at(self._chain.chances(expected)[guessed:]) is not None:
+                return self._step_side_draft()
+            if isinstance(self._drafter, ChainDrafter) and self._drafter.drafted(expected) > guessed:
+                assumed = [*expected, *self._drafter.predicted(expected)[:guessed]]
+                self._send_part(assumed, self._policy.size(self._measured), room - guessed)
         drafted = self._step("draft ahead", expected, min(self._ahead(), room))
         self._is_ahead = self._is_ahead or drafted
         return drafted or self._step_side_draft()
@@ -183,6 +192,22 @@ class Rounds:
             or self._ends_at(expected) is not None
         )
 
+    def _send_part(self, expected: Sequence[int], depth: int, room: int) -> None:
+        """Send what is due of the draft behind `expected`, which goes on and becomes at most so deep."""
+        session, drafter, measured = self._session, self._drafter, self._measured
+        if self._method.leave != "plan" or session.most_parts < 2 or not isinstance(drafter, ChainDrafter):
+            return
+        token_s, draft_s = measured.uplink.token_s, measured.draft_s
+        if token_s is None or draft_s is None:
+            return
+        tokens = depth if self._policy.name == "fixed" else min(depth, round(measured.draft_tokens.value))
+        costs = UploadCosts(measured.uplink.message_s, token_s, draft_s)
+        ids = drafter.predicted(expected)[:room]
+        due = self._uploads.due(len(ids), min(tokens, MOST_PLANNED), session.most_parts, costs)
+        sent = session.sent_of(len(expected), ids)
+        if sent < due <= len(ids) and (not sent or session.parts_left > 0):
+            session.send_part(drafter.part(expected, sent, due), first=not sent)
+
     def _ends_at(self, expected: Sequence[int]) -> int | None:
         """How many of the drafted tokens leave because the trigger fires at the last of them; None: it does not."""
         if self._policy.trigger is None:
@@ -235,6 +260,8 @@ class Rounds:
         if self._method.overlap == "continue":  # what was drafted ahead leaves with the rest
             size = max(size, self._drafter.drafted(expected))
         size = min(size, self._ends_at(expected) or size)
+        if isinstance(self._drafter, ChainDrafter):  # what has left is part of it
+            size = max(size, session.sent_of(len(expected), self._drafter.predicted(expected)))
         proposal = self._drafter.take(expected, size, room)
         preparation = DraftPreparation(
             self._spent_s * 1e3,

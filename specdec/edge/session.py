@@ -11,7 +11,14 @@ import threading
 from collections.abc import Callable, Sequence
 
 from specdec.drafting import Draft, Proposal
-from specdec.edge.flight import DraftInFlight, DraftPreparation, Flight, PendingHints, RejectionRecovery
+from specdec.edge.flight import (
+    DraftInFlight,
+    DraftPreparation,
+    Flight,
+    LeavingDraft,
+    PendingHints,
+    RejectionRecovery,
+)
 from specdec.edge.liveness import Heartbeat, Resumes
 from specdec.edge.protocol import (
     Cancelled,
@@ -39,6 +46,7 @@ from specdec.link.wire import (
     HintDown,
     More,
     Opened,
+    PartUp,
     Pong,
     RowDown,
     SampledUp,
@@ -56,7 +64,8 @@ _ANY_NUMBER = 1 << 20
 
 class EdgeSession:
     """State of one answer on the edge, and what comes of each message. hints: those that nobody took. streams: whether
-    the cloud goes on alone. most_drafted: tokens of a draft that the verifier takes.
+    the cloud goes on alone. most_drafted: tokens of a draft that the verifier takes; most_parts: parts that it may come
+    in, 1: drafts leave whole.
 
     What is said is made in `protocol`, rejections are made good in `recovery`, whether anybody is there is for
     `liveness`, what it costs for `recorder`.
@@ -85,7 +94,10 @@ class EdgeSession:
         self._number = 0
         self.streams = False
         self.most_drafted = _ANY_NUMBER
+        self.most_parts = 1
+        self._leaving: LeavingDraft | None = None
         self._in_flight = 1
+        self._ahead = False
         self._rejections = RejectionRecovery()
         self._opened = False
         self._opened_s = 0.0
@@ -151,6 +163,11 @@ class EdgeSession:
         """The answer that exits expect to be verified next, and how sure they are (see HeardHints.expected)."""
         return self.hints.expected(self._flight, self.answer)
 
+    @property
+    def brings_token(self) -> bool:
+        """Whether the verdict on what is on its way brings a token beside it where all of that is accepted."""
+        return not (self._rejections.needed and self._ahead)
+
     def room_after(self, expected: list[int]) -> int:
         """How many tokens a draft behind `expected` may have; the verdict brings one more."""
         return max(0, self._verified.limit - len(expected) - 1)
@@ -172,9 +189,12 @@ class EdgeSession:
         self._verified.limit = options.max_new_tokens
         self._verified.eos_ids = frozenset(welcome.eos_ids)
         self.most_drafted = welcome.allowed.draft_nodes or _ANY_NUMBER
+        self.most_parts = max(1, welcome.parts)
+        self._leaving = None
         self.streams = method.cloud == "stream"
         self._opened = False
         self._in_flight = method.in_flight
+        self._ahead = method.ahead
         self._flight.clear()
         self._resumes.opened(len(self.answer))
         message = opening.message(
@@ -199,19 +219,54 @@ class EdgeSession:
         self.record.edge_prefilled(started, ended)
         self._heartbeat.heard(ended)  # nobody could have listened meanwhile
 
+    def sent_of(self, base: int, ids: Sequence[int]) -> int:
+        """How many of these tokens behind an answer of `base` have left, as parts of the draft that leaves next."""
+        leaving = self._leaving
+        if leaving is None or (leaving.base, leaving.epoch) != (base, self._flight.epoch):
+            return 0
+        return len(leaving.ids) if list(ids[: len(leaving.ids)]) == leaving.ids else 0
+
+    @property
+    def parts_left(self) -> int:
+        """How many more parts of the draft that leaves next may go before its last one."""
+        return self.most_parts - 1 - (0 if self._leaving is None else len(self._leaving.messages))
+
+    def send_part(self, proposal: Proposal, *, first: bool) -> None:
+        """Send a part of a draft that goes on. `send_draft` sends the rest and asks for the verdict. first: of its
+        parts, which voids those of another draft.
+        """
+        began, draft = self._clock(), proposal.draft
+        leaving = self._leaving
+        if leaving is None or first:
+            self._round += 1
+            leaving = self._leaving = LeavingDraft(draft.base, self._flight.epoch)
+        part = PartUp(len(leaving.messages), True, self._message(proposal))
+        leaving.messages += ((began, self._link.send(part)),)
+        leaving.ids.extend(draft.ids)
+        self._rejections.told()
+        self._measured.uplink.handed_over(self._clock() - began)
+
+    def _message(self, proposal: Proposal) -> DraftUp | SampledUp:
+        """A draft as it travels in this round."""
+        draft, number, epoch = proposal.draft, self._number, self._flight.epoch
+        if proposal.q is not None:
+            return self._rejections.message(number, self._round, draft, proposal.q, epoch)
+        parents = None if draft.parents is None else list(draft.parents)
+        return DraftUp(number, self._round, draft.base, list(draft.ids), parents, epoch)
+
     def send_draft(self, proposal: Proposal, preparation: DraftPreparation) -> None:
-        """Send a draft that goes on behind what is expected."""
-        self._round += 1
-        number, epoch = self._number, self._flight.epoch
-        if proposal.q is None:
-            draft = proposal.draft
-            parents = None if draft.parents is None else list(draft.parents)
-            message: DraftUp | SampledUp = DraftUp(
-                number, self._round, draft.base, list(draft.ids), parents, epoch
-            )
-        else:
-            message = self._rejections.message(number, self._round, proposal.draft, proposal.q, epoch)
-        self._send_round(message, proposal, preparation)
+        """Send a draft that goes on behind what is expected, or what of it has not left in parts."""
+        draft, q = proposal.draft, proposal.q
+        sent, leaving = self.sent_of(draft.base, draft.ids), self._leaving
+        self._leaving = None
+        if leaving is None or not sent:
+            self._round += 1
+            self._send_round(self._message(proposal), proposal, preparation)
+            return
+        ids = draft.ids[sent:]
+        rest = Proposal(Draft(draft.base + sent, ids), ids, None if q is None else q[sent:])
+        last = PartUp(len(leaving.messages), False, self._message(rest))
+        self._send_round(last, proposal, preparation, leaving.messages)
 
     def go_alone(self, speculate: int) -> None:
         """Let the cloud go on alone, until the next draft; speculate: draft tokens a round of its own draft model.
@@ -219,6 +274,7 @@ class EdgeSession:
         One that goes on alone already is told how many these are to be from now on.
         """
         self._round += 1
+        self._leaving = None
         self._link.send(AloneUp(self._number, self._round, speculate))
         if not self.streams:
             self.streams = True
@@ -242,7 +298,11 @@ class EdgeSession:
         self._send_round(HiddenUp(self._number, self._round, data), nothing, DraftPreparation(0.0))
 
     def _send_round(
-        self, message: DraftUp | SampledUp | HiddenUp, proposal: Proposal, preparation: DraftPreparation
+        self,
+        message: DraftUp | SampledUp | HiddenUp | PartUp,
+        proposal: Proposal,
+        preparation: DraftPreparation,
+        parts: tuple[tuple[float, int], ...] = (),
     ) -> None:
         now = self._clock()
         if self._trace is not None:
@@ -256,6 +316,7 @@ class EdgeSession:
         flying = DraftInFlight(
             self._round, proposal.draft, proposal.guess, ((now, size),), preparation, proposal.q
         )
+        flying.parts = parts
         flying.behind, self.streams = self.streams or len(self._flight) > 0, False
         self._flight.add(flying)
         self._heartbeat.progressed(now)

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 import numpy
 
 from specdec.estimates.tree_acceptance import EXPECTED_AS, TreeAcceptance
+from specdec.estimates.uplink import Uplink
 
 _OUTLIER = 4.0
 """So many times the median: what is more counts as that much."""
@@ -120,11 +121,13 @@ _AS_OTHERS = 4.0
 """Drafts of a kind that are held to be as good as others are, until more were compared."""
 _READY = 1.1
 """Measured with `fsd` over simulated worlds of all kinds; every decoder finds its own multiple of it."""
+_FIRST_DRAFTS = 20.0
+"""Tokens of a draft, before some have left (PipeSD's first window)."""
 _NEAR_S, _SHORT_S = 5e-3, 10e-3
 _AS_ALONE = 3.0
 """So many drafts are held to have waited as long as the cloud's own tokens do, until more have."""
 _PRIOR_KEPT, _PRIOR_TRIED = 1.4, 2.0
-_OF_THE_EDGE = ("_draft", "_ahead", "_draft_by_rows", "_rtt", "_rtt_of_prompt")
+_OF_THE_EDGE = ("_draft", "_ahead", "_draft_by_rows", "_rtt", "_rtt_of_prompt", "uplink")
 """What `Measured` holds that no target has a part in."""
 _IN_PEACE, _OUTLASTS = 24, 8
 """Of a cloud that is left in peace, so many tokens tell what one takes, except for the first ones after a draft."""
@@ -205,7 +208,7 @@ class Measured:
     the verdict came, over `levels_ready`. kept: tokens accepted for each that the draft model expected to be; grown:
     what a forward adds to that expectation, as a share of what went through it. predicted: how often exits were right
     where they expected something else than what was drafted. tokens_alone: of the cloud alone, that were timed.
-    beside_share: of a verification, how much was drafted in.
+    beside_share: of a verification, how much was drafted in. uplink: what uploads cost. draft_tokens: of a draft.
     """
 
     def __init__(self) -> None:
@@ -224,6 +227,8 @@ class Measured:
         self._queue = CalmMean()
         self._queue_alone = CalmMean()
         self._rtt_of_prompt: float | None = None
+        self.uplink = Uplink()
+        self.draft_tokens = RunningMean(_FIRST_DRAFTS)
         self.chain = AcceptanceEstimate()
         self.tree = AcceptanceEstimate()
         self.in_cloud = AcceptanceEstimate()

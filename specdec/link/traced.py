@@ -20,6 +20,7 @@ from specdec.link.wire import (
     HiddenUp,
     More,
     Open,
+    PartUp,
     Ping,
     SampledUp,
     Up,
@@ -48,15 +49,32 @@ class TracedSampledUp(SampledUp, frozen=True, array_like=True, tag=6):
     trace: Trace = ""
 
 
-Carrier = TypeVar("Carrier", bound=Open | DraftUp | SampledUp)
+class TracedPartUp(PartUp, frozen=True, array_like=True, tag=10):
+    """A PartUp whose draft may have a trace: that of the last part counts."""
+
+    draft: TracedDraftUp | TracedSampledUp
+
+
+Carrier = TypeVar("Carrier", bound=Open | DraftUp | SampledUp | PartUp)
 _KINDS: dict[type, Callable[..., Any]] = {Open: TracedOpen, DraftUp: TracedDraftUp, SampledUp: TracedSampledUp}
 _decoder = msgspec.msgpack.Decoder(
-    Hello | TracedOpen | TracedDraftUp | Close | Ping | TracedSampledUp | More | HiddenUp | AloneUp
+    Hello
+    | TracedOpen
+    | TracedDraftUp
+    | Close
+    | Ping
+    | TracedSampledUp
+    | More
+    | HiddenUp
+    | AloneUp
+    | TracedPartUp
 )
 
 
 def with_trace(message: Carrier, trace: str) -> Carrier:
-    """The same message with a traceparent."""
+    """The same message with a traceparent; a part carries it with its draft."""
+    if isinstance(message, PartUp):
+        return msgspec.structs.replace(message, draft=with_trace(message.draft, trace))
     traced: Carrier = _KINDS[type(message)](*msgspec.structs.astuple(message), trace)
     return traced
 
@@ -64,7 +82,7 @@ def with_trace(message: Carrier, trace: str) -> Carrier:
 def decode_traced(data: bytes, max_bytes: int = MAX_UP_BYTES) -> Up:
     """As decode_up; what may have a trace comes with it, unless what stands there cannot be one."""
     message = decode_up(data, max_bytes)
-    if type(message) not in _KINDS:
+    if type(message) not in _KINDS and not isinstance(message, PartUp):
         return message
     try:
         traced: Up = _decoder.decode(data)

@@ -176,6 +176,30 @@ class AloneUp(Struct, frozen=True, array_like=True, tag=9):
     speculate: Annotated[int, Meta(ge=0, le=64)] = 0
 
 
+class PartUp(Struct, frozen=True, array_like=True, tag=10):
+    """A part of a draft that leaves before the draft is complete, for a verifier that takes parts (Welcome.parts).
+
+    part: counts the parts of a round from 0, in the order in which they leave. more: others follow; the draft is judged
+    once the last one is there. draft: these tokens, whose base follows the part before; all parts of a round have the
+    same session, round, epoch and kind, none has parents, only the first one may have a `fix`. A message of a later
+    round drops the parts of the earlier ones.
+    """
+
+    part: Count
+    more: bool
+    draft: DraftUp | SampledUp
+
+    @property
+    def session(self) -> int:
+        """The draft's session."""
+        return self.draft.session
+
+    @property
+    def round(self) -> int:
+        """The draft's round."""
+        return self.draft.round
+
+
 class Allowed(Struct, frozen=True, array_like=True):
     """What a verifier takes of one client; 0: it does not say.
 
@@ -205,7 +229,8 @@ class Welcome(Struct, frozen=True, array_like=True, tag=33):
     target take by their rows, (rows, microseconds), rows rising, where the verifier has tried; it had no clients then.
     lacks: what its engine cannot do, in LACKS_* words; others count for nothing. draft_us: what a forward of its own
     draft model takes, found likewise; 0: it has none, or does not say. weights: equal for verifiers whose targets have
-    the same weights, in the same number types (specdec.models.digest); empty: it does not say.
+    the same weights, in the same number types (specdec.models.digest); empty: it does not say. parts: how many parts a
+    draft may come in (PartUp); 0: drafts come whole.
     """
 
     version: Count
@@ -223,6 +248,7 @@ class Welcome(Struct, frozen=True, array_like=True, tag=33):
     lacks: Annotated[list[Name], Meta(max_length=64)] = []
     draft_us: Micros = 0
     weights: Weights = b""
+    parts: Count = 0
 
 
 class Opened(Struct, frozen=True, array_like=True, tag=34):
@@ -354,10 +380,10 @@ LACKS_SAMPLED = "sampled"
 LACKS_SEVERAL = "several"
 LACKS_GRAMMARS = "grammars"
 
-Up = Hello | Open | DraftUp | Close | Ping | SampledUp | More | HiddenUp | AloneUp
+Up = Hello | Open | DraftUp | Close | Ping | SampledUp | More | HiddenUp | AloneUp | PartUp
 Down = Welcome | Opened | VerdictDown | Tokens | Pong | ErrorDown | RowDown | HintDown
 
-_UP_LIMITS = {1: 1024, 2: 64 << 20, 3: 64 << 10, 4: 64, 5: 64, 6: 64 << 20, 7: 64, 8: 256 << 20, 9: 64}
+_UP_LIMITS = {1: 1024, 2: 64 << 20, 3: 64 << 10, 4: 64, 5: 64, 6: 64 << 20, 7: 64, 8: 256 << 20, 9: 64, 10: 64 << 20}
 _DOWN_LIMITS = {33: 8192, 34: 512, 35: 512, 36: 64 << 10, 37: 64, 38: 8192, 39: 4 << 20, 40: 64}
 MAX_UP_BYTES = max(_UP_LIMITS.values())
 MAX_DOWN_BYTES = max(_DOWN_LIMITS.values())

@@ -21,6 +21,8 @@ UP: list[wire.Up] = [
     wire.HiddenUp(1, 0, b"\0" * 64),
     wire.AloneUp(1, 4),
     wire.Open(1, False, SAMPLING, [1], hints=8, hint_order=1),
+    wire.PartUp(0, True, wire.SampledUp(1, 2, 3, [4, 5], b"12345678", 9, 2)),
+    wire.PartUp(1, False, wire.DraftUp(1, 2, 5, [6], None, 2)),
 ]
 DOWN: list[wire.Down] = [
     wire.Welcome(1, "model", 264, b"12345678", [256, 257], 512, 99),
@@ -31,7 +33,7 @@ DOWN: list[wire.Down] = [
     wire.Tokens(1, 2, [3], 4, 5),
     wire.Tokens(1, 2, [3, 4], 900, 5, 4, 2, draft_us=300),
     wire.Welcome(5, "model", drafts=True, draft_us=1_250),
-    wire.Welcome(5, "model", weights=b"0123456789abcdef"),
+    wire.Welcome(5, "model", weights=b"0123456789abcdef", parts=16),
     wire.Pong(1, 2, 3),
     wire.ErrorDown(1, wire.ERROR_BUSY, "full"),
     wire.HintDown(1, 2, 3, 4, 0.75, 5, 600),

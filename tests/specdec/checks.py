@@ -71,6 +71,7 @@ COMBINATIONS = [
     "dssd+length:dual:learned",
     "dsd+overlap:continue+length:token:0.5",
     "picospec+length:dual:0.5/0.3",
+    "dsd+leave:plan",
 ]
 """Points between the named methods; every axis that may change what travels or when is in one of them."""
 

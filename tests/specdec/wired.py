@@ -18,18 +18,22 @@ from cloud_verifier.engine.interface import EngineEnvironment
 from cloud_verifier.engine.tasks import AloneTask, CloseTask, HiddenTask, OpenTask, VerifyTask
 from cloud_verifier.engine.work import Models
 from cloud_verifier.logs import EventLog
+from cloud_verifier.net.parts import MOST_PARTS, DraftParts, PartsBroken, PartTwice
 from specdec.errors import LinkLost
 from specdec.link.wire import (
+    ERROR_UNKNOWN_SESSION,
     PROTOCOL_VERSION,
     AloneUp,
     Close,
     Down,
     DraftUp,
+    ErrorDown,
     Hello,
     HiddenUp,
     HintDown,
     More,
     Open,
+    PartUp,
     Ping,
     Pong,
     SampledUp,
@@ -56,6 +60,7 @@ class WiredLink:
     that message and all that is on its way is gone. lose_more: the link also breaks at the first request for more of a
     row, which comes only where something rare was drawn.
     stale: every verdict comes again later, and once more in the name of another session.
+    parts: drafts may come in parts; meddle: what becomes of each of those on its way, the parts that come instead.
     Sessions that want hints get them, made up: right and wrong ones, twice, out of order, late, and of other sessions.
     """
 
@@ -71,6 +76,8 @@ class WiredLink:
         seed: int = 0,
         stale: bool = False,
         lose_more: bool = False,
+        parts: bool = False,
+        meddle: Callable[[PartUp], list[PartUp]] = lambda part: [part],
     ) -> None:
         self.target = target
         self._log = StringIO()
@@ -83,11 +90,17 @@ class WiredLink:
         self._up: deque[bytes] = deque()
         self._down: deque[bytes] = deque()
         self._connected = False
+        self._open = 0
         self._sessions = 0
         self._counted = 0
         self._empty = 0
         self._stale = stale
         self._lose_more = lose_more
+        self._takes_parts = parts
+        self._meddle = meddle
+        self._parts = DraftParts()
+        self.whole: list[DraftUp | SampledUp] = []
+        self.parts_seen = self.broken = self.repeated = 0
         self.mores = 0
         self.rounds = 0
         self._wants_hints = False
@@ -116,6 +129,7 @@ class WiredLink:
             target.context_limit,
             exits=[0],
             drafts=self._has_draft,
+            parts=MOST_PARTS if self._takes_parts else 0,
         )
 
     def next_session(self) -> int:
@@ -125,7 +139,7 @@ class WiredLink:
 
     def send(self, message: Up) -> int:
         """Put a message on its way; returns its size in bytes."""
-        if isinstance(message, (DraftUp, SampledUp)):
+        if isinstance(message, (DraftUp, SampledUp, PartUp)):
             self._count()
         if isinstance(message, (DraftUp, SampledUp, AloneUp)):
             self.rounds = message.round
@@ -134,9 +148,9 @@ class WiredLink:
             if self._lose_more and self.mores == 1:
                 self.reset()
         self._check()
-        data = encode(message)
-        self._up.append(data)
-        return len(data)
+        sent = self._meddle(message) if isinstance(message, PartUp) else [message]
+        self._up.extend(encode(one) for one in sent)
+        return len(encode(message))
 
     def receive(self, timeout_s: float) -> tuple[Down, int] | None:
         """The next message, or None where it is still on its way and the edge has better to do than to wait."""
@@ -166,6 +180,7 @@ class WiredLink:
         self._connected = False
         self._up.clear()
         self._down.clear()
+        self._parts.drop()
 
     def silent(self, seconds: float) -> LinkLost:
         """Drop the connection because nothing was heard."""
@@ -181,13 +196,43 @@ class WiredLink:
         if not self._connected:
             raise LinkLost("the link is lost: this is what the test wants")
 
+    def _complete(self, part: PartUp) -> DraftUp | SampledUp | None:
+        """As the verifier's admission does."""
+        self.parts_seen += 1
+        if part.session != self._open:
+            return None
+        try:
+            self._parts.add(part, 0.0, 64, 1 << 20)
+        except PartTwice:
+            self.repeated += 1
+        except PartsBroken as error:
+            self.broken += 1
+            self._engine.submit(CloseTask((b"edge", part.session)))
+            self._open = 0
+            self._down.append(encode(ErrorDown(part.session, ERROR_UNKNOWN_SESSION, str(error))))
+        else:
+            if not part.more:
+                self.rounds = part.round
+                return self._parts.whole()
+        return None
+
     def _deliver(self, data: bytes) -> None:
         message = decode_up(data)
+        if isinstance(message, PartUp | DraftUp | SampledUp) and self._parts.superseded_by(message.round):
+            self._parts.drop()
+        if isinstance(message, PartUp):
+            whole = self._complete(message)
+            if whole is None:
+                return
+            message = whole
+        if isinstance(message, DraftUp | SampledUp):
+            self.whole.append(message)
         key = (b"edge", getattr(message, "session", 0))
         if isinstance(message, Hello):
             return
         if isinstance(message, Open):
             self._wants_hints = message.hints > 0
+            self._open, self._parts = message.session, DraftParts()
             self._engine.submit(OpenTask(key, message, 0.0))
         elif isinstance(message, Close):
             self._engine.submit(CloseTask(key))

@@ -1,0 +1,111 @@
+"""Parts of drafts, put together again: the engine only ever sees whole drafts.
+
+One object per session. Parts come in the order in which they left, or something is wrong: a part that comes twice is
+ignored, a gap means that the draft can never be complete. No sockets and no clock; the time comes as an argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from specdec.errors import ProtocolError
+from specdec.link.wire import DraftUp, PartUp, SampledUp
+
+MOST_PARTS = 16
+"""Parts of one draft."""
+PATIENCE_S = 60.0
+"""A draft whose next part does not come within this time never becomes whole."""
+
+
+class PartTwice(ProtocolError):
+    """A part, or the draft that it belongs to, has come already: ignore it."""
+
+
+class PartsTooLarge(ProtocolError):
+    """The draft is more than the client may send. It is dropped, and what still comes of it is ignored."""
+
+
+class PartsBroken(ProtocolError):
+    """A part is missing, or does not go with those before: the draft can never be complete."""
+
+
+class DraftParts:
+    """The draft of one session that is coming in parts. held: its parts so far."""
+
+    def __init__(self) -> None:
+        self.held: list[DraftUp | SampledUp] = []
+        self._done = 0
+        self._came_s = 0.0
+
+    def drop(self) -> Sequence[DraftUp | SampledUp]:
+        """Hold nothing any more; returns what was held."""
+        held, self.held = self.held, []
+        return held
+
+    def superseded_by(self, round_: int) -> bool:
+        """Whether a message of this round means that the draft that is held will not be completed."""
+        return bool(self.held) and round_ > self.held[0].round
+
+    def is_late(self, now_s: float) -> bool:
+        """Whether the rest of a draft has not come in time."""
+        return bool(self.held) and now_s - self._came_s > PATIENCE_S
+
+    def add(self, part: PartUp, now_s: float, most_tokens: int, most_bytes: int) -> None:
+        """Hold one more part. most_tokens, most_bytes: of the whole draft.
+
+        Raises PartTwice, PartsTooLarge or PartsBroken, with one line that says what is wrong.
+        """
+        draft, place, held = part.draft, part.part, self.held
+        if draft.round <= self._done:
+            raise PartTwice(f"part {place} of draft {draft.round} came after that draft was complete")
+        if held and place < len(held) and draft.round == held[0].round:
+            raise PartTwice(f"part {place} of draft {draft.round} came twice")
+        if place != len(held):
+            raise PartsBroken(f"part {place} of draft {draft.round} came where part {len(held)} was due")
+        if held and not _follows(held, draft):
+            raise PartsBroken(
+                f"part {place} of draft {draft.round} does not go on where part {place - 1} ended"
+            )
+        if isinstance(draft, DraftUp) and draft.parents is not None:
+            raise PartsBroken(f"part {place} of draft {draft.round} is a tree: only chains come in parts")
+        tokens = len(draft.ids) + sum(len(one.ids) for one in held)
+        size = _bytes(draft) + sum(map(_bytes, held))
+        too_large = ""
+        if place >= MOST_PARTS:
+            too_large = f"a draft of more than {MOST_PARTS} parts is too large"
+        elif tokens > most_tokens:
+            too_large = f"a draft of {tokens} tokens is too large: {most_tokens} are allowed"
+        elif size > most_bytes:
+            too_large = f"a draft of {size} bytes in parts is too large: {most_bytes} are allowed"
+        if too_large:
+            self._done = draft.round
+            raise PartsTooLarge(too_large)
+        held.append(draft)
+        self._came_s = now_s
+
+    def whole(self) -> DraftUp | SampledUp:
+        """The parts as one draft, as it is judged; nothing is held any more. What is traced is the last part."""
+        held = self.drop()
+        first, last = held[0], held[-1]
+        self._done = first.round
+        ids = [token for one in held for token in one.ids]
+        if isinstance(first, SampledUp):
+            q = b"".join(one.q for one in held if isinstance(one, SampledUp))
+            return msgspec.structs.replace(last, base=first.base, ids=ids, q=q, fix=first.fix)
+        return msgspec.structs.replace(last, base=first.base, ids=ids)
+
+
+def _follows(held: Sequence[DraftUp | SampledUp], draft: DraftUp | SampledUp) -> bool:
+    first, before = held[0], held[-1]
+    if isinstance(first, SampledUp) != isinstance(draft, SampledUp):
+        return False
+    if isinstance(draft, SampledUp) and draft.fix is not None:
+        return False
+    same = (draft.round, draft.epoch) == (first.round, first.epoch)
+    return same and draft.base == before.base + len(before.ids)
+
+
+def _bytes(draft: DraftUp | SampledUp) -> int:
+    return len(draft.q) if isinstance(draft, SampledUp) else 0
