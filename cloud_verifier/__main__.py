@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from typing import NoReturn
 
 from cloud_verifier.config import ServerConfig
 from cloud_verifier.errors import VerifierError
@@ -11,9 +12,16 @@ from specdec.errors import SpecdecError
 from specdec.settings import add_arguments
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line; the usage has thirty."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: error: {message}\n")
+
+
 def build_parser() -> argparse.ArgumentParser:
     """The command line: all settings of ServerConfig."""
-    parser = argparse.ArgumentParser(prog="cloud_verifier", description="Serve verdicts of a target model.")
+    parser = _Parser(prog="cloud_verifier", description="Serve verdicts of a target model.")
     add_arguments(parser, ServerConfig)
     return parser
 

@@ -8,6 +8,7 @@ from cloud_verifier.engine.policy import Policy
 from cloud_verifier.errors import VerifierError
 from cloud_verifier.limits import MEBIBYTE, Limits
 from cloud_verifier.security.binding import check_binding
+from specdec.link.binding import check_address
 from specdec.options import ModelOptions
 from specdec.row_ms import MAX_MS, read_ms
 from specdec.settings import REQUIRED, check_settings, same_as, setting
@@ -197,9 +198,12 @@ class ServerConfig:
         check_settings(self, VerifierError)
         if not self.model:
             raise VerifierError("no model given: name a Hugging Face folder or hub id")
-        if not self.bind.startswith("tcp://") or ":" not in self.bind[6:]:
-            raise VerifierError(f"bind address {self.bind!r} is not usable: give tcp://HOST:PORT")
+        check_address(self.bind, "bind address", VerifierError, schemes=("tcp://",), bind=True)
         check_binding(self.bind, self.keys, self.insecure)
+        if self.metrics:
+            check_address(self.metrics, "metrics", VerifierError, schemes=("",), bind=True)
+        if self.draft_disturbed and self.draft_model in ("", LOOKUP):
+            raise VerifierError("draft_disturbed is of a draft model: name one with draft_model, or leave it out")
         if self.verdict_log and self.engine == "vllm":
             raise VerifierError("the engine vllm keeps no verdict log: leave verdict_log out")
         for name in ("gpu_layers", "kv_type"):

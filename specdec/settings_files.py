@@ -87,21 +87,43 @@ def compose_yaml(text: str, deepest: int = DEEPEST_YAML, most: int = MOST_YAML_N
 
 def check_yaml(text: str, deepest: int = DEEPEST_YAML, most: int = MOST_YAML_NODES) -> None:
     """Raise yaml.YAMLError for what settings need not have, from events one by one, before anything is built."""
-    depth = 0
+    open_ones: list[_Collection] = []
     for count, event in enumerate(yaml.parse(text, Loader=LOADER)):
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
             _refuse(event, "anchors and aliases (& and *) are not used in settings: write it out")
         if isinstance(event, yaml.ScalarEvent):
             if event.tag == _MERGE or (event.value == "<<" and event.implicit[0]):
                 _refuse(event, "merge keys (<<) are not used in settings: write it out")
-        elif isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
-        if depth > deepest:
+        if isinstance(event, yaml.CollectionEndEvent):
+            open_ones.pop()
+        elif isinstance(event, (yaml.ScalarEvent, yaml.CollectionStartEvent)):
+            if open_ones and open_ones[-1].takes_again(event):
+                _refuse(event, f"{event.value!r} is given twice")  # the second would be taken without a word
+            if isinstance(event, yaml.CollectionStartEvent):
+                open_ones.append(_Collection(isinstance(event, yaml.MappingStartEvent)))
+        if len(open_ones) > deepest:
             _refuse(event, f"it is nested more than {deepest} deep")
         if count > 2 * most:
             _refuse(event, f"it has more than {most} values")
+
+
+class _Collection:
+    """What has come of a mapping or a list."""
+
+    def __init__(self, is_mapping: bool) -> None:
+        self._keys: set[str] | None = set() if is_mapping else None
+        self._is_key = True
+
+    def takes_again(self, event: yaml.Event) -> bool:
+        """Take the next part; returns whether it is a key that was there before."""
+        if self._keys is None:
+            return False
+        is_key, self._is_key = self._is_key, not self._is_key
+        if not is_key or not isinstance(event, yaml.ScalarEvent):
+            return False
+        before = len(self._keys)
+        self._keys.add(event.value)
+        return len(self._keys) == before
 
 
 def _refuse(event: yaml.Event, what: str) -> None:

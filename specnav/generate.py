@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from cloud_verifier.config import ServerConfig
+from specdec.link.binding import check_address
 from specdec.options import DecodingOptions, GenerationOptions, ModelOptions
 from specdec.settings import REQUIRED, check_settings, same_as, setting
+from specdec.settings_files import read_file
 from specnav.edge_settings import EdgeSettings
 from specnav.errors import UsageError
 from specnav.paths import DEFAULT_DRAFT, DEFAULT_TARGET
@@ -73,6 +75,8 @@ class GenerateConfig:
     def __post_init__(self) -> None:
         """Raises UsageError."""
         check_settings(self, UsageError)
+        if self.connect is not None:
+            check_address(self.connect, "--connect", UsageError)
 
 
 def read_images(paths: tuple[Path, ...]) -> tuple[bytes, ...]:
@@ -80,12 +84,7 @@ def read_images(paths: tuple[Path, ...]) -> tuple[bytes, ...]:
     images = []
     for path in paths:
         try:
-            size = path.stat().st_size
-            if size > MAX_IMAGE_BYTES:
-                raise UsageError(
-                    f"{path} has {size / 1e6:.0f} MB; the limit for an image is {MAX_IMAGE_BYTES // 2**20} MiB"
-                )
-            content = path.read_bytes()
+            content = read_file(path, MAX_IMAGE_BYTES, links=True)
         except OSError as error:
             raise UsageError(f"cannot read image {path}: {error.strerror}") from error
         if not content.startswith((b"\xff\xd8\xff", b"\x89PNG")):

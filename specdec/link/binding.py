@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import ipaddress
 
+from specdec.errors import OptionsError
+
+SCHEMES = ("tcp://", "fleet://")
+HIGHEST_PORT = 65_535
+
 
 def is_loopback(bind: str) -> bool:
     """Whether only this machine reaches tcp://HOST:PORT. A name other than localhost may be anything."""
@@ -14,3 +19,24 @@ def is_loopback(bind: str) -> bool:
         return ipaddress.ip_address(host.partition("%")[0]).is_loopback
     except ValueError:
         return False
+
+
+def check_address(
+    address: str,
+    what: str = "address",
+    error: type[Exception] = OptionsError,
+    *,
+    schemes: tuple[str, ...] = SCHEMES,
+    bind: bool = False,
+) -> None:
+    """Raises the error unless this is SCHEMEHOST:PORT. ZeroMQ itself takes a port beyond 65535 for another one.
+
+    bind: an address to listen on, where port 0 and * are a free one.
+    """
+    scheme = next((one for one in schemes if address.startswith(one)), None)
+    host, _, port = address[len(scheme or "") :].rpartition(":")
+    named = port.isascii() and port.isdecimal() and len(port) <= 5 and int(port) <= HIGHEST_PORT
+    if scheme is None or not host or any(map(str.isspace, host)) or not (named or (bind and port == "*")):
+        raise error(f"{what} {address!r} cannot be used: give {' or '.join(f'{one}HOST:PORT' for one in schemes)}")
+    if not bind and not int(port):
+        raise error(f"{what} {address!r} cannot be used: port 0 is for listening, give the port that is listened on")

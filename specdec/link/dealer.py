@@ -15,6 +15,7 @@ import zmq
 from zmq.utils.monitor import recv_monitor_message
 
 from specdec.errors import KeyRefused, LinkLost
+from specdec.link.binding import check_address
 from specdec.link.greeting import mechanism_at
 from specdec.link.keys import read_key, use_key
 
@@ -59,6 +60,7 @@ class Dealer:
         """
         self.close()
         self.address = address
+        check_address(address, error=LinkLost)
         key = None if self._key is None else read_key(self._key)
         socket = self._context.socket(zmq.DEALER)
         socket.setsockopt(zmq.SNDHWM, _HIGH_WATER_MARK)

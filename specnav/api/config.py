@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from specdec.link.binding import is_loopback
+from specdec.link.binding import check_address, is_loopback
 from specdec.options import DecodingOptions, ModelOptions
 from specdec.settings import REQUIRED, check_settings, same_as, setting
 from specnav.edge_settings import EdgeSettings
@@ -57,6 +57,7 @@ class ApiConfig:
         """Raises UsageError."""
         check_settings(self, UsageError)
         host_and_port(self.bind)
+        check_address(self.connect, "--connect", UsageError)
         if self.api_keys is None and not is_loopback(self.bind):
             raise UsageError(
                 f"{self.bind} is open to other machines and there are no keys: give --api-keys FILE "

@@ -19,6 +19,7 @@ from typing import Annotated, Any
 
 import typer
 
+from specdec.errors import OptionsError
 from specdec.settings import REQUIRED, Setting, settings_of
 
 _words: Collection[str] | None = None
@@ -80,8 +81,11 @@ class _Command:
         self._settings = settings
 
     def __call__(self, **values: Any) -> Any:
-        settings = {name: values.pop(name) for name in self._settings()}
+        known = self._settings()
+        settings = {name: values.pop(name) for name in known}
         given = {name: value for name, value in settings.items() if value is not None}
+        for name, value in given.items():
+            _check(known[name], value)
         return self._function(**{self._parameter: given}, **values)
 
     @property
@@ -150,4 +154,19 @@ def _shown(told: Setting) -> dict[str, Any]:
 
 
 def _parser(read: Callable[[str], Any]) -> Callable[[Any], Any]:
-    return lambda text: read(text) if isinstance(text, str) else text
+    def parse(text: Any) -> Any:
+        try:
+            return read(text) if isinstance(text, str) else text
+        except OptionsError as error:
+            raise typer.BadParameter(str(error)) from error
+
+    return parse
+
+
+def _check(told: Setting, value: Any) -> None:
+    """Refuses a value as the parser does, by the name of its flag."""
+    flag = told.stands_for if told.positional else told.spellings[0]
+    try:
+        replace(told, name=flag or told.name).check(value)
+    except OptionsError as error:
+        raise typer.BadParameter(str(error)) from error

@@ -16,6 +16,7 @@ from rich.console import Console
 
 from navsim.episodes import Episode, make_episode
 from spec_vlm_nav.console.access import is_loopback
+from specdec.link.binding import check_address
 from specnav.demo.config import DemoConfig
 from specnav.demo.run import check_inputs, server_settings
 from specnav.demo.views import PlainView
@@ -45,6 +46,8 @@ def check_page(port: int, host: str = "127.0.0.1") -> None:
         raise UsageError(
             f"--console needs {', '.join(missing)}: pip install {' '.join(missing)} (the extra console)"
         )
+    if not host:
+        raise UsageError("--host is empty, which would be every address: give one, like 127.0.0.1")
     with socket.socket() as tried:
         tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -69,6 +72,8 @@ def run_console(
     published on the loopback of its host. connect: a verifier that runs elsewhere; "": one is started.
     """
     check_inputs(config)
+    if connect:
+        check_address(connect, "--connect", UsageError)
     check_page(port, host)
     from specnav.demo.stage import open_stage
 

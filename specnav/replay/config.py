@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from specdec.link.binding import check_address
 from specdec.options import DecodingOptions, GenerationOptions, ModelOptions
 from specdec.settings import REQUIRED, check_settings, same_as, setting, words
 from specnav.edge_settings import EdgeSettings
@@ -96,6 +97,8 @@ class ReplayConfig:
             raise UsageError(
                 f"--answer-grammar {self.answer_grammar!r} is unknown; choose one of {', '.join(ANSWER_GRAMMARS)}"
             )
+        if self.connect is not None:
+            check_address(self.connect, "--connect", UsageError)
         if self.key is not None and self.connect is None:
             raise UsageError("--key is for a verifier that runs elsewhere: name it with --connect")
         if not self.methods or len(set(self.methods)) < len(self.methods):

@@ -103,3 +103,20 @@ def test_mistakes_are_one_line_and_an_exit_code(
     assert "Traceback" not in said
     lines = [line for line in said.splitlines() if not line.startswith("{")]
     assert len(lines) == 1 and words in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--nope"], "--model"),
+        (["--model", "x", "--threads", "many"], "--threads"),
+        (["--model", "x", "--verify-ms", "72:"], "72:"),
+    ],
+)
+def test_a_wrong_command_line_is_one_line(capsys: pytest.CaptureFixture[str], given: list[str], said: str) -> None:
+    from cloud_verifier.__main__ import main
+
+    with pytest.raises(SystemExit) as end:
+        main(given)
+    told = capsys.readouterr().err
+    assert end.value.code == 2 and told.count("\n") == 1 and said in told

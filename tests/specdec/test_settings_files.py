@@ -112,11 +112,28 @@ def test_what_settings_need_not_have_is_refused_before_it_is_built(kind: str) ->
     assert time.monotonic() - began < 2.0
 
 
+@pytest.mark.parametrize(
+    "text", ["threads: 1\nthreads: 2", "a: {b: 1, c: [x], b: 2}", "{a: {x: 1}, a: {y: 1}}", "'a': 1\na: 2"]
+)
+def test_a_setting_that_is_given_twice_is_refused(text: str) -> None:
+    with pytest.raises(yaml.YAMLError, match="is given twice"):
+        load_yaml(text)
+
+
+def test_equal_names_in_different_places_are_different_settings() -> None:
+    text = "a: {a: a, b: a}\nb: [a, a, {a: [a, a]}, {a: 1}]\n? {a: 1}\n: a\n"
+    check_yaml(text)
+    assert load_yaml(text.partition("?")[0]) == {
+        "a": {"a": "a", "b": "a"},
+        "b": ["a", "a", {"a": ["a", "a"]}, {"a": 1}],
+    }
+
+
 def test_settings_are_read_as_before() -> None:
     deep = "[" * DEEPEST_YAML + "1" + "]" * DEEPEST_YAML
     check_yaml(deep)
     with pytest.raises(yaml.YAMLError, match="nested"):
         load_yaml(f"[{deep}]")
-    text = "a: 1\nb: [x, 'y & *z', \"<<\", R&D]\nc: {d: 1.5, e: true}\n\"<<\": quoted\n"
+    text = 'a: 1\nb: [x, \'y & *z\', "<<", R&D]\nc: {d: 1.5, e: true}\n"<<": quoted\n'
     assert load_yaml(text) == yaml.safe_load(text)
     assert load_yaml("") is None

@@ -39,16 +39,16 @@ def run(monkeypatch, capsys, *arguments):
             ["generate", "look", "--min-new-tokens", "9", "--max-new-tokens", "3"],
             "is more than --max-new-tokens 3",
         ),
-        (["generate", "look", "--top-p", "0"], "top_p must be a number from 1e-09 to 1, got 0.0"),
+        (["generate", "look", "--top-p", "0"], "--top-p must be a number from 1e-09 to 1, got 0.0"),
         (["serve", "--model", "/nowhere/model"], "/nowhere/model"),
         (["serve", "--config", "/nowhere/cloud.yaml"], "cannot read /nowhere/cloud.yaml"),
         (["serve", "--bind", "udp://x"], "give tcp://HOST:PORT"),
-        (["demo", "--method", "telepathy"], "method must be one of fsd, auto, sd"),
-        (["demo", "--rtt", "-5"], "rtt_ms must be a number from 0 to 60000 ms, got -5.0"),
-        (["fleet", "up", "--cpus", "-1"], "cpus must be a number from 0 to 1024, got -1.0"),
-        (["fleet", "up", "--groups", "17"], "groups must be a whole number from 1 to 16, got 17"),
-        (["api", "--connect", "tcp://x:1", "--gamma", "33"], "gamma must be a whole number from 1 to 32, got 33"),
-        (["replay", "x.mcap", "--rate", "fast"], "rate must be one of frames, bag, got 'fast'"),
+        (["demo", "--method", "telepathy"], "--method must be one of fsd, auto, sd"),
+        (["demo", "--rtt", "-5"], "--rtt must be a number from 0 to 60000 ms, got -5.0"),
+        (["fleet", "up", "--cpus", "-1"], "--cpus must be a number from 0 to 1024, got -1.0"),
+        (["fleet", "up", "--groups", "17"], "--groups must be a whole number from 1 to 16, got 17"),
+        (["api", "--connect", "tcp://x:1", "--gamma", "33"], "--gamma must be a whole number from 1 to 32, got 33"),
+        (["replay", "x.mcap", "--rate", "fast"], "--rate must be one of frames, bag, got 'fast'"),
         (["bench", "study", "gama"], "study 'gama' is unknown; choose threads, gamma, queues, exits, link"),
         (["bench", "study", "gamma", "--gamma", "3"], "study gamma varies this itself; leave --gamma out"),
         (["bench", "study", "link", "--redraw", "x"], "leave the study out"),
@@ -60,7 +60,7 @@ def run(monkeypatch, capsys, *arguments):
         (["bench", "study", "payloads", "--rtt", "3"], "leave rtt_ms out"),
         (["bench", "study", "--redraw", "/nowhere"], "/nowhere holds no study"),
         (["bench", "study"], "a study must be named"),
-        (["bench", "run", "--rtt", "60001"], "rtt_ms must be a number from 0 to 60000 ms, got 60001"),
+        (["bench", "run", "--rtt", "60001"], "--rtt must be a number from 0 to 60000 ms, got 60001"),
         (["bench", "run", "--time-scale", "0.5"], "name one with --point"),
         (["bench", "run", "--point", "all"], "specnav bench points runs several"),
         (["bench", "clients", "0"], "give e.g. 1,8,16"),
@@ -74,6 +74,13 @@ def run(monkeypatch, capsys, *arguments):
         (["api", "--connect", "tcp://x:1", "--method", "split"], "runs layers of the target on the edge"),
         (["api", "--connect", "tcp://x:1", "--bind", "203.0.113.9:1", "--api-keys", "/nowhere/keys"], "/nowhere/keys"),
         (["api", "--new-key", "bob"], "give --api-keys FILE"),
+        (["api", "--connect", "foo"], "--connect 'foo' cannot be used: give tcp://HOST:PORT"),
+        (["generate", "hi", "--connect", "tcp://127.0.0.1:99999"], "cannot be used"),
+        (["demo", "--console", "--connect", "foo"], "cannot be used"),
+        (["demo", "--console", "--host", ""], "--host is empty"),
+        (["serve", "--bind", "tcp://127.0.0.1:99999"], "cannot be used"),
+        (["serve", "--metrics", "0.0.0.0:99999"], "metrics '0.0.0.0:99999' cannot be used: give HOST:PORT"),
+        (["serve", "--draft-disturbed", "1:2"], "name one with draft_model"),
         (["top", "--once", "127.0.0.1:1"], "nothing answers at http://127.0.0.1:1/metrics ("),
         (["cost", "--target-price", "cheap"], "a price must be IN,OUT"),
         (["train", "vlm", "--frames", "17"], "use a multiple of 1000"),
@@ -87,8 +94,8 @@ def run(monkeypatch, capsys, *arguments):
 )
 def test_wrong_input_is_one_clear_line(monkeypatch, capsys, arguments, said):
     code, _, err = run(monkeypatch, capsys, *arguments)
-    assert code == 1
     complaint = [line for line in err.splitlines() if line.startswith("specnav: error: ")]
+    assert code == (2 if "Invalid value" in complaint[0] else 1)
     assert len(complaint) == 1 and said in complaint[0]
     assert "Traceback" not in err
 

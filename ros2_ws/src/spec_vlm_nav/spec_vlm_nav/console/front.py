@@ -41,6 +41,7 @@ from typing import Any
 
 import h11
 from spec_vlm_nav.console.access import AccessRole, check_origin, find_token, MessageBucket, Token
+from spec_vlm_nav.console.doorway import Doorway
 from spec_vlm_nav.console.words import LARGEST_MESSAGE, LONGEST_WORDS, STOPPING, understood
 from spec_vlm_nav.language.stop_words import is_stop
 from websockets.exceptions import PayloadTooBig, ProtocolError
@@ -59,7 +60,7 @@ HELD_BACK = 2_000_000  # bytes for a console that does not read
 STUCK_S = 60.0  # a page that takes nothing for this long is left
 MOST_OTHERS = 64  # connections that are not pages (yet)
 SPARE_FILES = 64
-ACCEPTED_A_S, WAITING = 100.0, 64  # connections; those that wait for that in the kernel
+BACKLOG = 1024  # connections that came while the front did something else
 OWN_HEADERS = (b'x-front-connection', b'x-front-client')
 NOT_PASSED = (
     *OWN_HEADERS, b'connection', b'keep-alive', b'transfer-encoding', b'content-length',
@@ -121,27 +122,21 @@ class Front:
             secured = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             secured.load_cert_chain(given['certificate'], given['key'] or None)
         listening.setblocking(False)
-        listening.listen(WAITING)
-        accepting = asyncio.ensure_future(self._accept(listening, secured))
+        listening.listen(BACKLOG)
+        coming = set[asyncio.Task[None]]()
+
+        def welcome(one: socket.socket) -> None:
+            task = asyncio.ensure_future(self._welcome(one, secured))
+            coming.add(task)
+            task.add_done_callback(coming.discard)
+
+        doorway = Doorway(
+            listening, welcome, self._most_others, self._head_s, secured is not None, HEAD_BYTES
+        )
         self._said({'ready': True})
         while line := await hear.readline():
             self._told(json.loads(line))
-        accepting.cancel()
-
-    async def _accept(self, listening: socket.socket, secured: ssl.SSLContext | None) -> None:
-        """Take connections in, not quicker than they can be dealt with beside the pages."""
-        loop, coming = asyncio.get_running_loop(), set[asyncio.Task[None]]()
-        accepted = MessageBucket(ACCEPTED_A_S, 2 * ACCEPTED_A_S)
-        while True:
-            await _wait(accepted.debt(loop.time(), 1))
-            try:
-                one, _ = await loop.sock_accept(listening)
-            except OSError:  # gone again, or no descriptor is left
-                await asyncio.sleep(0.01)
-                continue
-            task = loop.create_task(self._welcome(one, secured))
-            coming.add(task)
-            task.add_done_callback(coming.discard)
+        doorway.close()
 
     async def _welcome(self, one: socket.socket, secured: ssl.SSLContext | None) -> None:
         reader = asyncio.StreamReader(HEAD_BYTES)
@@ -385,14 +380,18 @@ async def _reply(one: Connection, status: int, why: str) -> None:
 
 
 def _most_others(pages: int) -> int:
-    """Return how many connections beside the pages there are descriptors for; two for each."""
+    """
+    Return how many connections beside the pages there are descriptors for.
+
+    Two for each, and two for those in the doorway: as many that are silent, as many that wait.
+    """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     there = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if there == resource.RLIM_INFINITY:
         return MOST_OTHERS
-    return max(8, min(MOST_OTHERS, (there - SPARE_FILES - 2 * pages) // 2))
+    return max(8, min(MOST_OTHERS, (there - SPARE_FILES - 2 * pages) // 4))
 
 
 def run_front(

@@ -1,0 +1,39 @@
+"""Addresses as people write them: what ZeroMQ would take for another one is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from specdec.errors import LinkLost, OptionsError
+from specdec.link.binding import check_address
+from specdec.link.dealer import Dealer
+
+GOOD = ("tcp://127.0.0.1:5555", "tcp://[::1]:1", "tcp://name:65535", "fleet://10.0.0.1:5554")
+
+
+@pytest.mark.parametrize("address", GOOD)
+def test_an_address_is_one(address: str) -> None:
+    check_address(address)
+
+
+@pytest.mark.parametrize("address", ["tcp://0.0.0.0:0", "tcp://*:5555", "tcp://127.0.0.1:*"])
+def test_free_ports_and_all_hosts_are_for_listening(address: str) -> None:
+    check_address(address, schemes=("tcp://",), bind=True)
+
+
+BAD = (
+    *("", "foo", "tcp://", "tcp://:5555", "tcp://a", "tcp://a:", "tcp://a:x", "tcp://a:99999", "tcp://a:-1"),
+    *("tcp://a: 1", "tcp://a:٣", "udp://a:1", "tcp://a b:1", "TCP://a:1", "tcp://a:1/x", "tcp://a:0", "tcp://a:*"),
+    "tcp://a:000001",
+)
+
+
+@pytest.mark.parametrize("address", BAD)
+def test_what_is_no_address_is_refused_with_what_one_looks_like(address: str) -> None:
+    with pytest.raises(OptionsError, match=r"cannot be used: (give tcp://HOST:PORT|port 0)"):
+        check_address(address)
+
+
+def test_a_port_that_wraps_around_is_not_connected_to() -> None:
+    with pytest.raises(LinkLost, match="cannot be used"):
+        Dealer("nobody", 1000).open("tcp://127.0.0.1:71091")
