@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from cloud_verifier.config import ServerConfig
 from specnav.paths import CONFIG, DATA, DEFAULT_TARGET
-from specnav.published.pairs import NO_EXITS, pair_named
+from specnav.published.pairs import pair_named
 from specnav.settings import make_settings, read_yaml
 from specnav.supervise.children import verifier_spec
 from specnav.supervise.vllm import has_own_environment, vllm_environment, vllm_python
@@ -32,10 +32,9 @@ def serve_settings(config: Path | None, flags: Mapping[str, Any]) -> ServerConfi
     values |= read_yaml(source) if config or source.exists() else {}
     flags = dict(flags)
     if name := flags.pop("pair", None):
-        pair = pair_named(name)
-        values |= {"model": pair.target, "exits": pair.exits}
-        if flags.get("engine", values.get("engine")) == "llamacpp" and pair.gguf is not None:
-            values |= {"model": str(pair.gguf), "exits": NO_EXITS}
+        engine = flags.get("engine", values.get("engine", ServerConfig.engine))
+        model, exits = pair_named(name).served_by(engine)
+        values |= {"model": model, "exits": exits}
     # What the shipped file names is relative to where it lies, so that the command works from anywhere.
     for name in ("model", "draft_model", "exits", "keys"):
         if values.get(name) and (DATA / str(values[name])).exists():

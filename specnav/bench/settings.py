@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from cloud_verifier.config import ServerConfig
 from specdec.link.shaping import LinkProfile, parse_outages
 from specdec.options import DecodingOptions, GenerationOptions, ModelOptions
 from specdec.row_ms import MAX_MS, read_ms
@@ -93,6 +94,9 @@ class BenchConfig:
     )
     gguf: str = same_as(ModelOptions, "gguf")
     draft_quantize: str | None = None
+    engine: str = same_as(ServerConfig, "engine")
+    gpu_layers: int = same_as(ServerConfig, "gpu_layers")
+    kv_type: str = same_as(ServerConfig, "kv_type")
     exits: str = same_as(ModelOptions, "exits")
     exit_layers: str = same_as(ModelOptions, "exit_layers")
     quantize: str = same_as(ModelOptions, "quantize")
@@ -201,10 +205,11 @@ def make_config(flags: Mapping[str, Any]) -> BenchConfig:
         )
     if pair is not None:
         named = pair_named(pair)
-        draft = named.target if base.get("acceptance") or given.get("acceptance") else named.draft
+        target, exits = named.served_by(given.get("engine", BenchConfig.engine))
+        draft = target if base.get("acceptance") or given.get("acceptance") else named.draft
         if not draft and "draft_model" not in given:
             raise UsageError(named.tells_no_draft("name one with --draft-model"))
-        given = {"target_model": named.target, "draft_model": draft, "exits": named.exits, **given}
+        given = {"target_model": target, "draft_model": draft, "exits": exits, **given}
     scale = given.get("time_scale", 1.0)
     config = make_settings(BenchConfig, {**base, **given}, "specnav bench")
     return config if scale == 1.0 else with_times(config, scale)

@@ -194,17 +194,12 @@ def clients(
         int | None,
         typer.Option(min=1, max=16, help="The verifier's interleaved groups, as in specnav serve."),
     ] = None,
-    engine: Annotated[
-        str, typer.Option(metavar="own|vllm", help="The verifier's engine, as in specnav serve.")
-    ] = "own",
 ) -> None:
     """Let so many edges at a time, each a process, ask one verifier: a table of what it holds."""
     from specnav.bench.runner.clients import run_capacity
 
     server_flags = () if groups is None else ("--groups", str(groups))
-    raise typer.Exit(
-        run_capacity(_flags(given, None, at_paper_acceptance), counts, seconds, server_flags, engine)
-    )
+    raise typer.Exit(run_capacity(_flags(given, None, at_paper_acceptance), counts, seconds, server_flags))
 
 
 @_command(

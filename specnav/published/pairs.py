@@ -26,6 +26,12 @@ class Pair:
     exits: str
     gguf: Path | None = None
 
+    def served_by(self, engine: str) -> tuple[str, str]:
+        """Target and exits as a verifier on this engine takes them."""
+        if engine == "llamacpp" and self.gguf is not None:
+            return str(self.gguf), NO_EXITS
+        return self.target, self.exits
+
     def tells_no_draft(self, instead: str) -> str:
         """One line about a draft that is not there."""
         return f"pair {self.name} has no draft model on this machine: {instead}"

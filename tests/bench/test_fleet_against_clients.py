@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from specnav.bench.runner.clients import ask_for, load_target, measure_clients
+from specnav.bench.runner.clients import ask_for, measure_clients
 from specnav.bench.runner.run import settings_of
+from specnav.bench.runner.target import load_target
 from specnav.bench.settings import make_config
 from specnav.paths import DEFAULT_TEXT_DRAFT
 from specnav.plan.simulated.comparison import GAP_MAY, RATE_MAY, SavedClients, played_beside

@@ -33,6 +33,7 @@ from specnav.results.trace import Span
 
 TIMELINE_ROUNDS = 5
 TIMELINE_TOKENS = 8  # an answer with this many tokens by everybody is long enough to show
+ENGINE_NAMES = {"own": "our own engine", "llamacpp": "llama.cpp", "vllm": "vLLM"}
 QUANTITY_WORDS = {
     "speedup": "speed-up over {}",
     "tau": "τ, tokens a round",
@@ -88,8 +89,10 @@ def chips_of(results: BenchResults) -> list[tuple[str, str]]:
     temperature = float(results.config.get("temperature") or 0)
     names = [Path(str(results.config.get(role, "?"))).name for role in ("draft_model", "target_model")]
     oracles = [name for name in methods_of(results) if name.startswith("hf-")]
+    engine = ENGINE_NAMES[str(results.config.get("engine", "own"))]
     chips = [
         ("Pair", f"{names[0]} on the edge, {names[1]} in the cloud"),
+        ("Engine", f"the target runs on {engine}"),
         ("Emulated link", real["Emulated link"]),
         ("Pacing", real["Pacing"]),
         ("Sampling", "greedy" if temperature == 0 else f"temperature {temperature:g}, one seed for all"),
@@ -97,7 +100,7 @@ def chips_of(results: BenchResults) -> list[tuple[str, str]]:
     ]
     if results.acceptance is not None:
         chips[0] = ("Pair", f"{names[1]} on both sides, disturbed where it drafts")
-        chips.insert(1, ("Acceptance", results.acceptance.line))
+        chips.insert(2, ("Acceptance", results.acceptance.line))
     if oracles:
         chips.append(("One process, no link", ", ".join(oracles)))
     return chips
@@ -112,9 +115,9 @@ def alert_text(results: BenchResults) -> str:
 
 
 def same_words(results: BenchResults) -> str:
-    """How the same: in half precision except for near-ties."""
+    """How the same: where rounding may flip them except for near-ties."""
     near = sum(row.near_ties for row in results.rows)
-    return f"except for {near} near-ties of half precision" if near else "every id of every answer"
+    return f"except for {near} near-ties" if near else "every id of every answer"
 
 
 def headline(results: BenchResults) -> list[Figure]:

@@ -23,7 +23,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from specdec.models import LoadedModel, Prompt, chat_prompt, load_model
+from specdec.models import LoadedModel, Prompt, chat_prompt
 from specdec.models.local import generate_local
 from specdec.sampling.disturbed import Disturbance
 from specnav.bench.data.questions import load_questions
@@ -34,6 +34,7 @@ from specnav.bench.runner.client import PATIENCE_S, BenchClientJob, ClientRecord
 from specnav.bench.runner.near_ties import NearTies
 from specnav.bench.runner.processes import surroundings
 from specnav.bench.runner.run import methods_of, settings_of
+from specnav.bench.runner.target import load_target, may_round
 from specnav.bench.runner.view import BenchView
 from specnav.bench.runner.watch import METRICS_FLAGS, Between, between, look, metrics_of
 from specnav.bench.settings import BenchConfig, generation_options, make_config
@@ -54,11 +55,11 @@ START_TIMEOUT_S = 300.0
 
 def measure_clients(
     config: BenchConfig, method: str, clients: int, seconds: float, prompts: Sequence[Prompt],
-    expected: Sequence[tuple[int, ...]], logs: Path, server_flags: Sequence[str] = (), engine: str = "own",
+    expected: Sequence[tuple[int, ...]], logs: Path, server_flags: Sequence[str] = (),
     disturbance: Disturbance | None = None, near_ties: NearTies | None = None,
 ) -> ClientsRow:
     """Run so many clients against a verifier of their own. disturbance: of the drafts, where acceptance is emulated;
-    near_ties: tells those from wrong answers, where the target works in half precision.
+    near_ties: tells those from wrong answers, where rounding may flip them.
     Raises ChildFailed, HarnessError, UsageError.
     """
     from specdec.methods import get_method
@@ -66,7 +67,7 @@ def measure_clients(
     options = generation_options(config)
     most = ("--max-sessions", str(max(MOST_SESSIONS, 2 * clients)))
     flags = (*METRICS_FLAGS, *most, *server_flags)
-    with surroundings(config, logs, get_method(method).cloud_drafts, flags, engine, disturbance) as place:
+    with surroundings(config, logs, get_method(method).cloud_drafts, flags, disturbance) as place:
         endpoint = place.open_link()
         metrics = metrics_of(place.verifier.log)
         jobs = [
@@ -154,9 +155,9 @@ def ask_for(config: BenchConfig, target: LoadedModel) -> tuple[list[Prompt], lis
 def near_ties_of(
     config: BenchConfig, target: LoadedModel, prompts: Sequence[Prompt], expected: Sequence[tuple[int, ...]]
 ) -> NearTies | None:
-    """What tells near-ties from wrong answers; None where there are no near-ties: in float32, and sampled."""
+    """What tells near-ties from wrong answers; None where none may flip: in float32 on torch, and sampled."""
     options = generation_options(config)
-    if target.dtype.itemsize >= 4 or options.temperature != 0:
+    if not may_round(config, target) or options.temperature != 0:
         return None
     return NearTies(target, prompts, expected, options)
 
@@ -168,11 +169,6 @@ def drafts_disturbed(config: BenchConfig, target: LoadedModel, say: Callable[[st
     questions = [replace(one, turns=one.turns[:1]) for one in load_questions(config.questions, config.limit)]
     fit = [one for one in questions if len(chat_prompt(target, one.turns[0]).ids) <= LONGEST_PROMPT]
     return find_acceptance(config, target, fit[:PROMPTS], say)
-
-
-def load_target(config: BenchConfig) -> LoadedModel:
-    """The target, for what it alone would answer."""
-    return load_model(config.target_model, config.device, config.dtype, config.quantize)
 
 
 @contextmanager
@@ -223,7 +219,7 @@ LEGEND = (
     "n: clients; x: against one; each: tok/s of a client, median; slow: what 95 % of them reach; work, wait: ms in the "
     "cloud a verdict; batch: sessions that shared its forward; idle: share of the time without a forward; cores: busy, "
     "of the whole machine; wrong: of the answers that came to their end "
-    "(≈: near-ties of half precision)"
+    "(≈: near-ties that rounding flipped)"
 )
 
 
@@ -251,16 +247,14 @@ def methods_for_clients(config: BenchConfig) -> tuple[tuple[str, ...], str]:
     return methods, left_out
 
 
-def run_capacity(
-    flags: Mapping[str, Any], clients: str, seconds: float, server_flags: Sequence[str], engine: str = "own"
-) -> int:
+def run_capacity(flags: Mapping[str, Any], clients: str, seconds: float, server_flags: Sequence[str]) -> int:
     """Measure, print and write; returns the exit code (130 when interrupted). Raises UsageError and the rooms' errors.
 
-    server_flags: more words of the verifier's command line. engine: of the verifier, own or vllm.
+    server_flags: more words of the verifier's command line.
     """
     counts = numbers_of(clients)
     config = make_config(flags)
-    if engine == "vllm":
+    if config.engine == "vllm":
         on_vllm([""])  # whether it is there, before anything is loaded
     methods, left_out = methods_for_clients(config)
     folder = new_run_folder(config.out, "clients", datetime.now())
@@ -283,7 +277,7 @@ def run_capacity(
                     logs = folder / "logs" / f"{method.replace('/', '_')}-{count}"
                     rows.append(
                         measure_clients(
-                            config, method, count, seconds, prompts, expected, logs, server_flags, engine,
+                            config, method, count, seconds, prompts, expected, logs, server_flags,
                             disturbance_of(found), near_ties,
                         )
                     )
@@ -294,7 +288,6 @@ def run_capacity(
             **settings_of(config, methods),
             "seconds": seconds,
             "server_flags": " ".join(server_flags),
-            "engine": engine,
         },
         "started_at": began,
         "interrupted": interrupted,
@@ -308,7 +301,7 @@ def run_capacity(
         view.say(found.line)
     view.say(f"results: {place}")
     if near := sum(row.near_ties for row in rows):
-        view.say(f"half precision: {near} answers left the target's at a near-tie, which is not an error")
+        view.say(f"{near} answers left the target's at a near-tie, which rounding may flip: not an error")
     wrong = sum(row.wrong for row in rows)
     if wrong:
         raise UsageError(f"{wrong} answers were not the target's: see {place}")

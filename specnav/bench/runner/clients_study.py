@@ -25,7 +25,6 @@ from specnav.bench.runner.acceptance import disturbance_of
 from specnav.bench.runner.clients import (
     ask_for,
     drafts_disturbed,
-    load_target,
     measure_clients,
     methods_for_clients,
     near_ties_of,
@@ -36,6 +35,7 @@ from specnav.bench.runner.jobs import check_flags, in_words, scaled
 from specnav.bench.runner.near_ties import NearTies
 from specnav.bench.runner.run import LOGS, settings_of
 from specnav.bench.runner.study import keep_study, show, study_folder
+from specnav.bench.runner.target import load_target
 from specnav.bench.settings import BenchConfig, make_config
 from specnav.bench.studies import study_named
 from specnav.bench.studies.cells import COUNTS, METHODS, RTTS, ServingCell, best_gammas, cells, searches

@@ -1,7 +1,8 @@
-"""Where an answer in half precision leaves that of `ar`: was it a near-tie, or is something wrong?
+"""Where an answer leaves that of `ar` where rounding may flip tokens: was it a near-tie, or is something wrong?
 
 In float32 every greedy method gives the ids of `ar`. In float16 and bfloat16 a pass of one row and a pass of several
-round differently, so that two tokens of nearly equal logits may change places. Each such place is replayed on the
+round differently, and on llama.cpp a session whose cells lie out of order, so that two tokens of nearly equal logits
+may change places. Each such place is replayed on the
 target: the margin between both tokens against the noise, by which logits of the same positions differ that came one by
 one and in one pass. A margin above twice the noise is an error.
 """
@@ -53,6 +54,31 @@ def both_ways(
     return torch.stack(steps), at_once.rows((), ids) if ids else row[None]
 
 
+def noise_of(
+    model: LoadedModel, prompt: Prompt, ids: Sequence[int], options: GenerationOptions
+) -> tuple[Tensor, float]:
+    """Logits [len(ids) + 1, vocab], one position a pass, and by how much others of the same positions differ."""
+    steps, at_once = both_ways(model, prompt, ids, options)
+    noise = float((steps - at_once).abs().max())
+    if model.cache_bytes:
+        noise = max(noise, float((steps - _out_of_order(model, prompt, ids, options)).abs().max()))
+    return steps, noise
+
+
+def _out_of_order(
+    model: LoadedModel, prompt: Prompt, ids: Sequence[int], options: GenerationOptions
+) -> Tensor:
+    """One position a pass, in cells of one cache for all sessions, the first of which another session has left."""
+    encoded = Prepared(model.encode(prompt))
+    other = model.new_session()
+    SessionCursor(other, options).prefill(encoded)
+    cursor = SessionCursor(model.new_session(), options)
+    rows = [cursor.prefill(encoded)]
+    other.evict()
+    rows += [cursor.rows(ids[:count])[0] for count in range(1, len(ids) + 1)]
+    return torch.stack(rows)
+
+
 def first_difference(one: Sequence[int], other: Sequence[int]) -> int:
     """Where two answers part: an index, at most the length of the shorter."""
     shorter = min(len(one), len(other))
@@ -75,8 +101,8 @@ def find_flips(
     right = {record.key: record for record in common[REFERENCE]}
     noise, leads = 0.0, [torch.empty(0)]
     for record in common[REFERENCE][:SAMPLED]:
-        steps, at_once = both_ways(model, _prompt(model, by_name, right, record), record.ids, options)
-        noise = max(noise, float((steps - at_once).abs().max()))
+        steps, seen = noise_of(model, _prompt(model, by_name, right, record), record.ids, options)
+        noise = max(noise, seen)
         best = steps.topk(2, dim=-1).values
         leads.append((best[:, 0] - best[:, 1]).cpu())
     flips = []
@@ -100,9 +126,9 @@ def margin_of(
 ) -> tuple[float, float]:
     """Where two answers part: the margin between the logits of both tokens, and the numeric noise up to there."""
     place = first_difference(right, other)
-    steps, at_once = both_ways(model, prompt, right[:place], options)
+    steps, noise = noise_of(model, prompt, right[:place], options)
     margin = abs(_logit(model, steps[-1], right, place) - _logit(model, steps[-1], other, place))
-    return margin, float((steps - at_once).abs().max())
+    return margin, noise
 
 
 @dataclass
@@ -122,8 +148,7 @@ class NearTies:
             return 0
         if not self.noise:
             for prompt, ids in list(zip(self.prompts, self.right, strict=True))[:SAMPLED]:
-                steps, at_once = both_ways(self.model, prompt, ids, self.options)
-                self.noise = max(self.noise, float((steps - at_once).abs().max()))
+                self.noise = max(self.noise, noise_of(self.model, prompt, ids, self.options)[1])
         for index, ids in sorted(set(answers) - set(self._margins)):
             margin, seen = margin_of(self.model, self.prompts[index], self.right[index], ids, self.options)
             self._margins[index, ids] = margin

@@ -133,7 +133,7 @@ def methods_of(config: BenchConfig) -> tuple[tuple[str, ...], str]:
     Methods that were named must go with the axes; of all methods those that do. Raises OptionsError, EvaluationError.
     """
     from specdec.errors import OptionsError
-    from specdec.methods import METHODS, with_axes
+    from specdec.methods import METHODS, get_method, with_axes
     from specnav.bench.data.names import ORACLES, check_names
 
     check_names(config.methods or tuple(METHODS))
@@ -148,14 +148,22 @@ def methods_of(config: BenchConfig) -> tuple[tuple[str, ...], str]:
             if config.methods:
                 raise
             left_out.append(name)
+            continue
+        if not config.methods and config.engine != "own" and get_method(name).split:
+            left_out.append(names.pop())
     check_names(names)
     if config.acceptance and "hf-assisted" in names:
         raise EvaluationError(
             "hf-assisted drafts with the library's own forward pass: leave it or --acceptance out"
         )
-    return tuple(names), f"left out, for these axes do not go with them: {', '.join(left_out)}" * bool(
-        left_out
-    )
+    if config.engine != "own" and (named := [name for name in names if name in ORACLES]):
+        raise EvaluationError(
+            f"{', '.join(named)} computes on torch, and not what --engine {config.engine} computes: leave it out"
+        )
+    if config.engine == "vllm" and not config.methods:
+        raise EvaluationError("with --engine vllm methods must be named, e.g. --methods ar,sd: it lacks several")
+    what = f"{'these axes' if config.engine == 'own' else 'engine or axes'} do not go with them"
+    return tuple(names), f"left out, for {what}: {', '.join(left_out)}" * bool(left_out)
 
 
 def run_bench(config: BenchConfig, view: BenchView | None = None) -> int:
@@ -204,6 +212,7 @@ def _answer_all(run: BenchRun, questions: Sequence[Question], view: BenchView, s
     from specnav.bench.runner.acceptance import disturbance_of, find_acceptance
     from specnav.bench.runner.edge import load_edge, pacing_notes
     from specnav.bench.runner.loop import run_questions
+    from specnav.bench.runner.target import may_round
 
     config = run.config
     drafts_in_cloud = any(name not in ORACLES and get_method(name).cloud_drafts for name in run.methods)
@@ -226,7 +235,6 @@ def _answer_all(run: BenchRun, questions: Sequence[Question], view: BenchView, s
     contestants = edge.contestants(stack, place.open_link())
     options = generation_options(config)
     earlier = whole_questions(load_answers(run.folder), run.questions, run.methods)
-    dtype = edge.draft.dtype
     journal = BenchJournal(run.folder, run.results, earlier)
     missing = sum(not journal.has(q, name) for q in run.questions for name in run.methods)
     meter = Meter(find_sensors()).start()
@@ -242,7 +250,7 @@ def _answer_all(run: BenchRun, questions: Sequence[Question], view: BenchView, s
             run.machine["energy_sensors"] = ", ".join(meter.sensors) or "no sensor"
             if meter.idle_watts is not None:
                 run.machine["idle_watts"] = round(meter.idle_watts, 2)
-    if dtype.itemsize < 4 and options.temperature == 0:
+    if options.temperature == 0 and may_round(config, edge.draft):
         _replay_flips(run, options, view)
 
 
@@ -257,28 +265,29 @@ def _fit(run: BenchRun, questions: Sequence[Question], edge: BenchEdge) -> None:
 
 
 def _replay_flips(run: BenchRun, options: GenerationOptions, view: BenchView) -> None:
-    """In half precision: where answers left those of `ar`, was it a near-tie?"""
-    from specdec.models import load_model
+    """Where answers left those of `ar`, was it a near-tie? Of half precision it is told how many picks are near one."""
     from specnav.bench.runner.near_ties import find_flips
+    from specnav.bench.runner.target import load_target
 
     config, answers = run.config, load_answers(run.folder)
     suspects = [
         row.method for row in make_rows(answers, run.methods, run.comparable) if row.identical_to_ar is False
     ]
-    if "ar" not in run.methods:
+    on_llamacpp = config.engine == "llamacpp"
+    if "ar" not in run.methods or (on_llamacpp and not suspects):
         return
-    view.say("half precision: replaying on the target how near to ties its picks are, and where answers differ")
-    model = load_model(
-        config.target_model, config.device, config.dtype, config.quantize, deterministic=config.deterministic,
-        compile=config.compile,
-    )  # fmt: skip
+    where = "llama.cpp" if on_llamacpp else "half precision"
+    view.say(f"{where}: replaying on the target how near to ties its picks are, and where answers differ")
+    model = load_target(config)
+    if not on_llamacpp:
+        where += f" ({str(model.dtype).removeprefix('torch.')})"
     found = find_flips(model, run.questions, answers, suspects, options)
     run.flips, run.noise = found.flips, found.noise
     rows = make_rows(answers, run.methods, run.comparable, run.flips, run.noise)
     near, errors = sum(row.near_ties for row in rows), sum(row.errors for row in rows)
     largest = max((flip.margin for flip in run.flips), default=0.0)
     run.notes.append(
-        f"half precision ({str(model.dtype).removeprefix('torch.')}): "
+        f"{where}: "
         + (f"identical up to {near} near-ties (largest margin {largest:.4g}, " if run.flips else "identical (")
         + f"numeric noise {run.noise:.4g}; {found.close} of {found.positions} picks of ar won by less)"
         + (f"; {errors} ERRORS above the noise" if errors else "")
@@ -295,7 +304,14 @@ def logs_folder(run: Path) -> Path:
 def context_of(model: str) -> int:
     """Tokens the model's context holds."""
     from specdec.models.direct import read_shape
+    from specdec.models.gguf.files import check_file, gguf_file
 
+    if file := gguf_file(model):
+        from specdec.models.gguf.binding import LlamaModel
+
+        check_file(file)
+        header = LlamaModel(file, vocabulary_only=True)
+        return int(header.metadata(f"{header.metadata('general.architecture')}.context_length"))
     shape = read_shape(Path(model))
     if shape is not None:
         return shape.text.max_position_embeddings

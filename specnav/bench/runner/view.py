@@ -66,7 +66,7 @@ def progress(console: Console, answers: int, questions: int) -> Iterator[Advance
 
 
 def as_ar(row: BenchRow) -> str:
-    """Whether the ids are those of `ar`; "≈ 3": except for 3 near-ties of half precision."""
+    """Whether the ids are those of `ar`; "≈ 3": except for 3 near-ties that rounding flipped."""
     if row.near_ties and not row.errors:
         return f"≈ {row.near_ties}"
     return {True: "yes", False: "NO", None: "–"}[row.identical_to_ar]
