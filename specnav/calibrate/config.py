@@ -5,24 +5,48 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from specdec.settings import check_settings, setting
+from specnav.errors import UsageError
+
 BACKENDS = ("twist", "go2_sport")
 STYLES = ("epsilon", "zero", "brake")
 
 
 @dataclass(frozen=True)
 class CalibrateConfig:
-    """`cmd_vel` and `odom` are topics; speeds in m/s and rad/s, room in metres ahead; yes: do not ask before a step."""
+    """`cmd_vel` and `odom` are topics."""
 
-    out: Path = Path("calibration.yaml")
-    cmd_vel: str = "cmd_vel"
-    odom: str = "odom"
-    namespace: str = ""
-    backend: str = "twist"
-    stamped: bool = False
-    stop_style: str = "epsilon"
-    max_linear: float = 0.3
-    max_angular: float = 0.6
-    room_m: float = 1.0
-    repetitions: int = 3
-    params_file: Path | None = None
-    yes: bool = False
+    out: Path = setting(
+        Path("calibration.yaml"), "File to write, for motion_node's --params-file.", metavar="FILE.yaml"
+    )
+    cmd_vel: str = setting("cmd_vel", "Topic on which the base takes velocities.", metavar="TOPIC")
+    odom: str = setting("odom", "Odometry of the base.", metavar="TOPIC")
+    namespace: str = setting("", "Namespace of topics that do not begin with /.", metavar="NS")
+    backend: str = setting(
+        "twist",
+        "twist (any driver), or go2_sport (Unitree's sport API, without one).",
+        choices=BACKENDS,
+    )
+    stamped: bool = setting(False, "Send TwistStamped instead of Twist.")
+    stop_style: str = setting("epsilon", "How to send a stop.", choices=STYLES)
+    max_linear: float = setting(0.3, "Fastest forward speed to try.", 0.05, 1.0, unit="m/s")
+    max_angular: float = setting(0.6, "Fastest yaw rate to try.", 0.1, 1.5, unit="rad/s")
+    room_m: float = setting(
+        1.0,
+        "Free space straight ahead of the robot that it may use.",
+        0.3,
+        10.0,
+        unit="m",
+        flags=("--room",),
+    )
+    repetitions: int = setting(3, "Repetitions of every step.", 1, 10, metavar="N")
+    params_file: Path | None = setting(
+        None,
+        "motion_node's parameter file, which the new values must fit.",
+        metavar="FILE",
+        shown="its defaults",
+    )
+    yes: bool = setting(False, "Do not ask before each step (simulators, CI).")
+
+    def __post_init__(self) -> None:
+        check_settings(self, UsageError)

@@ -22,38 +22,13 @@ def add_doctor_command(app: typer.Typer) -> None:
 
 
 @takes("given", "specnav.doctor.gpu.config:GpuDoctorConfig")
+@takes("of_robot", "specnav.doctor.robot.config:RobotDoctorConfig")
 def doctor(
     given: dict[str, Any],
+    of_robot: dict[str, Any],
     robot: Annotated[
         bool, typer.Option("--robot", help="Look at the live ROS graph instead of this machine.")
     ] = False,
-    namespace: Annotated[str, typer.Option(metavar="NS", help="With --robot: namespace of our nodes.")] = "",
-    image: Annotated[
-        str,
-        typer.Option(
-            metavar="TOPIC", help="With --robot: the camera (default: what vlm_nav_node subscribes to)."
-        ),
-    ] = "",
-    odom: Annotated[
-        str,
-        typer.Option(
-            metavar="TOPIC", help="With --robot: odometry (default: what motion_node subscribes to)."
-        ),
-    ] = "",
-    cmd_vel: Annotated[
-        str,
-        typer.Option(
-            metavar="TOPIC", help="With --robot: velocities (default: where motion_node publishes)."
-        ),
-    ] = "",
-    verifier: Annotated[
-        str,
-        typer.Option(metavar="ADDRESS", help="With --robot: tcp:// or fleet://HOST:PORT (default: vlm_nav_node's)."),
-    ] = "",
-    key: Annotated[
-        str,
-        typer.Option(metavar="FILE", help="With --robot: key for the verifier (default: vlm_nav_node's)."),
-    ] = "",
     gpu: Annotated[bool, typer.Option("--gpu", help="Measure a pair of models on this device.")] = False,
 ) -> None:
     """Check what this machine can run, with --robot what keeps a live robot from moving, and what to do about it.
@@ -83,17 +58,17 @@ def doctor(
         from specnav.doctor.draft import ROWS, SECONDS, run_draft_doctor
 
         device, rows = given.get("device", "auto"), given.get("rows", ROWS)
-        raise typer.Exit(run_draft_doctor(given["draft"], device, rows, given.get("seconds", SECONDS), as_json))
+        raise typer.Exit(
+            run_draft_doctor(given["draft"], device, rows, given.get("seconds", SECONDS), as_json)
+        )
     if robot:
         from specnav.doctor.robot.config import RobotDoctorConfig
         from specnav.doctor.robot.run import run_robot_doctor
 
-        seconds = given.get("seconds", 4.0)
-        config = RobotDoctorConfig(namespace, image, odom, cmd_vel, verifier, key, seconds, as_json)
+        config = RobotDoctorConfig(**of_robot, seconds=given.get("seconds", 4.0), as_json=as_json)
         raise typer.Exit(run_robot_doctor(config))
-    if namespace or image or odom or cmd_vel or verifier or key:
+    if of_robot:
         raise UsageError("--namespace, --image, --odom, --cmd-vel, --verifier and --key are for --robot")
     from specnav.doctor.machine import run_doctor
 
     raise typer.Exit(run_doctor(as_json))
-

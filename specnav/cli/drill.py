@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from specnav.cli.options import Seed
+from specnav.cli.from_settings import takes
 from specnav.errors import UsageError
 
 MOVED = {
@@ -38,22 +37,9 @@ def _moved(name: str, marks: str) -> Callable[[typer.Context], None]:
     return say_where
 
 
+@takes("given", "specnav.drill.config:DrillConfig")
 def drill(
-    faults: Annotated[
-        str | None,
-        typer.Option(help="Comma-separated names, or their beginnings (default: all; see --list)."),
-    ] = None,
-    runs: Annotated[int, typer.Option(min=1, max=1000, help="How many times to strike each fault.")] = 1,
-    seed: Seed = 0,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder of the report (default: runs/drill-<time>).")
-    ] = None,
-    cancels: Annotated[
-        int, typer.Option(min=0, help="Leak check: cancel this many instructions and watch memory.")
-    ] = 0,
-    cycles: Annotated[
-        int, typer.Option(min=0, help="Leak check: deactivate and activate vlm_nav_node this many times.")
-    ] = 0,
+    given: dict[str, Any],
     list_: Annotated[bool, typer.Option("--list", help="List the faults and exit.")] = False,
 ) -> None:
     """Break things one at a time while the simulated robot moves or thinks; measure how soon it stands."""
@@ -74,5 +60,4 @@ def drill(
     from specnav.drill.config import DrillConfig
     from specnav.drill.run import run_drill
 
-    names = tuple(name.strip() for name in (faults or "").split(",") if name.strip())
-    raise typer.Exit(run_drill(DrillConfig(names, runs, seed, out, cancels, cycles)))
+    raise typer.Exit(run_drill(DrillConfig(**given)))

@@ -82,7 +82,7 @@ class _Command:
 
     def __call__(self, **values: Any) -> Any:
         known = self._settings()
-        settings = {name: values.pop(name) for name in known}
+        settings = {name: values.pop(_key(self._parameter, told)) for name, told in known.items()}
         given = {name: value for name, value in settings.items() if value is not None}
         for name, value in given.items():
             _check(known[name], value)
@@ -94,7 +94,7 @@ class _Command:
             return inspect.Signature()
         signature = inspect.signature(self._function, eval_str=True)
         own = [one for one in signature.parameters.values() if one.name != self._parameter]
-        made = [_option(one) for one in self._settings().values()]
+        made = [_option(one, _key(self._parameter, one)) for one in self._settings().values()]
         every = sorted([*own, *made], key=_order)
         return inspect.Signature([one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in every])
 
@@ -126,24 +126,33 @@ def _chosen(
     return told
 
 
-def _option(told: Setting) -> inspect.Parameter:
+def _key(parameter: str, told: Setting) -> str:
+    """Its name among the command's parameters; two classes of one command may have a setting of the same name."""
+    return told.name if told.positional else f"{parameter}_{told.name}"
+
+
+def _option(told: Setting, key: str) -> inspect.Parameter:
     """No default of its own, so that the command knows what was given; the help shows that of the class."""
     of: Any = told.kind
+    required = told.default is REQUIRED
+    default = inspect.Parameter.empty if required else None
     if told.positional:
-        argument = typer.Argument(metavar=told.stands_for, help=told.help)
+        argument = typer.Argument(metavar=told.stands_for, help=told.about, show_default=False)
         return inspect.Parameter(
-            told.name, inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[of, argument]
+            key,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=default,
+            annotation=Annotated[of if required else of | None, argument],
         )
     flags = list(told.spellings)
     if of is bool and told.default is not False:
         flags[0] = f"{flags[0]}/--no-{flags[0][2:]}"
     if of is tuple:
         of = str if told.read else list[told.item]  # type: ignore[name-defined]
-    required = told.default is REQUIRED
     return inspect.Parameter(
-        told.name,
+        key,
         inspect.Parameter.KEYWORD_ONLY,
-        default=inspect.Parameter.empty if required else None,
+        default=default,
         annotation=Annotated[of if required else of | None, typer.Option(*flags, **_shown(told))],
     )
 

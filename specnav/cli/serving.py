@@ -7,7 +7,6 @@ from typing import Annotated, Any
 import typer
 
 from specnav.cli.from_settings import takes
-from specnav.cli.options import METRICS
 from specnav.errors import UsageError
 
 
@@ -26,24 +25,15 @@ def add_serving_commands(app: typer.Typer) -> None:
     )(top)
 
 
-def top(
-    address: Annotated[
-        str, typer.Argument(metavar="[HOST:PORT]", help="Where the verifier's --metrics listens.")
-    ] = METRICS,
-    interval: Annotated[
-        float, typer.Option(min=0.1, max=3600, metavar="S", help="Time between two looks, s.")
-    ] = 1.0,
-    once: Annotated[
-        bool, typer.Option("--once", help="One snapshot, its rates over one interval, and end.")
-    ] = False,
-) -> None:
+@takes("given", "specnav.top.run:TopConfig")
+def top(given: dict[str, Any]) -> None:
     """Watch a verifier: throughput, batch, times, acceptance, memory, refusals, and a row for each client.
 
     Ctrl-C ends it. A verifier that goes away is waited for.
     """
     from specnav.top.run import TopConfig, run_top
 
-    raise typer.Exit(run_top(TopConfig(address, interval, once)))
+    raise typer.Exit(run_top(TopConfig(**given)))
 
 
 @takes(

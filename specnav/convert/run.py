@@ -11,6 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from specdec.settings import REQUIRED, setting
 from specdec.whole_files import replacing
 from specnav.errors import UsageError
 from specnav.terminal import plain_table, progress_bar, say
@@ -23,11 +24,15 @@ COMPANIONS = ("nav_prompt.json",)
 
 @dataclass(frozen=True)
 class ConvertConfig:
-    """folder: a Hugging Face folder. type: of most numbers. out: the file, None: NAME-TYPE.gguf in the folder."""
+    """What is converted, and into what."""
 
-    folder: Path
-    type: str = "q8_0"
-    out: Path | None = None
+    folder: Path = setting(
+        REQUIRED, "Hugging Face folder with its safetensors.", metavar="FOLDER", positional=True
+    )
+    type: str = setting(
+        "q8_0", "f32, f16, bf16, q8_0, q5_1, q5_0, q4_1 or q4_0: of most numbers.", metavar="TYPE"
+    )
+    out: Path | None = setting(None, "The file.", metavar="FILE", shown="NAME-TYPE.gguf in the folder itself")
 
 
 def run_convert(config: ConvertConfig) -> int:

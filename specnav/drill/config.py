@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from specdec.options import GenerationOptions
+from specdec.settings import check_settings, same_as, setting, words
 from specnav.errors import HarnessError
 from specnav.supervise.children import Parameter
 
@@ -14,18 +16,27 @@ SPEEDS: dict[str, Parameter] = {"max_linear": 0.25, "max_angular": 0.35}
 
 @dataclass(frozen=True)
 class DrillConfig:
-    """Settings of a run. faults: names or their beginnings, () means all; cancels, cycles: turns of the leak checks."""
+    """Settings of a run. cancels, cycles: turns of the leak checks."""
 
-    faults: tuple[str, ...] = ()
-    runs: int = 1
-    seed: int = 0
-    out: Path | None = None
-    cancels: int = 0
-    cycles: int = 0
+    faults: tuple[str, ...] = setting(
+        (), "Names, or their beginnings; see --list.", metavar="A,B,...", shown="all", read=words
+    )
+    runs: int = setting(1, "How many times to strike each fault.", 1, 1000, metavar="N")
+    seed: int = same_as(GenerationOptions, "seed")
+    out: Path | None = setting(None, "Folder of the report.", metavar="DIR", shown="runs/drill-<time>")
+    cancels: int = setting(
+        0, "Leak check: cancel this many instructions and watch memory.", 0, 10_000, metavar="N"
+    )
+    cycles: int = setting(
+        0,
+        "Leak check: deactivate and activate vlm_nav_node this many times.",
+        0,
+        10_000,
+        metavar="N",
+    )
 
     def __post_init__(self) -> None:
-        if not 1 <= self.runs <= 1000:
-            raise HarnessError(f"runs is {self.runs}; give a number from 1 to 1000")
+        check_settings(self, HarnessError)
         for name, turns in (("cancels", self.cancels), ("cycles", self.cycles)):
             if turns and not 20 <= turns <= 10_000:
                 raise HarnessError(f"{name} is {turns}; give 0 (no check) or 20 to 10000 turns")

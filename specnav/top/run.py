@@ -10,18 +10,28 @@ from dataclasses import dataclass
 from rich.console import Console, RenderableType
 from rich.live import Live
 
+from specdec.settings import check_settings, setting
+from specnav.errors import UsageError
 from specnav.top.figures import VerifierFigures, figures_between
 from specnav.top.scrape import Address, Scrape, ScrapeFailed, fetch, parse
 from specnav.top.view import view_of
 
+METRICS = "127.0.0.1:9464"
+"""Where commands and documents expect a verifier's --metrics; 9090 is where Prometheus itself listens."""
+
 
 @dataclass(frozen=True)
 class TopConfig:
-    """address: HOST:PORT of a verifier's --metrics. interval_s: between two looks. once: one snapshot, then end."""
+    """What is watched, and how often."""
 
-    address: str
-    interval_s: float = 1.0
-    once: bool = False
+    address: str = setting(
+        METRICS, "Where the verifier's --metrics listens.", metavar="[HOST:PORT]", positional=True
+    )
+    interval_s: float = setting(1.0, "Time between two looks.", 0.1, 3600, unit="s", flags=("--interval",))
+    once: bool = setting(False, "One snapshot, its rates over one interval, and end.")
+
+    def __post_init__(self) -> None:
+        check_settings(self, UsageError)
 
 
 class VerifierWatch:

@@ -83,7 +83,7 @@ def run(monkeypatch, capsys, *arguments):
         (["serve", "--draft-disturbed", "1:2"], "name one with draft_model"),
         (["top", "--once", "127.0.0.1:1"], "nothing answers at http://127.0.0.1:1/metrics ("),
         (["cost", "--target-price", "cheap"], "a price must be IN,OUT"),
-        (["train", "vlm", "--frames", "17"], "use a multiple of 1000"),
+        (["train", "vlm", "--frames", "17"], "frames must be a whole number, at least 2000"),
         (
             ["train", "exits", "--target", "/nowhere/model", "--out", "/nowhere/exits"],
             "/nowhere/model does not exist",

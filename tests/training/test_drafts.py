@@ -117,8 +117,8 @@ def test_a_whole_run_leaves_a_draft_with_card_and_curve_and_goes_on_where_it_was
     [
         ({"draft": "layers:7,0"}, "rising order"),
         ({"draft": "layers:0,99"}, "rising order"),
-        ({"on_policy": 1.5}, "share from 0 to 1"),
-        ({"steps": 0}, "above 0"),
+        ({"on_policy": 1.5}, "on_policy must be a number from 0 to 1"),
+        ({"steps": 0}, "steps must be a whole number, at least 1"),
         ({"new_tokens": 47}, "no room for a prompt"),
         ({"connect": "tcp://127.0.0.1:1"}, "two ways"),
         ({"target": ""}, "layers can be taken"),

@@ -80,11 +80,11 @@ def test_a_draft_that_shares_can_be_trained_further(model_root: Path, tmp_path: 
     [
         ({"draft": "text-draft"}, "stores its own embeddings"),
         ({"target": "", "draft": "text-draft", "connect": "tcp://127.0.0.1:1"}, "give --target"),
-        ({"tokens": -1}, "cannot be below 0"),
+        ({"tokens": -1}, "tokens must be a whole number, at least 0"),
         ({"tokens": 2}, "larger --tokens"),
         ({"share_first": 1}, "has others"),
         ({"share_first": 1, "draft": "layers:1,2"}, "begins with them"),
-        ({"share_first": -1}, "cannot be below 0"),
+        ({"share_first": -1}, "share_first must be a whole number, at least 0"),
     ],
 )
 def test_sharing_that_cannot_work_is_told_in_one_line(

@@ -288,8 +288,8 @@ def test_wrong_arguments_are_told_before_anything_is_made(root, tmp_path) -> Non
             OptionsError,
             r"exit layers \[2\] are out of range: a model of 3 layers takes 0 to 1",
         ),
-        ({"lr": 0.0}, TrainingError, "lr is 0.0"),
-        ({"lr": float("nan")}, TrainingError, "lr is nan"),
+        ({"lr": 0.0}, TrainingError, "lr must be a number, at least 1e-09, got 0.0"),
+        ({"lr": float("nan")}, TrainingError, "lr must be a number, at least 1e-09, got nan"),
         ({"data": "/nowhere.json"}, TrainingError, "does not exist"),
     ):
         with pytest.raises(error, match=said):

@@ -151,10 +151,10 @@ def test_speculation_counts_accepted_tokens_and_the_targets_own():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"frames": 1500}, "frames is 1500: use a multiple of 1000"),
+        ({"frames": 2500}, "frames is 2500: use a multiple of 1000"),
         ({"target_steps": 0}, "target_steps is 0: use 1 or more"),
         ({"batch": 31}, "even batch"),
-        ({"seed": -1}, "seed is -1: use 0 or more"),
+        ({"seed": -1}, "seed must be a whole number from 0"),
     ],
 )
 def test_wrong_arguments_are_refused_in_one_line(tmp_path, wrong, message):

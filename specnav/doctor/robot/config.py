@@ -4,16 +4,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from specdec.settings import setting
+
 
 @dataclass(frozen=True)
 class RobotDoctorConfig:
-    """Topics, the verifier's address, the key file for it: "" takes what our nodes use. seconds: how long to listen."""
+    """seconds: how long to listen."""
 
-    namespace: str = ""
-    image: str = ""
-    odom: str = ""
-    cmd_vel: str = ""
-    verifier: str = ""
-    key: str = ""
+    namespace: str = setting("", "With --robot: namespace of our nodes.", metavar="NS")
+    image: str = setting(
+        "", "With --robot: the camera.", metavar="TOPIC", shown="what vlm_nav_node subscribes to"
+    )
+    odom: str = setting(
+        "", "With --robot: odometry.", metavar="TOPIC", shown="what motion_node subscribes to"
+    )
+    cmd_vel: str = setting(
+        "", "With --robot: velocities.", metavar="TOPIC", shown="where motion_node publishes"
+    )
+    verifier: str = setting(
+        "", "With --robot: tcp:// or fleet://HOST:PORT.", metavar="ADDRESS", shown="vlm_nav_node's"
+    )
+    key: str = setting("", "With --robot: key for the verifier.", metavar="FILE", shown="vlm_nav_node's")
     seconds: float = 4.0
     as_json: bool = False

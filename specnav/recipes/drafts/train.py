@@ -6,7 +6,6 @@ Everything made on the way stays in the run folder, so an interrupted run goes o
 from __future__ import annotations
 
 import json
-import math
 import random
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
@@ -16,6 +15,9 @@ import torch
 
 from specdec.link.channel import connect
 from specdec.models import LoadedModel, load_model
+from specdec.options import DecodingOptions
+from specdec.settings import REQUIRED, check_settings, same_as, setting
+from specnav.edge_settings import EdgeSettings
 from specnav.recipes.drafts.card import DraftProvenance, write_card
 from specnav.recipes.drafts.curve import AcceptancePoint, read_curve, write_curve
 from specnav.recipes.drafts.data.assistant import report_request
@@ -31,6 +33,7 @@ from specnav.recipes.errors import TrainingError
 from specnav.recipes.folders import appearing_at_once, check_place, keep_settings, roomy
 from specnav.recipes.loop import LoopSettings, is_finished, read_checkpoint
 from specnav.recipes.samples import ExitSample, load_samples, save_samples
+from specnav.recipes.settings import TrainingSettings
 from specnav.recipes.text.stages import Stages, stages
 from specnav.recipes.threads import threads
 
@@ -44,62 +47,55 @@ ARTICLE_EVERY, ARTICLE_TOKENS, ARTICLE_WARMTH = 16, 200, 0.8
 
 @dataclass(frozen=True)
 class TrainDraftConfig:
-    """What to train. target: a folder or id; "": it is asked through the verifier at `connect`, or known by logs alone,
-    and its picks are learnt instead of its distributions. draft: a folder or id, or layers of the target
-    ("layers:0,7"). prompts: how many of the default data; held_out: how many are measured on only. length: ids of a
-    row; new_tokens: of an answer. batch: rows a process. minutes: 0, or the schedule is shortened to end by then. The
-    shares and tokens: see DistilSpec. share: the draft stores no embeddings and no head, but uses the target's;
-    share_first: the same of its first layers.
-    """
+    """What to train. Without a target, its picks are learnt, not its distributions. The shares: see DistilSpec."""
 
-    target: str
-    draft: str
-    out: Path
-    run: Path
-    connect: str = ""
-    key: Path | None = None
+    draft: str = setting(
+        REQUIRED, "What to start from: a folder or hub id, or layers of the target, like layers:0,7."
+    )
+    out: Path = setting(REQUIRED, "Folder for the draft, its card and its acceptance curve.")
+    run: Path = setting(REQUIRED, "Folder for samples and checkpoints; the same folder continues a run.")
+    target: str = setting(
+        "",
+        "Folder or hub id; it is not changed. Or give --connect, or --verdict-log alone.",
+        metavar="FOLDER|ID",
+    )
+    connect: str = same_as(
+        EdgeSettings,
+        "connect",
+        default="",
+        help="Ask a running verifier, tcp://HOST:PORT: the target's picks are learnt, not its rows.",
+    )
+    key: Path | None = same_as(EdgeSettings, "key")
     sources: Sources = field(default_factory=Sources)
-    prompts: int = 4000
-    held_out: int = 64
-    gamma: int = 4
-    length: int = 256
-    new_tokens: int = 128
-    steps: int = 2000
-    minutes: float = 0.0
-    batch: int = 12
-    lr: float = 2e-3
-    on_policy: float = 0.5
-    given_share: float = 0.25
-    reverse: float = 0.25
-    hard: float = 0.5
-    seed: int = 0
-    workers: int = 1
-    compile: bool = True
-    share: bool = False
-    share_first: int = 0
-    tokens: int = 0
+    prompts: int = setting(4000, "Prompts made up where no data are given.", 1, metavar="N")
+    held_out: int = setting(64, "Prompts that are measured on only.", 1, metavar="N")
+    gamma: int = same_as(DecodingOptions, "gamma", high=64, help="Draft length that τ is measured at.")
+    length: int = setting(256, "Tokens of a row, prompt and answer.", 16, metavar="N")
+    new_tokens: int = setting(128, "Tokens of an answer.", 1, metavar="N")
+    steps: int = setting(2000, "Updates.", 1, metavar="N")
+    minutes: float = same_as(TrainingSettings, "minutes")
+    batch: int = setting(12, "Rows per update and process.", 1, metavar="N")
+    lr: float = setting(2e-3, "Highest learning rate.", 1e-9, metavar="X")
+    on_policy: float = setting(0.5, "Share of rows that the draft itself has said.", 0, 1, metavar="X")
+    given_share: float = setting(0.25, "Share of rows from texts that were given.", 0, 1, metavar="X")
+    reverse: float = setting(0.25, "Share of the reverse KL in the distance.", 0, 1, metavar="X")
+    hard: float = setting(0.5, "Share of the target's likeliest token in the loss.", 0, 1, metavar="X")
+    seed: int = same_as(TrainingSettings, "seed")
+    workers: int = same_as(TrainingSettings, "workers")
+    compile: bool = setting(True, "Let torch compile the training step.")
+    share: bool = setting(False, "Store the layers alone: embeddings, head and tokenizer stay the target's.")
+    share_first: int = setting(
+        0, "With --share: this many first layers also stay the target's.", 0, metavar="N"
+    )
+    tokens: int = setting(
+        0, "Tokens of the vocabulary that the loss looks at in a batch; 0: all.", 0, metavar="N"
+    )
+
+    def __post_init__(self) -> None:
+        check_settings(self, TrainingError)
 
     def check(self) -> None:
-        """Raises TrainingError for values that cannot work."""
-        for name in (
-            "prompts",
-            "held_out",
-            "gamma",
-            "length",
-            "new_tokens",
-            "steps",
-            "batch",
-            "lr",
-            "workers",
-        ):
-            value = getattr(self, name)
-            if not 0 < value < math.inf:
-                raise TrainingError(f"{name} is {value}: give a number above 0")
-        for name in ("on_policy", "given_share", "reverse", "hard"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise TrainingError(f"{name} is {getattr(self, name)}: give a share from 0 to 1")
-        if min(self.minutes, self.seed, self.tokens, self.share_first) < 0:
-            raise TrainingError("minutes, seed, tokens and share_first cannot be below 0")
+        """Raises TrainingError for values that cannot work together."""
         if self.share and not self.target:
             raise TrainingError("--share needs the target's folder: give --target")
         if self.share_first and not (self.share and self.draft.startswith(LAYERS)):

@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 
 from specdec.models import LoadedModel, load_model
+from specdec.settings import REQUIRED, check_settings, same_as, setting
 from specdec.verifying.exits import (
     ExitAdapters,
     Exits,
@@ -35,6 +36,7 @@ from specnav.recipes.folders import appearing_at_once, check_place, keep_setting
 from specnav.recipes.invented import own_answers, questions_about_python, questions_about_rooms
 from specnav.recipes.loop import LoopSettings, read_checkpoint
 from specnav.recipes.samples import ExitSample, load_samples, save_samples
+from specnav.recipes.settings import TrainingSettings
 from specnav.recipes.text.stages import Stages, stages
 from specnav.recipes.threads import threads
 
@@ -45,41 +47,39 @@ HELD_BACK_SHARE, HELD_BACK_MOST = 0.05, 200
 
 @dataclass(frozen=True)
 class TrainExitsConfig:
-    """What to train. layers: as `choose_layers` reads them. width: of the bottleneck, 0 for the usual one. data: a file
-    or "default". samples: of invented data. length: ids of a sample. rows: learnt from in each sample and step; batch:
-    samples a step and process. minutes: 0, or the schedule is shortened to end by then.
-    """
+    """What to train. layers: as `choose_layers` reads them."""
 
-    target: str
-    out: Path
-    run: Path
-    data: str = DEFAULT_DATA
-    layers: str = "all"
-    width: int = 0
-    epochs: float = 10.0
-    lr: float = 1e-4
-    minutes: float = 0.0
-    samples: int = 2000
-    length: int = 1024
-    rows: int = 128
-    batch: int = 1
-    seed: int = 0
-    workers: int = 1
-    tokens: int = 0
+    target: str = setting(REQUIRED, "Hugging Face folder or hub id; it is not changed.")
+    out: Path = setting(REQUIRED, "Folder for the adapters, their card and curves.")
+    run: Path = setting(REQUIRED, "Folder for samples and checkpoints; the same folder continues a run.")
+    data: str = setting(
+        DEFAULT_DATA,
+        "ShareGPT or SpaceLLaVA conversations, or plain texts (JSON, JSONL).",
+        shown="the target's own words",
+    )
+    layers: str = setting("all", "Exits after: all, every:K, or layers from 0 like 1,3,5.")
+    width: int = setting(
+        0, "Width of the bottleneck; 0: as published for a model of this size.", 0, metavar="N"
+    )
+    epochs: float = setting(10.0, "How often each sample is read, on average.", 0.001, metavar="N")
+    lr: float = setting(1e-4, "Highest learning rate.", 1e-9, metavar="X")
+    minutes: float = same_as(TrainingSettings, "minutes")
+    samples: int = setting(2000, "With the default data: samples that the target writes.", 2, metavar="N")
+    length: int = setting(1024, "Cut samples to this many tokens.", 3, metavar="N")
+    rows: int = setting(128, "Tokens per sample and update that are learnt from.", 1, metavar="N")
+    batch: int = setting(1, "Samples per update and process.", 1, metavar="N")
+    seed: int = same_as(TrainingSettings, "seed")
+    workers: int = same_as(TrainingSettings, "workers")
+    tokens: int = setting(
+        0, "Tokens of the vocabulary that the loss looks at in a batch; 0: all.", 0, metavar="N"
+    )
 
-    def check(self) -> None:
-        """Raises TrainingError for values that cannot work."""
-        for name in ("epochs", "lr", "samples", "length", "rows", "batch", "workers"):
-            value = getattr(self, name)
-            if not 0 < value < math.inf:
-                raise TrainingError(f"{name} is {value}: give a number above 0")
-        if min(self.width, self.minutes, self.seed, self.tokens) < 0:
-            raise TrainingError("width, minutes, seed and tokens cannot be below 0")
+    def __post_init__(self) -> None:
+        check_settings(self, TrainingError)
 
 
 def train_exits(config: TrainExitsConfig) -> ExitFigures:
     """Train exits, or go on training them; returns what was measured. Raises TrainingError and ModelError."""
-    config.check()
     check_place(config.out, ("exits.json",), target=config.target, run=config.run)
     if config.data != DEFAULT_DATA and not Path(config.data).is_file():
         raise TrainingError(f"data file {config.data} does not exist: give a file, or {DEFAULT_DATA}")
@@ -116,7 +116,9 @@ class _ExitsTraining:
         """Every stage."""
         learnt, held_back = self._samples()
         settings = self._loop_settings(len(load_samples(learnt)))
-        spec = ExitTaskSpec(self.config.target, learnt, self.layers, self.width, self.config.rows, self.config.tokens)
+        spec = ExitTaskSpec(
+            self.config.target, learnt, self.layers, self.width, self.config.rows, self.config.tokens
+        )
         steps, seconds = self.shown.train("training: exits", spec, settings, self.config.workers, ExitTask)
         exits = self._trained(settings.checkpoint)
         samples = load_samples(held_back)
@@ -194,7 +196,9 @@ class _ExitsTraining:
         adapters.load_state_dict({name: value.half().float() for name, value in weights.items()})
         return Exits(self.model, adapters, self.layers)
 
-    def _making(self, steps: int, seconds: float, learnt: Path, held_back: int, exits: Exits) -> ExitsProvenance:
+    def _making(
+        self, steps: int, seconds: float, learnt: Path, held_back: int, exits: Exits
+    ) -> ExitsProvenance:
         config = self.config
         place = torch.cuda.get_device_name() if torch.cuda.is_available() else f"{config.workers} CPU core(s)"
         return ExitsProvenance(

@@ -13,8 +13,11 @@ from pathlib import Path
 
 import torch
 
+from specdec.options import DecodingOptions
+from specdec.settings import REQUIRED, check_settings, same_as, setting
 from specnav.recipes.errors import TrainingError
 from specnav.recipes.loop import LoopSettings
+from specnav.recipes.settings import TrainingSettings
 from specnav.recipes.text.card import Data, TextProvenance, write_card
 from specnav.recipes.text.corpus import Corpus, CorpusPart, library_folder, read_corpus
 from specnav.recipes.text.measure import PairFigures, mean_loss, pair_figures, read_questions
@@ -75,23 +78,25 @@ class TextSchedule:
 
 @dataclass(frozen=True)
 class TrainTextConfig:
-    """A whole run. questions: files in the shared question format, measured besides the held-back files' own questions.
+    """A whole run. The questions of held-back files are measured besides those of `questions`."""
 
-    library: the folder read instead of this interpreter's standard library.
-    """
-
-    out: Path
-    run: Path
-    seed: int = 0
-    workers: int = 2
+    out: Path = setting(REQUIRED, "Folder for text-target and text-draft.")
+    run: Path = setting(REQUIRED, "Folder for checkpoints; the same folder continues a run.")
+    seed: int = same_as(TrainingSettings, "seed")
+    workers: int = same_as(TrainingSettings, "workers", default=2)
     vocabulary: int = 3072
     target: LlamaShape = TARGET
     draft: LlamaShape = DRAFT
     schedule: TextSchedule = field(default_factory=TextSchedule)
-    gamma: int = 4
-    questions: tuple[Path, ...] = ()
-    library: Path | None = None
+    gamma: int = DecodingOptions.gamma
+    questions: tuple[Path, ...] = setting(
+        (), "A .jsonl file of questions to measure; may be given several times."
+    )
+    library: Path | None = setting(None, "Python sources to learn from.", shown="this interpreter's library")
     compile: bool = True
+
+    def __post_init__(self) -> None:
+        check_settings(self, TrainingError)
 
 
 @dataclass(frozen=True)
@@ -155,7 +160,10 @@ class _TextTraining:
         target = as_saved(self._trained(self.config.target, taught))
         own = self._own_texts("own", taught, plan.own_texts, SAMPLED_SHARE)
         lesson = replace(
-            self._spec(self.config.draft), own=own, own_share=DRAFT_SHARE, teacher=(self.config.target, taught)
+            self._spec(self.config.draft),
+            own=own,
+            own_share=DRAFT_SHARE,
+            teacher=(self.config.target, taught),
         )
         learnt = self._train("draft", DRAFT_RATE, plan.draft_steps, plan.draft_minutes, lesson)
         draft = as_saved(self._trained(self.config.draft, self.run / "draft.ckpt"))
@@ -209,7 +217,9 @@ class _TextTraining:
     def _repair(self, index: int, start_from: Path) -> tuple[Path, tuple[int, float]]:
         name, plan = f"repair-{index}", self.schedule
         own = self._own_texts(f"own-{name}", start_from, plan.repair_texts, 0.0)
-        lesson = replace(self._spec(self.config.target), start_from=start_from, own=own, own_share=REPAIR_SHARE)
+        lesson = replace(
+            self._spec(self.config.target), start_from=start_from, own=own, own_share=REPAIR_SHARE
+        )
         spent = self._train(name, REPAIR_RATE, plan.repair_steps, plan.repair_minutes, lesson)
         return self.run / f"{name}.ckpt", spent
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from specdec.errors import ModelError
 from specdec.models import LoadedModel, Prompt, chat_prompt
 from specdec.models.prompt import plain_prompt
+from specdec.settings import setting
 from specnav.recipes.drafts.data.assistant import assistant_request
 from specnav.recipes.drafts.data.logged import logged_texts, split
 from specnav.recipes.drafts.data.ordinary import ordinary_request
@@ -22,7 +23,9 @@ from specnav.recipes.errors import TrainingError
 from specnav.recipes.samples import ExitSample
 from specnav.recipes.text.measure import read_questions
 
-TEXT_SUFFIXES = frozenset({".txt", ".md", ".rst", ".py", ".c", ".h", ".cpp", ".java", ".js", ".ts", ".rs", ".go"})
+TEXT_SUFFIXES = frozenset(
+    {".txt", ".md", ".rst", ".py", ".c", ".h", ".cpp", ".java", ".js", ".ts", ".rs", ".go"}
+)
 ORDINARY_SHARE, OPENING_SHARE, PROSE_SHARE = 0.25, 0.08, 0.45
 """Of default prompts about text: ordinary requests, code that only begins, and what installed packages say. The others
 are about Python's library.
@@ -32,17 +35,25 @@ SHORTEST_TEXT = 16
 
 @dataclass(frozen=True)
 class Sources:
-    """What was asked for; nothing at all stands for the default data. held_out: question files that are measured on
-    only. assistant: requests to a chat assistant instead of the default data.
-    """
+    """What was asked for; nothing at all stands for the default data."""
 
-    questions: tuple[Path, ...] = ()
-    texts: tuple[Path, ...] = ()
-    bags: tuple[Path, ...] = ()
-    verdicts: tuple[Path, ...] = ()
-    held_out: tuple[Path, ...] = ()
-    instruction: str = ""
-    assistant: bool = False
+    questions: tuple[Path, ...] = setting(
+        (), "A .jsonl file of questions, or a text of one a line; may be repeated."
+    )
+    texts: tuple[Path, ...] = setting(
+        (), "A text file, or a folder of them, to read and to go on from.", flags=("--text",)
+    )
+    bags: tuple[Path, ...] = setting(
+        (), "A rosbag2 folder, .mcap or .db3: its frames and instructions.", flags=("--bag",)
+    )
+    verdicts: tuple[Path, ...] = setting(
+        (), "A folder that serve or generate --verdict-log has written.", flags=("--verdict-log",)
+    )
+    held_out: tuple[Path, ...] = setting(
+        (), "Questions to measure on only.", flags=("--held-out-questions",), shown="some of those given"
+    )
+    instruction: str = setting("", "For bags without instructions of their own.")
+    assistant: bool = setting(False, "Make up requests to a chat assistant, for a published instruct model.")
 
     @property
     def named(self) -> bool:
@@ -159,7 +170,9 @@ def read_texts(model: LoadedModel, place: Path, length: int) -> list[ExitSample]
             if len(piece) >= SHORTEST_TEXT:
                 pieces.append(ExitSample(tuple(piece), 1, (), f"{file}, token {at}"))
     if not pieces:
-        raise TrainingError(f"{place} holds too little text to learn from: give at least {SHORTEST_TEXT} tokens")
+        raise TrainingError(
+            f"{place} holds too little text to learn from: give at least {SHORTEST_TEXT} tokens"
+        )
     return pieces
 
 
@@ -229,7 +242,9 @@ def _length(model: LoadedModel, prompt: ExitSample) -> int:
     if not prompt.images:
         return len(prompt.ids)
     try:
-        return model.prompt_length(Prompt(prompt.ids, tuple(Path(file).read_bytes() for file in prompt.images)))
+        return model.prompt_length(
+            Prompt(prompt.ids, tuple(Path(file).read_bytes() for file in prompt.images))
+        )
     except (ModelError, OSError) as error:
         raise TrainingError(f"{prompt.origin}: {error}; correct or remove it") from error
 
