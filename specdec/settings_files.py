@@ -91,8 +91,7 @@ def check_yaml(text: str, deepest: int = DEEPEST_YAML, most: int = MOST_YAML_NOD
     for count, event in enumerate(yaml.parse(text, Loader=LOADER)):
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
             _refuse(event, "anchors and aliases (& and *) are not used in settings: write it out")
-        is_scalar = isinstance(event, yaml.ScalarEvent)
-        if is_scalar and (event.tag == _MERGE or (event.value == "<<" and event.implicit[0])):
+        if isinstance(event, yaml.ScalarEvent) and (event.tag == _MERGE or (event.value == "<<" and event.implicit[0])):
             _refuse(event, "merge keys (<<) are not used in settings: write it out")
         if isinstance(event, yaml.CollectionEndEvent):
             open_ones.pop()
