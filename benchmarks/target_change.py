@@ -2,18 +2,18 @@
 
     python -m benchmarks.target_change --questions FILE.jsonl ... [--answers 24,96,192] [--minutes 2]
 
-The text target is fine-tuned here with a LoRA (rank 8 in every linear layer) on sections of the project's own pages,
-under their headings. Every fifth question is measured on only. The others are answered by the new target and logged, as
-`--verdict-log` does with prompts. After so many answers the shipped draft learns from the log alone (`specnav train
-draft --verdict-log`). tau is that of chains (`sd`) at gamma 4, greedy, counted from the answers of either target; no
-link and no clock takes part. Everything that is made lies in a temporary folder.
+The text target is fine-tuned here with a LoRA (rank 8 in every linear layer) on the functions of the package
+`specdec`, asked for by the first lines of their docstrings. Every fifth question is measured on only. The others are
+answered by the new target and logged, as `--verdict-log` does with prompts. After so many answers the shipped draft
+learns from the log alone (`specnav train draft --verdict-log`). tau is that of chains (`sd`) at gamma 4, greedy,
+counted from the answers of either target; no link and no clock takes part. Everything made lies in a temporary folder.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import json
-import re
 import shutil
 import sys
 import tempfile
@@ -33,10 +33,10 @@ from specnav.recipes.drafts.data.sources import Sources
 from specnav.recipes.drafts.train import TrainDraftConfig, train_draft
 
 TARGET, DRAFT = Path("default_models/text-target"), Path("default_models/text-draft")
-PAGES = Path("docs")
+CODE = Path("specdec")
 GAMMA, TOKENS = 4, 48
 HELD_OUT = 5
-RANK, LORA_LR, LORA_BATCH, MOST_IDS = 8, 3e-3, 8, 192
+RANK, LORA_LR, LORA_BATCH, MOST_IDS = 8, 1e-3, 4, 128
 Answers = list[tuple[Prompt, list[int]]]
 
 
@@ -74,7 +74,7 @@ def fine_tune(steps: int, folder: Path) -> float:
         setattr(*added[-1])
     learnt = [one for _, _, lora in added for one in (lora.down, lora.up)]
     optimiser = torch.optim.AdamW(learnt, LORA_LR)
-    lessons = [lesson for page in sorted(PAGES.glob("*.md")) for lesson in sections(page)]
+    lessons = [lesson for file in sorted(CODE.rglob("*.py")) for lesson in functions(file)]
     loss = torch.tensor(0.0)
     for step in range(steps):
         rows = [lessons[(step * LORA_BATCH + place) * 7 % len(lessons)] for place in range(LORA_BATCH)]
@@ -90,17 +90,19 @@ def fine_tune(steps: int, folder: Path) -> float:
     return loss.item()
 
 
-def sections(page: Path) -> list[tuple[str, str]]:
-    """(heading, first paragraph) of a page's sections that have one of words."""
-    found = re.findall(r"^#+ (.+)\n\n([A-Z][^\n|`]{60,}(?:\n[^\n|]+)*)", page.read_text(encoding="utf-8"), re.M)
-    return [(heading, " ".join(text.split())) for heading, text in found]
+def functions(file: Path) -> list[tuple[str, str]]:
+    """(first line of the docstring, source) of a file's functions."""
+    source = file.read_text(encoding="utf-8")
+    made = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)]
+    told = [(ast.get_docstring(node), ast.get_source_segment(source, node)) for node in made]
+    return [(doc.splitlines()[0], text) for doc, text in told if doc and text]
 
 
 def batch_of(tokenizer: Any, rows: Sequence[tuple[str, str]]) -> tuple[Tensor, Tensor]:
     """Ids and labels int64 [rows, longest]: only the answers are learnt."""
     made = []
-    for heading, text in rows:
-        prompt = list(chat_prompt(tokenizer, f"{heading}?").ids)
+    for question, text in rows:
+        prompt = list(chat_prompt(tokenizer, question).ids)
         answer = [*tokenizer.encode(text, add_special_tokens=False), tokenizer.eos_token_id]
         made.append(((prompt + answer)[:MOST_IDS], ([-100] * len(prompt) + answer)[:MOST_IDS]))
     longest = max(len(ids) for ids, _ in made)
@@ -145,7 +147,7 @@ def main() -> int:
     parser.add_argument("--limit", type=int, default=40, help="questions of each file")
     parser.add_argument("--answers", default="24,96,192", help="after how many the draft learns, by commas")
     parser.add_argument("--minutes", type=float, default=2.0, help="of training, each time")
-    parser.add_argument("--lora-steps", type=int, default=120)
+    parser.add_argument("--lora-steps", type=int, default=80)
     given = parser.parse_args()
     torch.set_num_threads(1)
     files = [file.read_text(encoding="utf-8").splitlines()[: given.limit] for file in given.questions]
@@ -160,7 +162,9 @@ def main() -> int:
         measured = [prompt for place, prompt in enumerate(prompts) if place % HELD_OUT == 0]
         before, after = answers_of(old, measured), answers_of(new, measured)
         same = sum(one == other for one, other in zip(before, after, strict=True))
-        print(f"LoRA of {given.lora_steps} steps, loss {loss:.2f}; {same} of {len(measured)} answers as before")
+        begins = len({tuple(answer[:12]) for _, answer in after})
+        print(f"LoRA of {given.lora_steps} steps, loss {loss:.2f}: {same} of {len(measured)} answers as before")
+        print(f"{begins} different beginnings of 12 tokens, e.g. {old.tokenizer.decode(after[0][1])!r}")
         print("| draft | tau, new target | tau, old target |\n|---|---|---|")
         print(f"| shipped | {tau(draft, after):.2f} | {tau(draft, before):.2f} |", flush=True)
         traffic = [prompt for place, prompt in enumerate(prompts) if place % HELD_OUT]
