@@ -57,7 +57,7 @@ class DraftInFlight:
     """A draft on its way. guess: the ids it comes to if all goes well. q: its rows, with rejection sampling.
 
     messages: when each of its messages left (seconds) and its size; parts: the same of those that had left before the
-    draft was complete. received_bytes: of replies that did not
+    draft was complete; voided: of parts of drafts that were given up for it. received_bytes: of replies that did not
     end it. hints: how many of those came from early exits. behind: it left while another was on its way, or while the
     cloud went on alone, whose forward it has to wait for.
     """
@@ -73,6 +73,7 @@ class DraftInFlight:
     hints: int = 0
     behind: bool = False
     parts: tuple[tuple[float, int], ...] = ()
+    voided: tuple[tuple[float, int], ...] = ()
 
     @property
     def proposal(self) -> Proposal:
@@ -87,7 +88,12 @@ class DraftInFlight:
     @property
     def sent_bytes(self) -> int:
         """Bytes of all its messages."""
-        return sum(size for _, size in (*self.parts, *self.messages))
+        return sum(size for _, size in (*self.voided, *self.parts, *self.messages))
+
+    @property
+    def token_bytes(self) -> float:
+        """Bytes that one of its tokens took."""
+        return sum(size for _, size in (*self.parts, *self.messages)) / max(1, len(self.draft.ids))
 
     def was_foreseen(self, answer: Sequence[int]) -> bool:
         """Whether it is judged without a forward: what is verified already begins otherwise (see Verifier.verify)."""
@@ -121,6 +127,7 @@ class DraftInFlight:
             hints=self.hints + other.hints,
             behind=self.behind or other.behind,
             parts=self.parts + other.parts,
+            voided=self.voided + other.voided,
         )
 
 

@@ -156,7 +156,9 @@ class AnswerRecorder:
         self._place_hints(now, message, sent)
         for left, bytes_up in sent.parts:
             self._span("uplink", "part", left, sent.sent_s, bytes_up)
-        wasted = [one for draft in end.refuted for one in (*draft.parts, *draft.messages)]
+        for left, bytes_up in sent.voided:
+            self._span("uplink", "refuted part", left, sent.sent_s, bytes_up)
+        wasted = [one for draft in end.refuted for one in (*draft.voided, *draft.parts, *draft.messages)]
         for left, bytes_up in wasted:
             self._span("uplink", "refuted draft", left, now, bytes_up)
         took_ms, promised_ms = self._against_promise(end.gained, now)
@@ -302,8 +304,8 @@ class RoundAccounting:
         if end.foreseen:
             return
         if not sent.behind:
-            messages, tokens = (*sent.parts, *sent.messages), len(sent.draft.ids)
-            self._measured.uplink.exchanged(messages, tokens, now - _cloud_s(message))
+            messages = (*sent.voided, *sent.parts, *sent.messages)
+            self._measured.uplink.exchanged(messages, sent.token_bytes, now - _cloud_s(message))
         self._measured.draft_tokens.add(len(sent.draft.ids))
         rtt_s = max(0.0, now - sent.sent_s - _cloud_s(message))
         opened_s = self._record.opened_s

@@ -260,7 +260,7 @@ class Rounds:
         if self._method.overlap == "continue":  # what was drafted ahead leaves with the rest
             size = max(size, self._drafter.drafted(expected))
         size = min(size, self._ends_at(expected) or size)
-        if isinstance(self._drafter, ChainDrafter):  # what has left is part of it
+        if self._method.leave == "plan" and isinstance(self._drafter, ChainDrafter):  # what has left is part of it
             size = max(size, session.sent_of(len(expected), self._drafter.predicted(expected)))
         proposal = self._drafter.take(expected, size, room)
         preparation = DraftPreparation(

@@ -96,6 +96,7 @@ class EdgeSession:
         self.most_drafted = _ANY_NUMBER
         self.most_parts = 1
         self._leaving: LeavingDraft | None = None
+        self._voided: tuple[tuple[float, int], ...] = ()
         self._in_flight = 1
         self._ahead = False
         self._rejections = RejectionRecovery()
@@ -190,7 +191,7 @@ class EdgeSession:
         self._verified.eos_ids = frozenset(welcome.eos_ids)
         self.most_drafted = welcome.allowed.draft_nodes or _ANY_NUMBER
         self.most_parts = max(1, welcome.parts)
-        self._leaving = None
+        self._leaving, self._voided = None, ()
         self.streams = method.cloud == "stream"
         self._opened = False
         self._in_flight = method.in_flight
@@ -238,6 +239,7 @@ class EdgeSession:
         began, draft = self._clock(), proposal.draft
         leaving = self._leaving
         if leaving is None or first:
+            self._void()
             self._round += 1
             leaving = self._leaving = LeavingDraft(draft.base, self._flight.epoch)
         part = PartUp(len(leaving.messages), True, self._message(proposal))
@@ -258,15 +260,22 @@ class EdgeSession:
         """Send a draft that goes on behind what is expected, or what of it has not left in parts."""
         draft, q = proposal.draft, proposal.q
         sent, leaving = self.sent_of(draft.base, draft.ids), self._leaving
-        self._leaving = None
         if leaving is None or not sent:
+            self._void()
             self._round += 1
             self._send_round(self._message(proposal), proposal, preparation)
             return
+        self._leaving = None
         ids = draft.ids[sent:]
         rest = Proposal(Draft(draft.base + sent, ids), ids, None if q is None else q[sent:])
         last = PartUp(len(leaving.messages), False, self._message(rest))
         self._send_round(last, proposal, preparation, leaving.messages)
+
+    def _void(self) -> None:
+        """Give up the draft whose parts have left; what they took is counted with the next draft."""
+        if self._leaving is not None:
+            self._voided += self._leaving.messages
+            self._leaving = None
 
     def go_alone(self, speculate: int) -> None:
         """Let the cloud go on alone, until the next draft; speculate: draft tokens a round of its own draft model.
@@ -274,7 +283,7 @@ class EdgeSession:
         One that goes on alone already is told how many these are to be from now on.
         """
         self._round += 1
-        self._leaving = None
+        self._void()
         self._link.send(AloneUp(self._number, self._round, speculate))
         if not self.streams:
             self.streams = True
@@ -316,7 +325,7 @@ class EdgeSession:
         flying = DraftInFlight(
             self._round, proposal.draft, proposal.guess, ((now, size),), preparation, proposal.q
         )
-        flying.parts = parts
+        flying.parts, flying.voided, self._voided = parts, self._voided, ()
         flying.behind, self.streams = self.streams or len(self._flight) > 0, False
         self._flight.add(flying)
         self._heartbeat.progressed(now)

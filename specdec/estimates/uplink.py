@@ -31,7 +31,7 @@ class Uplink:
         self._points: deque[tuple[int, float]] = deque(maxlen=_WINDOW)
         self._prompts: deque[tuple[int, float]] = deque(maxlen=2)
         self._messages: deque[float] = deque(maxlen=_WINDOW)
-        self._found: tuple[float, float] | None = None
+        self._found: float | None = None
         self._known = True
         self._token_bytes = 0.0
 
@@ -39,9 +39,11 @@ class Uplink:
         """One part of a draft was made into a message and handed over in this time."""
         self._messages.append(seconds)
 
-    def exchanged(self, messages: Sequence[tuple[float, int]], tokens: int, answered_s: float) -> None:
-        """A draft of so many tokens and its verdict. messages: when each left (seconds) and its bytes. answered_s: when
-        the verdict came, less the cloud's time.
+    def exchanged(
+        self, messages: Sequence[tuple[float, int]], token_bytes: float, answered_s: float
+    ) -> None:
+        """A draft and its verdict. messages: when each left (seconds) and its bytes. token_bytes: of one of its tokens.
+        answered_s: when the verdict came, less the cloud's time.
         """
         byte_s = self.byte_s or 0.0
         behind, points = 0, []
@@ -50,7 +52,7 @@ class Uplink:
             points.append((left_s + byte_s * behind, behind, answered_s - left_s))
         _, size, seconds = max(points)
         self._points.append((size, seconds))
-        self._token_bytes = behind / max(1, tokens)
+        self._token_bytes = token_bytes
         self._known = False
 
     def opened(self, size: int, seconds: float) -> None:
@@ -73,14 +75,9 @@ class Uplink:
         """What a byte takes on the way up; None where nothing tells."""
         if not self._known:
             self._found, self._known = self._fit(), True
-        return None if self._found is None else self._found[1]
+        return self._found
 
-    @property
-    def small_s(self) -> float | None:
-        """The round trip of a message without bytes; None where nothing tells."""
-        return self._found[0] if self.byte_s is not None and self._found is not None else None
-
-    def _fit(self) -> tuple[float, float] | None:
+    def _fit(self) -> float | None:
         points = [*self._prompts, *self._points]
         slopes = [
             ((seconds - before) / (size - less), abs(size - less))
@@ -90,8 +87,7 @@ class Uplink:
         ]
         if len(slopes) < _LEAST_PAIRS:
             return None
-        byte_s = max(0.0, _weighted_median(slopes))
-        return median(seconds - byte_s * size for size, seconds in points), byte_s
+        return max(0.0, _weighted_median(slopes))
 
 
 def _weighted_median(values: Sequence[tuple[float, int]]) -> float:

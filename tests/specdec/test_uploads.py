@@ -81,7 +81,7 @@ def upload(
         if due > sent:
             messages.append((now_s, (due - sent) * ROW))
             arrived_s, sent = up.arrival(now_s, messages[-1][1]), due
-    uplink.exchanged(messages, tokens, arrived_s + rtt_s / 2)
+    uplink.exchanged(messages, ROW, arrived_s + rtt_s / 2)
     return arrived_s + rtt_s / 2
 
 
@@ -114,6 +114,6 @@ def test_a_link_that_becomes_slower_is_known_anew() -> None:
 def test_messages_of_one_size_or_smaller_than_a_packet_tell_nothing() -> None:
     uplink = Uplink()
     for size in (40, 45, 50, 60):
-        uplink.exchanged([(0.0, size)], 4, 0.1)
+        uplink.exchanged([(0.0, size)], size / 4, 0.1)
     assert uplink.byte_s is None and uplink.token_s is None
     assert uplink.message_s == 0.0
