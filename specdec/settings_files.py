@@ -65,6 +65,14 @@ def read_file(path: str | Path, most_bytes: int, *, links: bool = False, private
     return b"".join(parts)
 
 
+def read_text(path: str | Path, most_bytes: int) -> str:
+    """The text of a regular file, with or without a byte order mark, whatever ends its lines; as `read_file`, and
+    UnicodeDecodeError.
+    """
+    text = read_file(path, most_bytes, links=True).decode("utf-8-sig")
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
 def read_yaml_file(path: str | Path) -> Any:
     """What a settings file holds. Raises OSError, UnicodeDecodeError, and what `load_yaml` raises."""
     return load_yaml(read_file(path, MOST_SETTINGS_BYTES, links=True).decode("utf-8"))
@@ -91,13 +99,15 @@ def check_yaml(text: str, deepest: int = DEEPEST_YAML, most: int = MOST_YAML_NOD
     for count, event in enumerate(yaml.parse(text, Loader=LOADER)):
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
             _refuse(event, "anchors and aliases (& and *) are not used in settings: write it out")
-        if isinstance(event, yaml.ScalarEvent) and (event.tag == _MERGE or (event.value == "<<" and event.implicit[0])):
+        if isinstance(event, yaml.ScalarEvent) and (
+            event.tag == _MERGE or (event.value == "<<" and event.implicit[0])
+        ):
             _refuse(event, "merge keys (<<) are not used in settings: write it out")
         if isinstance(event, yaml.CollectionEndEvent):
             open_ones.pop()
         elif isinstance(event, (yaml.ScalarEvent, yaml.CollectionStartEvent)):
-            if open_ones and open_ones[-1].takes_again(event):
-                _refuse(event, f"{event.value!r} is given twice")  # the second would be taken without a word
+            if open_ones and (twice := open_ones[-1].takes_again(event)) is not None:
+                _refuse(event, f"{twice!r} is given twice")  # the second would be taken without a word
             if isinstance(event, yaml.CollectionStartEvent):
                 open_ones.append(_Collection(isinstance(event, yaml.MappingStartEvent)))
         if len(open_ones) > deepest:
@@ -113,16 +123,16 @@ class _Collection:
         self._keys: set[str] | None = set() if is_mapping else None
         self._is_key = True
 
-    def takes_again(self, event: yaml.Event) -> bool:
-        """Take the next part; returns whether it is a key that was there before."""
+    def takes_again(self, event: yaml.Event) -> str | None:
+        """Take the next part; returns a key that was there before."""
         if self._keys is None:
-            return False
+            return None
         is_key, self._is_key = self._is_key, not self._is_key
         if not is_key or not isinstance(event, yaml.ScalarEvent):
-            return False
+            return None
         before = len(self._keys)
         self._keys.add(event.value)
-        return len(self._keys) == before
+        return event.value if len(self._keys) == before else None
 
 
 def _refuse(event: yaml.Event, what: str) -> None:

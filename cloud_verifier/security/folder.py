@@ -6,6 +6,8 @@ a server needs `server.key` and `clients/`.
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
@@ -78,6 +80,8 @@ class KeyFolder:
         """Make the folder and the server's key unless they are there."""
         with self._writing():
             for folder in (self.path, self.path / CLIENTS, self.path / EDGES):
+                if folder.exists() and not folder.is_dir():
+                    raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not (self.path / SERVER_KEY).exists():
             try:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from specdec.errors import OptionsError
 from specdec.options import MAX_GRAMMAR_BYTES
+from specdec.settings_files import read_text
 
 KINDS = (".lark", ".gbnf", ".regex", ".json")
 """By the end of a file's name: llguidance's dialect of Lark, llama.cpp's GBNF, a regular expression, a JSON schema."""
@@ -19,9 +20,7 @@ def read_grammar(path: Path) -> str:
     if path.suffix not in KINDS:
         raise OptionsError(f"the name of a grammar says how it is written: let {path} end in {', '.join(KINDS)}")
     try:
-        if path.stat().st_size > MAX_GRAMMAR_BYTES:
-            raise OptionsError(f"the grammar {path} has more than {MAX_GRAMMAR_BYTES} bytes")
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path, MAX_GRAMMAR_BYTES)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise OptionsError(f"the grammar {path} cannot be read: {reason}") from error

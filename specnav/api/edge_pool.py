@@ -21,7 +21,7 @@ from cloud_verifier.logs import EventLog
 from specdec.drafting.memory import KEPT_BYTES
 from specdec.edge.decoder import EdgeDecoder
 from specdec.edge.protocol import check_vocabulary
-from specdec.errors import SpecdecError
+from specdec.errors import OptionsError, SpecdecError
 from specdec.isolation.accounts import Accounts, OverSpent, charged
 from specdec.isolation.workers import Ticket
 from specdec.link.channel import Link, connect
@@ -126,6 +126,8 @@ class EdgePool:
                 raise
         except OverSpent as error:
             raise ApiError(429, str(error), code="rate_limit_exceeded") from error
+        except OptionsError as error:
+            raise wrong("response_format", " ".join(str(error).split())) from error
         except SpecdecError as error:
             raise api_error(error) from error
 
@@ -187,7 +189,12 @@ class EdgePool:
         length = self._check(prompt.ids, draft.prompt_length(prompt), asked)
         if account is not None:
             account.spend(time.thread_time() - began_s)
-        draft.grammar(options.grammar)
+        grammar = draft.grammar(options.grammar)
+        try:
+            if grammar is not None:
+                grammar.check_room(options.max_new_tokens)
+        except OptionsError as error:
+            raise wrong("max_tokens", str(error).replace("max_new_tokens", "max_tokens")) from None
         text = AnswerText(draft.tokenizer, options.stop, options.min_new_tokens)
         edge = self._take(owner, prompt.ids)
         try:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 
+from specdec.settings_files import read_text
 from specnav.bags.contents import FrameEntry
 from specnav.results.errors import EvaluationError
 
@@ -37,9 +38,7 @@ def read_labels(path: Path, vocabulary: Mapping[str, str]) -> list[Label]:
     number of the line that is wrong.
     """
     try:
-        if path.stat().st_size > MAX_BYTES:
-            raise EvaluationError(f"{path} has more than {MAX_BYTES >> 20} MiB; is it a label file?")
-        text = path.read_text(encoding="utf-8-sig")
+        text = read_text(path, MAX_BYTES)
     except (OSError, UnicodeDecodeError) as error:
         raise EvaluationError(
             f"cannot read labels {path}: {getattr(error, 'strerror', None) or error}"

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from specdec.settings_files import DEEPEST_YAML, FileRefused, check_yaml, load_yaml, read_file
+from specdec.errors import OptionsError
+from specdec.settings_files import DEEPEST_YAML, FileRefused, check_yaml, load_yaml, read_file, read_text
+from specdec.text.grammars import read_grammar
 
 
 def write(path: Path, data: bytes = b"{}", mode: int = 0o600) -> Path:
@@ -137,3 +139,12 @@ def test_settings_are_read_as_before() -> None:
     text = 'a: 1\nb: [x, \'y & *z\', "<<", R&D]\nc: {d: 1.5, e: true}\n"<<": quoted\n'
     assert load_yaml(text) == yaml.safe_load(text)
     assert load_yaml("") is None
+
+
+def test_texts_that_people_name_on_a_command_line_are_no_pipes(tmp_path: Path) -> None:
+    path = fifo(tmp_path / "pipe.lark")
+    with pytest.raises(OptionsError, match="not a regular file"):
+        read_grammar(path)
+    text = tmp_path / "text"
+    text.write_bytes(b"\xef\xbb\xbfa\r\nb\rc\n")
+    assert read_text(text, 100) == "a\nb\nc\n"

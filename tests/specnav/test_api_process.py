@@ -235,6 +235,12 @@ def test_frameworks_that_stream_asynchronously_read_whole_answers(served: Served
     until(lambda: sessions(served) == 0, 5.0)
 
 
+def nested(depth: int) -> dict[str, Any]:
+    """A schema whose shortest answer is long."""
+    inner = nested(depth - 1) if depth else {"type": "string"}
+    return {"type": "object", "properties": {"a": inner}, "required": ["a"], "additionalProperties": False}
+
+
 def test_errors_are_those_that_clients_have_classes_for(served: Served) -> None:
     create, fields = served.client.chat.completions.create, {"model": served.model, "messages": asked("a")}
     wrong: list[tuple[dict[str, Any], type[openai.APIStatusError], str | None]] = [
@@ -246,7 +252,9 @@ def test_errors_are_those_that_clients_have_classes_for(served: Served) -> None:
         ({"messages": [{"role": "user", "content": [image("https://example.org/a")]}]}, openai.BadRequestError, None),
         ({"messages": [{"role": "user", "content": [image(data_url())]}]}, openai.BadRequestError, None),
         ({"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "no"}}}},
-         openai.BadRequestError, None),
+         openai.BadRequestError, "response_format"),
+        ({"max_tokens": 3, "response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": nested(9)}}},
+         openai.BadRequestError, "max_tokens"),
         ({"model": "gpt-9"}, openai.NotFoundError, "model"),
     ]  # fmt: skip
     for changes, kind, param in wrong:

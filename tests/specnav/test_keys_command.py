@@ -73,6 +73,7 @@ def test_a_key_is_made_listed_handed_out_rotated_and_revoked(run, tmp_path):
     [
         (["new", "x", "--class", "pilot"], "class 'pilot' does not exist: choose robot, interactive, batch"),
         (["new", "../x"], "name '../x' is not usable"),
+        (["new", "x", "--keys", __file__], "(Not a directory): choose another folder"),
         (["new", "there"], "there is a client there already"),
         (["revoke", "nobody"], "there is no client nobody in keys: specnav keys list"),
         (["rotate", "nobody"], "there is no client nobody"),

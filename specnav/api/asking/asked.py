@@ -41,7 +41,7 @@ _MOST_TEMPERATURE = 2.0
 _MOST_BIAS = 100.0
 _IDS = 1 << 31
 _SEEDS = 1 << 63
-_NAMES = {"min_new_tokens": "min_tokens", "max_new_tokens": "max_tokens"}
+_NAMES = {"min_new_tokens": "min_tokens", "max_new_tokens": "max_tokens", "grammar": "response_format"}
 """What a request calls what our options call otherwise."""
 _FIRST_LOOK = 16
 """Characters a token that are looked at first, where a prompt may be too long."""

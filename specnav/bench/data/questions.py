@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from specdec.settings_files import read_text
 from specnav.results.errors import EvaluationError, one_line
 
 HUB_PREFIX = "hf:"
@@ -87,9 +88,8 @@ def _load(name: str, limit: int | None) -> list[Question]:
 
 def _read_lines(path: Path) -> list[str]:
     try:
-        if path.stat().st_size > MAX_FILE_BYTES:
-            raise EvaluationError(f"{path} is larger than {MAX_FILE_BYTES // 2**20} MiB; split it")
-        return path.read_text(encoding="utf-8-sig").split("\n")  # U+2028 and the like end no line of JSON
+        text = read_text(path, MAX_FILE_BYTES)
+        return text.split("\n")  # U+2028 and the like end no line of JSON
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
         raise EvaluationError(f"{path} line {line}: not UTF-8 text; save the file as UTF-8") from error
