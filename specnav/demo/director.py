@@ -98,6 +98,7 @@ def decision_of(message: DecisionMetrics) -> Decision:
         time_to_action_ms=message.camera_to_action_ms if sent else None,
         prefill_ms=message.prefill_ms,
         total_ms=message.total_ms,
+        joules=message.joules if message.joules >= 0 else None,
         prompt_ids=list(message.prompt_ids),
         token_ids=list(message.token_ids),
         drafted=list(message.drafted),

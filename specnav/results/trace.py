@@ -83,6 +83,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     prefill_ms: float = 0.0
     cloud_prefill_ms: float = 0.0
     total_ms: float = 0.0
+    joules: float | None = None  # of the robot's computer; null without a sensor
     prompt_bytes: int = 0  # the opening message, image included
     prompt_ids: list[int] = msgspec.field(default_factory=list)
     token_ids: list[int] = msgspec.field(default_factory=list)

@@ -227,15 +227,15 @@ def test_a_sensor_or_a_robot_that_is_not_ready_is_waited_for_and_given_up_after_
 # -- while the model is being loaded
 
 
-def test_nothing_is_decided_while_the_model_is_being_loaded_and_the_bounds_hold():
+def test_nothing_is_decided_while_something_is_waited_for_and_the_bounds_hold():
     world = World(max_duration_s=20.0)
-    world.navigator.model_is_ready = False
+    world.navigator.waits_for = "the model is still being loaded"
     world.instruct().run(5)
     assert world.jobs == [] and world.outcomes == []
-    world.navigator.model_is_ready = True
+    world.navigator.waits_for = ""
     world.run(0.3).answer(STOP)
     assert codes(world) == ["NONE"]
-    world.navigator.model_is_ready = False
+    world.navigator.waits_for = "the model is still being loaded"
     world.instruct().run(25)
     assert codes(world)[-1] == "NOT_READY"
     assert world.outcomes[-1].message == "not done within 20.0 s: the model is still being loaded"

@@ -1,6 +1,7 @@
 """Records to ROS messages and back: nothing is lost, no unit changes, nonsense is not let in."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -91,7 +92,10 @@ def test_yaw_is_read_from_the_quaternion_and_a_missing_one_is_not_a_number():
 def test_yaw_does_not_depend_on_the_quaternions_length(length, degrees):
     half = math.radians(degrees) / 2
     message = Odometry()
-    message.pose.pose.orientation.z, message.pose.pose.orientation.w = length * math.sin(half), length * math.cos(half)
+    message.pose.pose.orientation.z, message.pose.pose.orientation.w = (
+        length * math.sin(half),
+        length * math.cos(half),
+    )
     assert math.degrees(pose_of(message).yaw) == pytest.approx(degrees)
 
 
@@ -117,6 +121,9 @@ def test_the_measurements_hold_all_of_an_answer():
         Frame(b"", (7, 8), 1.0), 2, "go", 5, answer, "I see it.", "", "turn left 8", "EXPLORATION", "halved"
     )
     m = metrics_message(report, 11, "sd", 4, STAMP)
+    assert m.joules < 0, "no sensor"
+    measured = replace(report, answer=replace(answer, joules=2.5))
+    assert metrics_message(measured, 11, "sd", 4, STAMP).joules == 2.5
     assert (list(m.token_ids), list(m.prompt_ids), m.tokens, m.rounds) == ([1, 2, 3], [9, 9], 3, 1)
     assert (list(m.drafted), list(m.accepted), list(m.uplink_bytes), list(m.downlink_bytes)) == (
         [4],

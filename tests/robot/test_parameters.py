@@ -10,9 +10,11 @@ from spec_vlm_nav.camera.parameters import CAMERA
 from spec_vlm_nav.common.errors import ParameterError
 from spec_vlm_nav.common.parameters import check_all, markdown
 from spec_vlm_nav.deciding.parameters import VLM_NAV
+from spec_vlm_nav.model.decider import ROBOT_METHODS
 from spec_vlm_nav.motion.ahead.corridor import CorridorConfig, Mounting
 from spec_vlm_nav.motion.parameters.motion import MOTION, check_motion, corridor_config
 from spec_vlm_nav.robot.parameters import GO2_STATE
+from specdec.methods import METHODS, get_method
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLES = {
@@ -41,8 +43,15 @@ def test_every_default_is_allowed_and_described(table):
         (
             "method",
             "magic",
-            "parameter method = 'magic' refused: allowed is one of fsd, auto, sd, specedge, picospec, ngram, ar",
+            "parameter method = 'magic' refused: allowed is one of ar, cloud-sd, sd, dsd",
         ),
+        ("method", "split", "parameter method = 'split' refused: it runs layers of the target on the edge"),
+        ("method", "picospec-lossy", "it is not exact when sampling"),
+        ("method", "sd+resample:truncated", "it is not exact when sampling"),
+        ("method", "hsl+length:token:2", "parameter method = .* refused: "),
+        ("method", "sd+colour:red", "axis 'colour' of method"),
+        ("method", "", "refused: allowed is one of ar"),
+        ("method", 3, "refused: allowed is str, one of ar"),
         ("temperature", float("nan"), "allowed is 0 to 2"),
         ("colour", 1, "no parameter 'colour' here"),
     ],
@@ -50,6 +59,20 @@ def test_every_default_is_allowed_and_described(table):
 def test_a_wrong_value_is_refused_with_what_is_allowed(name, value, said):
     with pytest.raises(ParameterError, match=said):
         check_all(VLM_NAV, {name: value})
+
+
+@pytest.mark.parametrize(
+    "name", [*METHODS, "sd+length:token:0.7", "sd+length:sequence:moving", "fsd+length:worth"]
+)
+def test_the_robot_offers_every_method_that_needs_no_target_on_the_edge_and_is_exact(name):
+    method = get_method(name)
+    if method.split or method.lossy:
+        assert name not in ROBOT_METHODS
+        with pytest.raises(ParameterError, match=f"method = '{name}' refused"):
+            check_all(VLM_NAV, {"method": name})
+    else:
+        assert "+" in name or name in ROBOT_METHODS
+        check_all(VLM_NAV, {"method": name})
 
 
 @pytest.mark.parametrize("node", ["vlm_nav_node", "motion_node"])

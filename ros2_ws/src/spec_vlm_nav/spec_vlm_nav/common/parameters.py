@@ -21,8 +21,8 @@ hands them to rclpy, `parameters/nodes.py` has them all.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 import enum
 import math
 from typing import Any
@@ -57,6 +57,8 @@ class Parameter:
     One parameter.
 
     live: may be changed while the node runs; tighter: towards what it may be at any time.
+    form: the allowed values in words where there are more than a list holds; refuses: says why a
+    value of that form is not allowed, or "".
     """
 
     name: str
@@ -67,10 +69,14 @@ class Parameter:
     choices: tuple[str, ...] = ()
     live: bool = False
     tighter: Tighter = Tighter.ANY
+    form: str = field(default='', repr=False)
+    refuses: Callable[[str], str] | None = field(default=None, repr=False)
 
     @property
     def allowed(self) -> str:
         """Return the allowed values in words."""
+        if self.form:
+            return self.form
         if self.choices:
             return 'one of ' + ', '.join(self.choices)
         if self.low is not None and self.high is not None:
@@ -87,6 +93,8 @@ class Parameter:
         if right and self.low is not None and self.high is not None:
             assert isinstance(value, (int, float))
             right = math.isfinite(value) and self.low <= value <= self.high
+        if right and self.refuses is not None and (why := self.refuses(str(value))):
+            raise ParameterError(f'parameter {self.name} = {value!r} refused: {why}')
         if not right:
             kind_name = '' if right_type else f'{kind.__name__}, '
             raise ParameterError(

@@ -55,6 +55,7 @@ def decision_record(m: Any) -> dict[str, Any]:
     pieces = [[t, ORIGINS[min(int(o), 3)]] for t, o in zip(texts, origins, strict=False)]
     times = (map(float, m.span_start_ms), map(float, m.span_end_ms))
     spans = list(zip(m.span_lane, m.span_name, *times, strict=False))
+    joules = float(getattr(m, 'joules', -1.0))  # older recordings tell nothing of it
     return {
         'session': str(m.session),
         'sequence': int(m.sequence),
@@ -71,6 +72,7 @@ def decision_record(m: Any) -> dict[str, Any]:
         'decision_ms': round(float(m.decision_ms), 1),
         'camera_to_action_ms': round(float(m.camera_to_action_ms), 1),
         'total_ms': round(float(m.total_ms), 1),
+        'joules': round(joules, 3) if joules >= 0 else None,
         'rounds': int(m.rounds),
         'drafted': int(sum(m.drafted)),
         'accepted': int(sum(m.accepted)),

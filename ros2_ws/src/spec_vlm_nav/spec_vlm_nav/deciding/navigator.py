@@ -52,6 +52,7 @@ from spec_vlm_nav.model.worker import ActionFound, Answered, Failed, Reconciled
 from spec_vlm_nav.model.worker import Event as DecisionEvent
 from spec_vlm_nav.motion.command import OPERATOR_STOP
 
+LOADING = 'the model is still being loaded'
 OLD_STOP_S = 0.2
 EVENTS = {
     ActionFound: NavigatorEvent.ACTION_FOUND,
@@ -124,13 +125,13 @@ class Navigator:
         self._is.policy = policy
 
     @property
-    def model_is_ready(self) -> bool:
-        """Whether decisions can be made; False while the model is being loaded."""
-        return self._is.model_is_ready
+    def waits_for(self) -> str:
+        """Why no decision may begin yet, such as a model that is still being loaded; "": none."""
+        return self._is.waits_for
 
-    @model_is_ready.setter
-    def model_is_ready(self, is_ready: bool) -> None:
-        self._is.model_is_ready = is_ready
+    @waits_for.setter
+    def waits_for(self, why: str) -> None:
+        self._is.waits_for = why
 
     # -- what the operator wants
 
@@ -180,7 +181,7 @@ class Navigator:
     def wake(self, now: float) -> None:
         """Look at the clock before anything else: this process may have been stopped."""
         stalled_s, self._awake_at = now - self._awake_at, now
-        if SHORTEST_STALL_S <= stalled_s < math.inf and self.model_is_ready:
+        if SHORTEST_STALL_S <= stalled_s < math.inf and self.waits_for != LOADING:
             self._happens(NavigatorEvent.STALLED, stalled_s, now)
 
     # -- what the robot perceives

@@ -22,7 +22,9 @@ from spec_vlm_nav.model.decider import (
     ANSWER_GRAMMARS,
     ANSWER_ORDERS,
     DecoderSettings,
+    METHOD_FORM,
     ON_LINK_LOSS,
+    why_not_method,
 )
 from specdec.options import DecodingOptions, GenerationOptions, ModelOptions
 
@@ -46,9 +48,10 @@ VLM_NAV = (
         'method',
         DecoderSettings.method,
         'How answers are decoded: fsd (drafts prepared while the cloud verifies), auto (chosen '
-        'as it goes), sd, specedge, picospec, ngram (no draft model), or ar (the cloud alone).',
-        choices=('fsd', 'auto', 'sd', 'specedge', 'picospec', 'ngram', 'ar'),
+        'as it goes), ngram (no draft model), ar (the cloud alone), or another of specdec.',
         live=True,
+        form=METHOD_FORM,
+        refuses=why_not_method,
     ),
     like(DecodingOptions, 'gamma', live=True),
     Parameter(

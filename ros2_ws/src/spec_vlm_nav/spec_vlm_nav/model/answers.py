@@ -78,7 +78,8 @@ class ModelAnswer:
     What the model said, and what it cost.
 
     open: what the target must still be asked; None: all of it is verified. pieces: the text of
-    each token; origins: how each came (of `origins.Origin`).
+    each token; origins: how each came (of `origins.Origin`). joules: of the robot's computer
+    during the decision; None: no sensor, or one was lost meanwhile.
     """
 
     text: str = ''
@@ -91,6 +92,7 @@ class ModelAnswer:
     cloud_prefill_ms: float = 0.0
     ttft_ms: float = 0.0
     total_ms: float = 0.0
+    joules: float | None = None
     pieces: tuple[str, ...] = ()
     origins: tuple[int, ...] = ()
     open: ModelQuestion | None = None  # noqa: A003

@@ -32,6 +32,8 @@ from spec_vlm_nav.camera.images import PictureOptions
 from spec_vlm_nav.common.codes import LinkState
 from spec_vlm_nav.model.answers import DecisionJob, ModelAnswer, ModelQuestion
 from spec_vlm_nav.model.course import RoundHistory
+from specdec.errors import OptionsError
+from specdec.methods import get_method, Method, METHODS
 from specdec.options import DecodingOptions, GenerationOptions, ModelOptions
 
 DRAFT_ONLY = 'draft_only_slow'
@@ -39,6 +41,29 @@ ON_LINK_LOSS = ('stop', 'hold', DRAFT_ONLY)
 ACTIONS = 'actions'
 ANSWER_GRAMMARS = ('off', ACTIONS)
 ANSWER_ORDERS = ('as_trained', 'action_first')
+
+
+def _lacks(method: Method) -> str:
+    if method.split:
+        return 'runs layers of the target on the edge, and the robot has none'
+    if method.lossy:
+        return "is not exact when sampling, and the robot's answers are always the target's"
+    return ''
+
+
+ROBOT_METHODS = tuple(name for name, method in METHODS.items() if not _lacks(method))
+METHOD_FORM = f'one of {", ".join(ROBOT_METHODS)}; axes may follow, like sd+length:token:0.7'
+
+
+def why_not_method(name: str) -> str:
+    """Return why the robot cannot decode with a method of that name, or ""."""
+    if name.partition('+')[0] not in METHODS:
+        return f'allowed is {METHOD_FORM}'
+    try:
+        lacks = _lacks(get_method(name))
+    except OptionsError as error:
+        return str(error)
+    return f'it {lacks}' if lacks else ''
 
 
 @dataclass(frozen=True)

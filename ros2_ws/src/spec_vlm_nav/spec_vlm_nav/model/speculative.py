@@ -49,7 +49,7 @@ from spec_vlm_nav.model.growing_answer import answer_of, CanceledOrLost, Growing
 from spec_vlm_nav.model.link_monitor import LinkMonitor
 from spec_vlm_nav.model.origins import known_so_far, origins_of
 from specdec.edge.decoder import EdgeDecoder
-from specdec.energy import find_sensors, Meter
+from specdec.energy import find_sensors, Mark, Meter
 from specdec.errors import ModelError, OptionsError, SpecdecError
 from specdec.link.channel import Link
 from specdec.link.keys import read_key
@@ -238,9 +238,15 @@ class SpeculativeDecider:
         """See Decider."""
         mark = self._meter.mark()
         try:
-            return self._decide(job, cancel, on_text)
-        finally:
-            self._joules = self._meter.since(mark)
+            answer = self._decide(job, cancel, on_text)
+        except DecisionFailed as failure:
+            failure.answer = self._with_joules(failure.answer, mark)
+            raise
+        return self._with_joules(answer, mark)
+
+    def _with_joules(self, answer: ModelAnswer, mark: Mark) -> ModelAnswer:
+        self._joules = self._meter.since(mark)
+        return replace(answer, joules=self._joules)
 
     def _decide(self, job: DecisionJob, cancel: threading.Event, on_text: OnText) -> ModelAnswer:
         s, asker = self._current

@@ -11,8 +11,9 @@ const VERIFIED = ['', 'UNVERIFIED', 'confirmed afterwards', 'taken back'];
 export function card(d) {
   const item = make('li'), head = make('div', '', 'head');
   head.append(make('b', d.action || d.error || 'no action'));
+  const energy = d.joules == null ? '' : `${d.joules.toFixed(1)} J`;
   const who = d.by === 'exploration' ? `exploration: ${d.rule}` : d.by;
-  head.append(make('span', [who, VERIFIED[d.verification], d.method, `${Math.round(d.decision_ms)} ms`]
+  head.append(make('span', [who, VERIFIED[d.verification], d.method, `${Math.round(d.decision_ms)} ms`, energy]
     .filter(Boolean).join(' · ')));
   item.append(head);
   const body = make('div', '', 'body');

@@ -56,8 +56,8 @@ def _run_out(s: Situation, now: float) -> None:
     """End an instruction whose time is over; what kept it from being done is the reason."""
     elapsed_s = now - s.instruction.given.began
     text, trouble = f'not done within {elapsed_s:.1f} s', s.failures.longest(now)
-    if not s.model_is_ready:
-        s.give_up(ErrorCode.NOT_READY, f'{text}: the model is still being loaded', now)
+    if s.waits_for:
+        s.give_up(ErrorCode.NOT_READY, f'{text}: {s.waits_for}', now)
     elif trouble is not None and trouble[2] >= MOST_OF_IT * elapsed_s:
         code, why, lasting_s = trouble
         s.give_up(code, f'{text}: for {lasting_s:.1f} s {why}', now)

@@ -69,7 +69,7 @@ class Situation:
         self.feedback = Feedback(NavigatorPhase.IDLE)
         self.link = LinkState.UNKNOWN
         self.estopped_by = ''  # "": the emergency stop is not latched
-        self.model_is_ready = True  # False: it is still being loaded
+        self.waits_for = ''  # why no decision may begin yet; "": nothing keeps it
 
     # -- what may be done
 
@@ -81,7 +81,7 @@ class Situation:
 
     def may_decide(self, now: float) -> bool:
         """Whether a decision may begin now, if there is a frame for it."""
-        if not self.model_is_ready:
+        if self.waits_for:
             return False
         if self.link is LinkState.LOST and not self.config.is_degradable:
             return False

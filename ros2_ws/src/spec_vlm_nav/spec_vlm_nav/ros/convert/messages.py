@@ -33,6 +33,8 @@ from spec_vlm_nav.motion.command import Command, CommandKind
 from spec_vlm_nav.motion.watchdogs import OdometryReading
 from spec_vlm_nav_interfaces.msg import DecisionMetrics, MotionCommand, MotionStatus, Supervision
 
+NO_SENSOR = -1.0  # joules of a DecisionMetrics
+
 
 def frame_of(message: CompressedImage | Image, received: float) -> Frame:
     """Return a camera message as a frame, pixels not yet looked at."""
@@ -183,6 +185,7 @@ def metrics_message(
     message.camera_to_action_ms = report.camera_to_action_ms
     message.prefill_ms, message.cloud_prefill_ms = answer.prefill_ms, answer.cloud_prefill_ms
     message.ttft_ms, message.total_ms = answer.ttft_ms, answer.total_ms
+    message.joules = NO_SENSOR if answer.joules is None else answer.joules
     message.tokens, message.rounds = len(answer.token_ids), len(answer.rounds)
     message.drafted = [r.drafted for r in answer.rounds]
     message.accepted = [r.accepted for r in answer.rounds]

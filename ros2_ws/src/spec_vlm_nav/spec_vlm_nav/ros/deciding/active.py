@@ -38,7 +38,7 @@ from spec_vlm_nav.common.parameters import Value
 from spec_vlm_nav.common.status import UNDER_WAY
 from spec_vlm_nav.deciding.diagnostics import DecidingDiagnostics
 from spec_vlm_nav.deciding.handlers.motions import GOING_ON
-from spec_vlm_nav.deciding.navigator import Navigator
+from spec_vlm_nav.deciding.navigator import LOADING, Navigator
 from spec_vlm_nav.deciding.parts.interfaces import (
     MotionRequest,
     NavigationResult,
@@ -61,6 +61,8 @@ TICK_S = 0.05
 SUPERVISION_TICKS = 2
 STANDING_S = 0.25  # longest wait for motion_node to say that the robot stands
 POLL_S = 0.005
+DISCOVERY_S = 5.0  # longest wait of an instruction for motion_node to be found
+UNHEARD = 'motion_node has not been found yet'
 _UNDER_WAY = tuple(state.value for state in UNDER_WAY)
 
 
@@ -92,6 +94,10 @@ class ActiveNavigator:
         self.on_result: Callable[[NavigationResult], None] = lambda result: None
         self.navigator = Navigator(self, config, ExplorationPolicy(exploration))
         self._standing: list[tuple[int, float, Future[bool]]] = []
+        self._is_answered = False  # by motion_node, since the activation
+        self._is_connected = config.dry_run
+        self._connected_by = math.inf
+        self.navigator.waits_for = self._waits_for(time.monotonic())
         self._ticks = 0
         self._events: deque[Event] = deque()
         self._wake = node.create_guard_condition(self._take_events)
@@ -128,6 +134,7 @@ class ActiveNavigator:
         if self._is_replaced or self._publishers.session.is_nearly_used_up:
             self._begin_session()
             self._give_sign_of_life()  # motion_node takes nothing from a session it never heard of
+        self._connected_by = time.monotonic() + DISCOVERY_S
         self.navigator.wake(time.monotonic())
         stamp = min(sent, self._node.get_clock().now().nanoseconds * 1e-9)
         return self.navigator.on_instruction(text, time.monotonic(), allowance_s, hint, stamp)
@@ -175,6 +182,7 @@ class ActiveNavigator:
         status = status_of(message)
         if status is None:
             return
+        self._is_answered = True
         self.navigator.wake(time.monotonic())
         ours = message.session == self._publishers.session.number
         if not ours and message.session and status.state is not MotionState.REFUSED:
@@ -221,7 +229,7 @@ class ActiveNavigator:
         now = time.monotonic()
         self.navigator.wake(now)
         link = self._decider.link()
-        self.navigator.model_is_ready = self._decider.is_ready
+        self.navigator.waits_for = self._waits_for(now)
         self.navigator.on_link(link.state, now, link.reason)
         self._take_events()
         self.navigator.tick(now)
@@ -236,6 +244,22 @@ class ActiveNavigator:
             self._give_sign_of_life()
         self._publishers.growing(self.text_so_far, self._decider.so_far)
         self.on_tick()
+
+    def _waits_for(self, now: float) -> str:
+        """
+        Return why no decision may begin yet, or "".
+
+        A command sent before the two nodes have found each other is lost, and its decision with
+        it. After DISCOVERY_S decisions begin all the same: the navigator tells what is wrong.
+        """
+        if not self._is_connected:
+            found = self._is_answered and self._publishers.reach_all
+            self._is_connected = found or now >= self._connected_by
+            if found:
+                self._give_sign_of_life()  # motion_node takes nothing from an unknown session
+        if not self._decider.is_ready:
+            return LOADING
+        return '' if self._is_connected else UNHEARD
 
     def _give_sign_of_life(self) -> None:
         camera = self.navigator.camera

@@ -55,6 +55,15 @@ class Publishers:
         self._outcomes = node.create_publisher(String, '~/outcome', RELIABLE)
         self._metrics = node.create_publisher(DecisionMetrics, '~/metrics', RELIABLE)
 
+    @property
+    def reach_all(self) -> bool:
+        """Whether commands and signs of life reach all that are known to listen, one at least."""
+        count = self._node.count_subscribers
+        return all(
+            0 < count(publisher.topic_name) <= publisher.get_subscription_count()
+            for publisher in (self._commands, self._supervision)
+        )
+
     def send(self, request: MotionRequest) -> int:
         """Send a motion command; returns its sequence number."""
         stamp = self._node.get_clock().now().to_msg()
