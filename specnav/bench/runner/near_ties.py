@@ -61,11 +61,11 @@ def noise_of(
     steps, at_once = both_ways(model, prompt, ids, options)
     noise = float((steps - at_once).abs().max())
     if model.cache_bytes:
-        noise = max(noise, float((steps - _out_of_order(model, prompt, ids, options)).abs().max()))
+        noise = max(noise, float((steps - out_of_order(model, prompt, ids, options)).abs().max()))
     return steps, noise
 
 
-def _out_of_order(
+def out_of_order(
     model: LoadedModel, prompt: Prompt, ids: Sequence[int], options: GenerationOptions
 ) -> Tensor:
     """One position a pass, in cells of one cache for all sessions, the first of which another session has left."""
