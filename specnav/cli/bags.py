@@ -100,29 +100,11 @@ def record(
     raise typer.Exit(run_live(out, tuple(topics or ()), duration, force))
 
 
-def play(
-    bag: Annotated[Path, typer.Argument(metavar="BAG", help="A rosbag2 folder, or an .mcap or .db3 file.")],
-    topics: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[TOPIC]…", help="Topics (default: cameras, sensors, odometry, instruction)."),
-    ] = None,
-    rate: Annotated[
-        float, typer.Option(min=0.01, max=100.0, help="Playback speed, as a multiple of the bag's own.")
-    ] = 1.0,
-    loop: Annotated[bool, typer.Option("--loop", help="Repeat until Ctrl-C.")] = False,
-    clock: Annotated[
-        bool, typer.Option("--clock", help="Publish /clock with the bag's time, for nodes with use_sim_time.")
-    ] = False,
-    remap: Annotated[
-        list[str] | None, typer.Option(metavar="/OLD:=/NEW", help="Publish a topic under another name.")
-    ] = None,
-    wait: Annotated[
-        float,
-        typer.Option(min=0.0, help="Wait up to this many seconds for a subscriber on each topic."),
-    ] = 5.0,
-) -> None:
+@takes("given", "specnav.play.config:PlayConfig")
+def play(given: dict[str, Any]) -> None:
     """Publish a bag's messages into a running ROS graph; topics that could move a robot only if you name them."""
     need_rosbags()
+    from specnav.play.config import PlayConfig
     from specnav.play.run import run_play
 
-    raise typer.Exit(run_play(bag, tuple(topics or ()), tuple(remap or ()), rate, loop, clock, wait))
+    raise typer.Exit(run_play(PlayConfig(**given)))

@@ -183,22 +183,23 @@ def study(
     epilog="Example:  specnav bench clients 1,8,16 --methods sd --verify-ms 40",
     leave_out=("resume",),
 )
+@takes("server", "cloud_verifier.config:ServerConfig", only=("groups",))
 def clients(
     given: Mapping[str, Any],
+    server: Mapping[str, Any],
     counts: Clients,
     at_paper_acceptance: AtPaperAcceptance = False,
     seconds: Annotated[
         float, typer.Option(min=1, max=3600, help="How long each number of clients asks, s.")
     ] = 10.0,
-    groups: Annotated[
-        int | None,
-        typer.Option(min=1, max=16, help="The verifier's interleaved groups, as in specnav serve."),
-    ] = None,
 ) -> None:
     """Let so many edges at a time, each a process, ask one verifier: a table of what it holds."""
+    from cloud_verifier.config import ServerConfig
+    from specdec.settings import settings_of
     from specnav.bench.runner.clients import run_capacity
 
-    server_flags = () if groups is None else ("--groups", str(groups))
+    server = {name: settings_of(ServerConfig)[name].check(value) for name, value in server.items()}
+    server_flags = ("--groups", str(server["groups"])) if "groups" in server else ()
     raise typer.Exit(run_capacity(_flags(given, None, at_paper_acceptance), counts, seconds, server_flags))
 
 

@@ -136,6 +136,8 @@ def _option(told: Setting, key: str) -> inspect.Parameter:
     of: Any = told.kind
     required = told.default is REQUIRED
     default = inspect.Parameter.empty if required else None
+    if of is tuple:
+        of = str if told.read else list[told.item]  # type: ignore[name-defined]
     if told.positional:
         argument = typer.Argument(metavar=told.stands_for, help=told.about, show_default=False)
         return inspect.Parameter(
@@ -147,8 +149,6 @@ def _option(told: Setting, key: str) -> inspect.Parameter:
     flags = list(told.spellings)
     if of is bool and told.default is not False:
         flags[0] = f"{flags[0]}/--no-{flags[0][2:]}"
-    if of is tuple:
-        of = str if told.read else list[told.item]  # type: ignore[name-defined]
     return inspect.Parameter(
         key,
         inspect.Parameter.KEYWORD_ONLY,

@@ -6,8 +6,6 @@ import importlib
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -23,6 +21,7 @@ from specnav.bags.qos import latched_topics
 from specnav.bags.source import Bag, open_bag
 from specnav.errors import UsageError
 from specnav.play.choice import COMMANDS, PlayedTopic, check_definition, choose, left_out, parse_remaps
+from specnav.play.config import PlayConfig
 from specnav.play.pace import PlaybackPace
 
 CLOCK_HZ = 100.0
@@ -34,26 +33,13 @@ MATCH_S = 0.3  # discovery is not symmetric: the other side may need a moment to
 QOS = QoSProfile(depth=100, reliability=ReliabilityPolicy.RELIABLE)
 
 
-@dataclass(frozen=True)
-class PlayConfig:
-    """What `specnav play` was asked for. wait_s: longest wait for a subscriber of every topic before it begins."""
-
-    bag: Path
-    topics: tuple[str, ...] = ()
-    remaps: tuple[str, ...] = ()
-    rate: float = 1.0
-    loop: bool = False
-    clock: bool = False
-    wait_s: float = 0.0
-
-
 class Player:
     """Publishes on a node what is due. `ended` says whether to stop."""
 
     def __init__(
         self, node: Node, bag: Bag, played: list[PlayedTopic], with_clock: bool, ended: Callable[[], bool]
     ) -> None:
-        self._bag, self._played, self._ended = bag, played, ended
+        self._bag, self._ended = bag, ended
         latched = latched_topics(bag)
         self._publishers = {
             one.topic.name: _publisher(node, one, latched.get(one.topic.name, 0)) for one in played

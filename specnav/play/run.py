@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 from specnav.errors import UsageError
+from specnav.play.config import PlayConfig
 
 
-def run_play(
-    bag: Path,
-    topics: tuple[str, ...],
-    remaps: tuple[str, ...],
-    rate: float,
-    loop: bool,
-    clock: bool,
-    wait_s: float,
-) -> int:
+def run_play(config: PlayConfig) -> int:
     """Play a bag; returns the exit code. Raises UsageError, EvaluationError."""
     try:
-        from specnav.play.live import PlayConfig, play
+        from specnav.play.live import play
     except ImportError as error:
         raise UsageError(
             f"playing a bag needs ROS 2 (rclpy): source an installation, or make setup ({error}); "
             "specnav replay decides a bag's frames without"
         ) from error
-    return play(PlayConfig(bag, topics, remaps, rate, loop, clock, wait_s), _say)
+    return play(config, _say)
 
 
 def _say(words: str) -> None:

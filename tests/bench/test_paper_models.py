@@ -26,12 +26,6 @@ def test_dssd_communication_times_to_a_hundredth_of_a_millisecond(gamma):
         assert 1 - alpha**gamma == pytest.approx(rejection, abs=0.0051)
 
 
-def test_specedge_depths_follow_from_the_verify_time_and_the_round_trip():
-    rule = figures()["specedge_001"]["depth_rule"]
-    for rtt, depth in rule["rtt_to_depth"].items():
-        assert latency.specedge_depth(rule["verify"], rule["draft_forward"], rtt) == depth
-
-
 @pytest.mark.parametrize("pair", ["qwen3_14b_1.7b", "qwen3_14b_0.6b"])
 def test_specedge_cost_efficiency_within_one_percent(pair):
     prices = figures()["specedge_001"]["prices_per_hour"]

@@ -9,12 +9,11 @@ from types import SimpleNamespace as Made
 import pytest
 
 from specnav.doctor.robot.checks.line import fail, ok, warn
-from specnav.doctor.robot.disk import disk_at
-from specnav.doctor.robot.facts import TopicTraffic
+from specnav.doctor.robot.facts import Disk, TopicTraffic
 from specnav.doctor.robot.listeners import TopicListener
 from specnav.doctor.robot.reaching import reach
 from specnav.doctor.robot.roles import COMPRESSED, RAW, REQUEST, STAMPED, TWIST, roles, sport_role, topic_of
-from specnav.doctor.robot.view import show, summary
+from specnav.doctor.robot.run import show, summary
 
 # -- roles
 
@@ -118,7 +117,7 @@ def test_a_verifier_that_is_not_there_is_told_in_one_line():
 
 
 def test_room_is_measured_where_a_folder_would_be_made(tmp_path):
-    found = disk_at(str(tmp_path / "a" / "b"), 500.0)
+    found = Disk.at(str(tmp_path / "a" / "b"), 500.0)
     assert found.folder == str(tmp_path) and found.free_mb > 0
 
 

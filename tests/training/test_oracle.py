@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spec_vlm_nav.language.actions import (
+    ACTION_SENTENCES,
     Action,
     ActionKind,
     ahead_clear,
     find_action,
-    parse_action,
     reasoning_of,
     sees_target,
 )
@@ -51,7 +51,7 @@ def test_an_answer_about_a_seen_object_parses_and_fits_a_training_row(view):
     answer = answer_seen("silver bottle", view)
     action, _ = decide(view)
     assert find_action(answer) == action
-    assert parse_action(answer[len(reasoning_of(answer)) :]) == action
+    assert ACTION_SENTENCES[answer[len(reasoning_of(answer)) :].strip()] == action
     assert sees_target(answer) is True
     encoder().row("find the silver bottle", answer)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -93,8 +92,8 @@ class _Chain:
 class StaticForward:
     """The static decode path of one DecoderRunner. Made by `make_static`.
 
-    cuts: layers after which hidden states can be observed; a forward is recorded in parts that end there. recordings,
-    recording_s: how many were made and what that took.
+    cuts: layers after which hidden states can be observed; a forward is recorded in parts that end there. recordings:
+    how many were made.
     """
 
     def __init__(self, runner: DecoderRunner, operations: Operations, recorder: GraphRecorder) -> None:
@@ -122,7 +121,6 @@ class StaticForward:
         self._given_up = False
         self.cuts: tuple[int, ...] = ()
         self.recordings = 0
-        self.recording_s = 0.0
 
     def claim(self) -> None:
         """From now on only the calling thread replays, and whatever others have recorded is recorded anew."""
@@ -322,7 +320,6 @@ class StaticForward:
         return parts
 
     def _record(self, work: Callable[[], Any], span: range) -> tuple[Callable[[], None], range, Callable[[], Any]]:
-        began = time.perf_counter()
         try:
             replay, found = self._recorder.record(work)
         except Exception as error:  # a product that waits for the device, memory: the cause is told
@@ -333,7 +330,6 @@ class StaticForward:
             self._recorder, self._given_up = EagerRuns(), True  # this one is run as it is; later ones go elsewhere
             replay, found = self._recorder.record(work)
         self.recordings += 1
-        self.recording_s += time.perf_counter() - began
         return replay, span, found
 
     def _record_chain(self, inputs: Inputs, run: ChainRun) -> _Chain:

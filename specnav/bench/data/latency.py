@@ -82,8 +82,3 @@ def dssd_comm(alpha: float, gamma: int, t_row: float, t_ntt: float) -> float:
     `t_row` = |V| * bits / downlink rate; `t_ntt` = the link's fixed time.
     """
     return (1 - alpha**gamma) * t_row + t_ntt
-
-
-def specedge_depth(t_verify: float, t_draft_forward: float, rtt: float) -> int:
-    """Draft depth that fills the verification: t_verify = depth * t_draft_forward + rtt (SpecEdge, section 4)."""
-    return max(1, round((t_verify - rtt) / t_draft_forward))

@@ -275,7 +275,3 @@ def _with_acceptance(
         return "", None
     draft = parts.draft / parts.drafted * gamma if formula is PIPELINED and parts.drafted else parts.draft
     return words, replace(parts, tau=tau, alpha=alpha, draft=draft, drafted=float(gamma))
-
-
-def _close(one: float, other: float) -> bool:
-    return abs(one - other) <= CLOSE * abs(other)

@@ -118,13 +118,6 @@ def _eq_9(results: StudyResults) -> list[Table]:
     ]
 
 
-def _least(lines: Mapping[str, Points], x: float) -> float | None:
-    """The least value at x; None where a line has none there."""
-    values = [dict(points).get(x) for points in lines.values()]
-    known = [value for value in values if value is not None]
-    return min(known) if known and len(known) == len(values) else None
-
-
 STUDY = Study(
     name="link",
     title="Round trip",

@@ -22,8 +22,6 @@ from specnav.report.charts import ChartLine, LineChart, Mark
 ROWS = (0, 1, 2, 3, 5, 7, 10, 15, 20, 30)
 KINDS = {"hints and guesses": "fsd", "hints only, as in the paper": "fsd+overlap:hints"}
 TABLE_7_THREADS = (3, 5, 10)
-NEAR_BEST = 3.0
-"""Points of the miss rate within which more rows gain little."""
 
 
 def _settings(asked: StudyRequest) -> Sequence[StudySetting]:

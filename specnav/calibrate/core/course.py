@@ -172,7 +172,7 @@ class CalibrationRun:
         return now - self._stands_since >= STANDS_S
 
     def _finish(self, record: StepRecord, now: float) -> None:
-        record.rested_at, self._record, self.phase = now, None, CalibrationPhase.WAITING
+        self._record, self.phase = None, CalibrationPhase.WAITING
         self.guard.end()
         self.records.append(record)
         try:

@@ -24,14 +24,13 @@ class PoseSamplesSample:
 
 @dataclass
 class StepRecord:
-    """One step as it went. `stopped_at`: when the stop was sent; `rested_at`: when it was seen to stand."""
+    """One step as it went. `stopped_at`: when the stop was sent."""
 
     step: CalibrationStep
     began: float
     commands: CommandHistory = field(default_factory=CommandHistory)
     samples: list[PoseSamplesSample] = field(default_factory=list)
     stopped_at: float = math.inf
-    rested_at: float = math.inf
 
     def told(self, begin: float, end: float) -> float:
         """How much of the step was commanded from one time to another, metres or radians."""

@@ -6,8 +6,10 @@ Names of nodes and topics are full (`/robot1/motion_node`), types are `package/m
 from __future__ import annotations
 
 import math
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from spec_vlm_nav.common.parameters import Value
 from specnav.doctor.robot.roles import is_listener_only
@@ -125,6 +127,17 @@ class Disk:
     folder: str
     free_mb: float
     needed_mb: float = 0.0
+
+    @classmethod
+    def at(cls, folder: str, needed_mb: float) -> Disk | None:
+        """Of where a folder is, or would be made; None where nothing can tell."""
+        place = Path(folder).expanduser().absolute()
+        while not place.exists() and place != place.parent:
+            place = place.parent
+        try:
+            return cls(str(place), shutil.disk_usage(place).free / 1e6, needed_mb)
+        except OSError:
+            return None
 
 
 @dataclass(frozen=True)

@@ -31,9 +31,9 @@ from spec_vlm_nav.common.parameters import Value
 from spec_vlm_nav.parameters.nodes import tables
 from specnav.doctor.robot.checks.moving import UNDER_WAY
 from specnav.doctor.robot.config import RobotDoctorConfig
-from specnav.doctor.robot.disk import disk_at
 from specnav.doctor.robot.facts import (
     Diagnostic,
+    Disk,
     Endpoint,
     Facts,
     Middleware,
@@ -134,7 +134,7 @@ class Gatherer:
             diagnostics=tuple(self._rows.values()),
             actions=self._actions(),
             verifier=self._verifier,
-            disk=disk_at(
+            disk=Disk.at(
                 str(nodes[BLACKBOX].value("folder", "") if BLACKBOX in nodes else "")
                 or str(default_folder()),
                 float(nodes[BLACKBOX].value("disk_mb", 0)) if BLACKBOX in nodes else 0.0,

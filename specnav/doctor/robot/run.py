@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from specnav.doctor.robot.checks import Verdict, examine
+import json
+from collections import Counter
+
+from rich.console import Console
+from rich.text import Text
+
+from specnav.doctor.robot.checks import CheckLine, Verdict, examine
 from specnav.doctor.robot.config import RobotDoctorConfig
-from specnav.doctor.robot.view import show
 from specnav.errors import UsageError
+
+_STYLES = {Verdict.OK: "green", Verdict.WARN: "yellow", Verdict.FAIL: "bold red"}
 
 
 def run_robot_doctor(config: RobotDoctorConfig) -> int:
@@ -19,3 +26,38 @@ def run_robot_doctor(config: RobotDoctorConfig) -> int:
     lines = examine(gather(config))
     show(lines, config.as_json)
     return 1 if any(line.verdict is Verdict.FAIL for line in lines) else 0
+
+
+def text_of(line: CheckLine, width: int) -> str:
+    """One line of the report; width: of the check's name, columns."""
+    remedy = f" -> {line.remedy}" if line.remedy else ""
+    return f"{line.verdict.value:<4}  {line.check:<{width}}  {line.found}{remedy}"
+
+
+def summary(lines: list[CheckLine]) -> str:
+    """The last line."""
+    counts = Counter(line.verdict for line in lines)
+    said = f"{counts[Verdict.OK]} ok, {counts[Verdict.WARN]} warn, {counts[Verdict.FAIL]} FAIL"
+    if not counts[Verdict.FAIL]:
+        return f"{said}: nothing keeps the robot from obeying"
+    first = next(line for line in lines if line.verdict is Verdict.FAIL)
+    return f"{said}: begin with {first.check}"
+
+
+def show(lines: list[CheckLine], as_json: bool) -> None:
+    """Print them, one line each; JSON: a list of objects with verdict, check, found, remedy."""
+    if as_json:
+        rows = [
+            {"verdict": line.verdict.value, "check": line.check, "found": line.found, "remedy": line.remedy}
+            for line in lines
+        ]
+        print(json.dumps(rows, indent=1))
+        return
+    width = max(len(line.check) for line in lines)
+    console = Console()
+    for line in lines:
+        said = Text(text_of(line, width))
+        said.stylize(_STYLES[line.verdict], 0, 4)
+        # Never folded by us: one line is one check, also for grep.
+        console.print(said, soft_wrap=True)
+    print(summary(lines))

@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import math
 import random
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -28,7 +30,6 @@ from specnav.recipes.errors import TrainingError
 from specnav.recipes.exits.card import ExitsProvenance, write_card
 from specnav.recipes.exits.curves import draw_curves, read_log
 from specnav.recipes.exits.encoding import encode_conversations
-from specnav.recipes.exits.frequent import frequent_tokens
 from specnav.recipes.exits.measure import ExitFigures, exit_figures
 from specnav.recipes.exits.reading import read_conversations
 from specnav.recipes.exits.task import ExitTask, ExitTaskSpec
@@ -90,6 +91,14 @@ def train_exits(config: TrainExitsConfig) -> ExitFigures:
         _keep_settings(config, model)
     with stages() as shown, threads(config.workers):
         return _ExitsTraining(config, model, layers, shown).whole()
+
+
+def frequent_tokens(samples: Iterable[ExitSample], most: int) -> tuple[int, ...]:
+    """Ids that the target says in the samples, most frequent first, at most this many: exits are asked about these
+    before all others.
+    """
+    counts = Counter(token for sample in samples for token in sample.ids[sample.start :])
+    return tuple(token for token, _ in counts.most_common(most))
 
 
 def _keep_settings(config: TrainExitsConfig, model: LoadedModel) -> None:

@@ -115,15 +115,6 @@ _SENTENCE_ENDS = '.!?'
 _BLANKS = ' \t\r\n'
 
 
-def parse_action(text: str) -> Action | None:
-    """
-    Return the action when the whole text is exactly one sentence of the language.
-
-    Blanks around it do not count.
-    """
-    return ACTION_SENTENCES.get(text.strip(_BLANKS))
-
-
 def _starts_a_sentence(text: str, at: int) -> bool:
     """
     Whether position `at` is where a sentence starts.
