@@ -10,10 +10,12 @@ from typing import TypeVar
 
 import msgspec
 
+from specdec.settings_files import read_file
 from specdec.whole_files import write_whole
 from specnav.results.errors import EvaluationError
 
 T = TypeVar("T")
+MOST_BYTES = 1 << 30
 
 
 def write_bytes_atomic(path: Path, data: bytes) -> None:
@@ -30,7 +32,7 @@ def write_json(path: Path, value: msgspec.Struct) -> None:
 def read_json(path: Path, kind: type[T]) -> T:
     """Read and check a struct; `EvaluationError` names the file and the field that is wrong."""
     try:
-        data = path.read_bytes()
+        data = read_file(path, MOST_BYTES, links=True)
     except OSError as error:
         raise EvaluationError(
             f"cannot read {path}: {error.strerror or error}; give the folder of a finished run"

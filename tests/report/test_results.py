@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from specnav.results.demo import (
     summarise,
 )
 from specnav.results.errors import EvaluationError
+from specnav.results.files import read_json
 from specnav.results.trace import Decision, load_traces
 from tests.report.synthetic_run import make_run
 
@@ -166,3 +168,9 @@ def test_machine_names_its_processor_and_versions() -> None:
     assert machine["processor"] == "Some CPU @ 2 GHz"
     assert isinstance(machine["cores"], int) and machine["cores"] >= 1
     assert machine["torch"]
+
+
+def test_a_pipe_in_the_place_of_a_results_file_is_one_line(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "clients.json")
+    with pytest.raises(EvaluationError, match="not a regular file"):
+        read_json(tmp_path / "clients.json", dict)

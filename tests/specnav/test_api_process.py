@@ -253,8 +253,8 @@ def test_errors_are_those_that_clients_have_classes_for(served: Served) -> None:
         ({"messages": [{"role": "user", "content": [image(data_url())]}]}, openai.BadRequestError, None),
         ({"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "no"}}}},
          openai.BadRequestError, "response_format"),
-        ({"max_tokens": 3,
-          "response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": nested(9)}}},
+        ({"max_tokens": 3, "response_format":
+         {"type": "json_schema", "json_schema": {"name": "a", "schema": nested(9)}}},
          openai.BadRequestError, "max_tokens"),
         ({"model": "gpt-9"}, openai.NotFoundError, "model"),
     ]  # fmt: skip
