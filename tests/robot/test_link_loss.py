@@ -16,11 +16,13 @@ from spec_vlm_nav.common.codes import ErrorCode, LinkState
 from spec_vlm_nav.common.errors import ParameterError
 from spec_vlm_nav.language.actions import find_action
 from spec_vlm_nav.model.answers import DecisionFailed
+from spec_vlm_nav.model.decider import ROBOT_METHODS
 from spec_vlm_nav.model.speculative import SpeculativeDecider
 from spec_vlm_nav.model.worker import DecisionWorker
 from specdec.link.channel import connect
 from specdec.link.convert import sampling_to_wire
 from specdec.link.wire import Close, Open, Opened
+from specdec.methods import get_method
 from specdec.options import GenerationOptions
 from tests.robot.links import until
 from tests.robot.real_decider import ALONE, SETTINGS, Oracle, Verifier, at_token, ended, job, never
@@ -28,12 +30,21 @@ from tests.robot.real_decider import ALONE, SETTINGS, Oracle, Verifier, at_token
 pytestmark = [pytest.mark.realtime, pytest.mark.slow]
 
 
-@pytest.mark.parametrize("method", ["fsd", "sd", "ar", "auto"])
+ALL_ON_THE_EDGE = [name for name in ROBOT_METHODS if not get_method(name).cloud_drafts]
+
+
+@pytest.mark.parametrize("method", [*ALL_ON_THE_EDGE, "sd+length:worth"])
 def test_without_faults_the_answer_is_the_targets(make, target, method):
     decider = make(replace(SETTINGS, method=method))
     answer = decider.decide(job(), never(), at_token(0, None))
     assert answer.token_ids == Oracle(target, decider)(job()) and not answer.unverified
     assert find_action(answer.text) is not None
+
+
+def test_a_method_that_needs_a_draft_model_in_the_cloud_says_so_where_there_is_none(make):
+    decider = make(replace(SETTINGS, method="cloud-sd"))
+    with pytest.raises(DecisionFailed, match="this verifier has no draft model: start it with --draft-model"):
+        decider.decide(job(), never(), at_token(0, None))
 
 
 @pytest.mark.parametrize("fault", ["cut", "silence"])
