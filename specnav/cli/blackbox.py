@@ -8,8 +8,11 @@ from typing import Annotated
 import typer
 
 from specnav.cli.bags import need_rosbags
-from specnav.cli.options import Draft, Key, Target
+from specnav.cli.from_settings import takes
 from specnav.errors import UsageError
+
+FILES = ("key", "target_model", "draft_model")
+"""Of the options of `specnav console`: what may be a path."""
 
 
 def add_blackbox_command(app: typer.Typer) -> None:
@@ -46,7 +49,9 @@ def blackbox(
     raise typer.Exit(list_files(folder) if show is None else show_file(show, folder))
 
 
+@takes("who", "specnav.lookback.replay_runner:Deciders")
 def console(
+    who: dict[str, str],
     bag: Annotated[
         Path,
         typer.Option(
@@ -57,19 +62,10 @@ def console(
         Path | None, typer.Option(metavar="FILE.csv", help="Where labels are kept (default: beside the bag).")
     ] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port on this machine; 0: a free one.")] = 8766,
-    image_topic: Annotated[
-        str | None, typer.Option(metavar="TOPIC", help="Which camera, where there are several.")
-    ] = None,
     again: Annotated[
         str | None,
         typer.Option(metavar="METHOD", help="Decide again with this method, which the page can do, too."),
     ] = None,
-    connect: Annotated[
-        str | None, typer.Option(help="For that, a verifier that runs, tcp://HOST:PORT (default: start one).")
-    ] = None,
-    key: Key = None,
-    target_model: Target = None,
-    draft_model: Draft = None,
     clip: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a clip, .mp4 or .gif, instead of opening the page.")
     ] = None,
@@ -86,18 +82,13 @@ def console(
     from specnav.lookback.replay_runner import Deciders
     from specnav.lookback.run import look_back
 
-    if key is not None and connect is None:
+    if "key" in who and "connect" not in who:
         raise UsageError("--key is for a verifier that runs elsewhere: name it with --connect")
-    deciders = Deciders(
-        connect or "",
-        str(key.resolve()) if key else "",
-        _whole(target_model),
-        _whole(draft_model),
-        image_topic or "",
-    )
-    raise typer.Exit(look_back(bag, labels, port, image_topic, clip, (begin, end), deciders, again))
+    deciders = Deciders(**{name: _whole(value) if name in FILES else value for name, value in who.items()})
+    window = begin, end
+    raise typer.Exit(look_back(bag, labels, port, deciders.image_topic or None, clip, window, deciders, again))
 
 
-def _whole(model: str | None) -> str:
-    """A model's folder wherever the replay runs; a hub's name as it is."""
-    return str(Path(model).resolve()) if model and Path(model).exists() else model or ""
+def _whole(place: str) -> str:
+    """A file or folder wherever the replay runs; a hub's name as it is."""
+    return str(Path(place).resolve()) if place and Path(place).exists() else place

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 from specnav.cli.from_settings import option_of
@@ -13,5 +12,3 @@ SHIPPED_TARGET = {"model": {"default": None, "shown": "the shipped one"}}
 
 Target = Annotated[str | None, option_of(EdgeSettings, "target_model")]
 Pair = Annotated[str | None, option_of(EdgeSettings, "pair")]
-Draft = Annotated[str | None, option_of(EdgeSettings, "draft_model")]
-Key = Annotated[Path | None, option_of(EdgeSettings, "key")]

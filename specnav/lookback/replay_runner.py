@@ -19,8 +19,10 @@ import msgspec
 
 from specdec.errors import OptionsError
 from specdec.methods import METHODS, get_method
+from specdec.settings import same_as, setting
 from specnav.bags.contents import NO_ACTION
 from specnav.bags.records import DECISIONS_FILE, DecisionRecord
+from specnav.edge_settings import EdgeSettings
 from specnav.lookback.walk import Walk
 from specnav.paths import ROOT
 from specnav.results.errors import EvaluationError
@@ -37,11 +39,11 @@ LONGEST_NAME = 120
 class Deciders:
     """Who decides: as the options of `specnav replay`; "" is its default."""
 
-    connect: str = ""
-    key: str = ""
-    target_model: str = ""
-    draft_model: str = ""
-    image_topic: str = ""
+    connect: str = same_as(EdgeSettings, "connect", default="", shown="start one")
+    key: str = same_as(EdgeSettings, "key", default="")
+    target_model: str = same_as(EdgeSettings, "target_model", default="", shown="the shipped one")
+    draft_model: str = same_as(EdgeSettings, "draft_model", default="", shown="the shipped one")
+    image_topic: str = setting("", "Which camera, where there are several.", metavar="TOPIC")
 
     def options(self) -> list[str]:
         """Return them as options."""

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from specnav.cli.options import METRICS
 from specnav.paths import ROOT
+from specnav.top.run import METRICS
 from tests.helpers.made_up_verifier import MadeUpVerifier
 
 OBSERVE = ROOT / "docker/observe"

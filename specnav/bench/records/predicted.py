@@ -21,8 +21,6 @@ from specnav.results.demo import mean
 REFERENCE = "ar"
 AHEAD = "ahead"
 """How names of drafting end that was done while a verdict was out (see specdec.edge.recorder)."""
-CLOSE = 0.1
-"""Two speed-ups so close (relative) are called the same."""
 
 
 @dataclass(frozen=True)
