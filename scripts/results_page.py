@@ -179,7 +179,28 @@ def chart() -> str:
     return "\n".join([*parts, "</svg>", ""])
 
 
-BLOCKS = {"headline": headline, "points": points_table, "robot": robot, "gpu": gpu, "half precision": half}
+def smollm2() -> str:
+    """The table of a published model on two engines."""
+    measured = load("docs/results.json")["smollm2"]
+    methods = list(measured["rows"][0]["over_ar"])
+    lines = [
+        f"| engine | RTT ms | `ar`, tokens/s | {' | '.join(f'`{name}`' for name in methods)} |",
+        "|---" * (len(methods) + 3) + "|",
+    ]
+    for row in measured["rows"]:
+        cells = " | ".join(f"{row['over_ar'][name]:.2f}" for name in methods)
+        lines.append(f"| {row['engine']} | {row['rtt_ms']} | {row['ar_tokens_per_s']:.1f} | {cells} |")
+    return "\n".join(lines)
+
+
+BLOCKS = {
+    "headline": headline,
+    "points": points_table,
+    "robot": robot,
+    "gpu": gpu,
+    "half precision": half,
+    "smollm2": smollm2,
+}
 
 
 def page(text: str) -> str:
