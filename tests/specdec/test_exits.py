@@ -174,7 +174,7 @@ def test_one_changed_matrix_is_another_backbone(text_pair: Pair, model_root: Pat
 @pytest.mark.slow
 def test_a_backbone_in_another_number_type_or_quantised_is_the_same(pair: Pair) -> None:
     mine = fingerprint(pair.target)
-    for how in ({"dtype": "bfloat16"}, {"quantize": "8bit"}):
+    for how in ({"dtype": "bfloat16"}, {"dtype": "float16"}, {"quantize": "8bit"}):
         other = load_model(pair.target.path, device="cpu", **how)
         assert mine.difference(fingerprint(other)) == ""
 

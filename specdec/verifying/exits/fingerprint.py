@@ -1,7 +1,8 @@
 """Which model adapters belong to: hashes of its shape and of a few of its weights.
 
-Equal for one checkpoint whatever number type it is loaded in (values are compared as bfloat16), and for
-quantised copies of it, whose matrices are left out of the comparison.
+Equal for one checkpoint in float32 and bfloat16 (values are compared as bfloat16), and for quantised copies of it, whose
+matrices are left out of the comparison. In float16 only the shape is compared: its values were rounded already, and
+rounded once more to bfloat16 some differ from those of the other number types.
 """
 
 from __future__ import annotations
@@ -29,17 +30,19 @@ _SHAPE_FIELDS = (
 
 
 class Fingerprint(msgspec.Struct, frozen=True):
-    """shape: of the architecture. kept: of norms and embeddings. matrices: of the layers', None where quantised."""
+    """shape: of the architecture. kept: of norms and embeddings, None in float16. matrices: of the layers', None where
+    quantised or in float16.
+    """
 
     shape: str
-    kept: str
+    kept: str | None
     matrices: str | None = None
 
     def difference(self, other: Fingerprint) -> str:
         """What tells two models apart, in words; "" for one and the same."""
         if self.shape != other.shape:
             return "another architecture"
-        if self.kept != other.kept:
+        if None not in (self.kept, other.kept) and self.kept != other.kept:
             return "other weights"
         if None not in (self.matrices, other.matrices) and self.matrices != other.matrices:
             return "other weights"
@@ -51,6 +54,9 @@ def fingerprint(model: LoadedModel) -> Fingerprint:
     core = model.network.model
     text = core.language_model if model.is_multimodal else core
     shape = [model.network.config.model_type, *(getattr(text.config, name, None) for name in _SHAPE_FIELDS)]
+    about = hashlib.sha256(repr(shape).encode()).hexdigest()[:_HEX]
+    if text.embed_tokens.weight.dtype == torch.float16:
+        return Fingerprint(about, None)
     layers = list(text.layers)
     norms = [
         weight
@@ -66,7 +72,7 @@ def fingerprint(model: LoadedModel) -> Fingerprint:
     linear = [module for layer in layers for module in (layer.self_attn.o_proj, layer.mlp.down_proj)]
     whole = all(type(module) is nn.Linear for module in linear)
     matrices = _hash(_some_rows(module.weight, 4) for module in linear) if whole else None
-    return Fingerprint(hashlib.sha256(repr(shape).encode()).hexdigest()[:_HEX], _hash(kept), matrices)
+    return Fingerprint(about, _hash(kept), matrices)
 
 
 def _some_rows(weight: Tensor, count: int = _SAMPLED_ROWS) -> Tensor:
