@@ -29,7 +29,7 @@ class RowMs(float):
         made.points = points
         return made
 
-    def at(self, rows: int) -> float:
+    def for_rows(self, rows: int) -> float:
         """Milliseconds of a forward of this many rows."""
         before = self.points[0]
         for point in self.points:

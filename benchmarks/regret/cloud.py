@@ -165,7 +165,7 @@ class SimulatedCloud:
             drafted = min(self._speculate, room) if self._world.cloud_draft is not None else 0
             self._job = self._new_job(None, drafted + 1, 1.0)
             if drafted and self._world.cloud_draft is not None:
-                more_s = drafted * self._world.cloud_draft.at(1) / 1e3
+                more_s = drafted * self._world.cloud_draft.for_rows(1) / 1e3
                 self._job.left_s += more_s
                 self._job.whole_s += more_s
                 self._job.drafted, self._job.draft_s = drafted, more_s
@@ -175,7 +175,7 @@ class SimulatedCloud:
     ) -> SimulatedForward:
         _, slower, wait_ms = self._world.phase(self._begins + len(self._answer))
         noise = math.exp(self._random.gauss(0.0, self._world.noise)) if self._world.noise else 1.0
-        takes_s = self._world.verify.at(rows) / 1e3 * times * slower * noise
+        takes_s = self._world.verify.for_rows(rows) / 1e3 * times * slower * noise
         wait_s = self._random.expovariate(1e3 / wait_ms) if wait_ms else 0.0
         return SimulatedForward(
             about, wait_s, takes_s, takes_s, self._now if came_s is None else came_s, rows

@@ -45,11 +45,11 @@ class Machine:
     def forward(self, rows: int) -> None:
         """A forward of the edge's draft model."""
         noise = math.exp(self._random.gauss(0.0, self.world.noise)) if self.world.noise else 1.0
-        self.work(self.world.draft.at(rows) / 1e3 * noise)
+        self.work(self.world.draft.for_rows(rows) / 1e3 * noise)
 
     def prefill(self) -> None:
         """A prompt on the edge."""
-        self.work(self.world.draft.at(1) / 1e3 * self.world.prompt)
+        self.work(self.world.draft.for_rows(1) / 1e3 * self.world.prompt)
 
     def work(self, seconds: float) -> None:
         """The edge computes for this long, longer where it shares its core with a forward of the cloud."""
@@ -92,8 +92,8 @@ class Machine:
             1 << 20,
             exits=[1] if world.hint_at else [],
             drafts=world.cloud_draft is not None,
-            row_us=[(rows, round(1e3 * world.verify.at(rows))) for rows in ROWS[:-1]] if world.told else [],
-            draft_us=round(1e3 * world.cloud_draft.at(1)) if world.told and world.cloud_draft is not None else 0,
+            row_us=[(rows, round(1e3 * world.verify.for_rows(rows))) for rows in ROWS[:-1]] if world.told else [],
+            draft_us=round(1e3 * world.cloud_draft.for_rows(1)) if world.told and world.cloud_draft is not None else 0,
         )
 
     def begin_answer(self, ids: Sequence[int], images: Sequence[bytes]) -> None:

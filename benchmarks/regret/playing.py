@@ -60,7 +60,7 @@ def play(
 
 def _decoder(world: SimulatedWorld, method: str, language: SimulatedLanguage) -> tuple[Machine, EdgeDecoder]:
     machine = Machine(world, language)
-    row_us = [(rows, round(1e3 * world.draft.at(rows))) for rows in ROWS[:-1]] if world.told else []
+    row_us = [(rows, round(1e3 * world.draft.for_rows(rows))) for rows in ROWS[:-1]] if world.told else []
     draft = SimulatedDraft(language, machine.forward, machine.prefill, row_us)
     return machine, EdgeDecoder(machine, draft, method, clock=machine)  # type: ignore[arg-type]
 

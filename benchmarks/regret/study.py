@@ -84,10 +84,10 @@ class Regret(msgspec.Struct, frozen=True, kw_only=True):
 
 def described(world: SimulatedWorld) -> str:
     """What a world is like, in a line."""
-    one = world.verify.at(1)
+    one = world.verify.for_rows(1)
     words = [
-        f"Tq {one:.0f} ms (×{world.verify.at(5) / one:.2f} with 5 rows)",
-        f"Tp {world.draft.at(1):.1f} ms",
+        f"Tq {one:.0f} ms (×{world.verify.for_rows(5) / one:.2f} with 5 rows)",
+        f"Tp {world.draft.for_rows(1):.1f} ms",
         f"RTT {world.link.rtt_ms:.0f}±{world.link.jitter_ms:.0f}",
         f"easy {100 * world.fit.easy:.0f} %",
     ]

@@ -111,7 +111,7 @@ class Engine:
         self._row_ms = RowMs(tuple((rows, us / 1e3) for rows, us in row_us)) if row_us else None
 
     def _price_s(self, rows: int) -> float | None:
-        return None if self._row_ms is None else self._row_ms.at(rows) / 1e3
+        return None if self._row_ms is None else self._row_ms.for_rows(rows) / 1e3
 
     def submit(self, task: Task) -> None:
         """Hand over a task, from any thread."""
@@ -307,7 +307,7 @@ class Engine:
 
     def _go_on(self, work: SessionWork, plan: Plan[None], result: Any) -> bool:
         """Tell a plan what came of what it needed, and see what it needs next; True where it has ended well."""
-        account = self.accounts.of(work.owner)
+        account = self.accounts.account_of(work.owner)
         token = charged.set(account)
         try:
             while True:

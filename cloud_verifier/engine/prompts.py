@@ -112,7 +112,7 @@ class Prompts:
         if known or not need.model.runner.sees_layers:
             return prepared
         pictures = list(zip(prepared.encoded.picture_starts, request.names, strict=True))
-        prefix = self._prefixes.of(need.model, work.scope, prepared.encoded.ids, pictures)
+        prefix = self._prefixes.prefix_of(need.model, work.scope, prepared.encoded.ids, pictures)
         held = _WaitingPrompt(request, prepared, replace(prefix, on_learned=lambda: self.ended(work)))
         if self._must_wait(held):
             self._held.append(held)
@@ -205,7 +205,7 @@ class Prefixes:
         self._store = store
         self._makers: dict[Hashable, SessionWork] = {}
 
-    def of(
+    def prefix_of(
         self, model: object, scope: bytes, ids: Tensor, pictures: Sequence[tuple[int, bytes]] = ()
     ) -> SharedPrefix:
         """The blocks of a prompt. ids: int64 [n], placeholders of pictures expanded. pictures: where each begins, and

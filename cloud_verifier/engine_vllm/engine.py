@@ -220,7 +220,7 @@ class VllmEngine:
 
     def _prepare(self, session: VllmSession) -> None:
         """In a thread of its own: pictures and grammars take a while, in workers."""
-        token = charged.set(self.accounts.of(session.opening.owner or session.key[0]))
+        token = charged.set(self.accounts.account_of(session.opening.owner or session.key[0]))
         try:
             result = self._encoded(session)
             if not isinstance(result, Exception) and session.options.grammar:

@@ -63,7 +63,7 @@ class Rules:
     guide: Guide | None = None
 
     @classmethod
-    def of(cls, options: GenerationOptions, history: int = 0, guide: Guide | None = None) -> Rules:
+    def from_options(cls, options: GenerationOptions, history: int = 0, guide: Guide | None = None) -> Rules:
         """Of a session's options."""
         ids = np.array([token for token, _ in options.logit_bias], np.int64)
         bias = np.array([value for _, value in options.logit_bias], np.float32)

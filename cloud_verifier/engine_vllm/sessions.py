@@ -65,7 +65,7 @@ class VllmSession:
     def rules(self) -> Rules:
         """What its tokens are picked by, from where its answer is now."""
         self.guide = None if self.grammar is None else Guide(self.grammar)
-        return Rules.of(self.options, len(self.verified.ids), self.guide)
+        return Rules.from_options(self.options, len(self.verified.ids), self.guide)
 
     def grow(self, tokens: Sequence[int]) -> None:
         """The target has said more. Raises ModelError where its grammar could not be followed to there."""

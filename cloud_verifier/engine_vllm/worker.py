@@ -90,4 +90,4 @@ def batch_params(runner: Any, request: str) -> Any:
     return None if state is None or state.sampling_params is None else state.sampling_params.extra_args
 
 
-_PLAIN = Rules.of(GenerationOptions())
+_PLAIN = Rules.from_options(GenerationOptions())

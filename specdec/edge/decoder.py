@@ -398,7 +398,7 @@ class _Answer:
             decoder._controller.told(welcome)
             choice = decoder._controller.opening(options.max_new_tokens)
             method, gamma = opening(method, choice)
-        images = decoder._pictures.of(welcome, self._prompt.images)
+        images = decoder._pictures.to_send(welcome, self._prompt.images)
         front_layers = 0 if self._front is None else self._front.layers
         self._is_confirmed = False
         session.open(

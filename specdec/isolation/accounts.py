@@ -85,7 +85,7 @@ class Accounts:
         self._known: dict[bytes, Account] = {}
         self._lock = threading.Lock()
 
-    def of(self, owner: bytes) -> Account:
+    def account_of(self, owner: bytes) -> Account:
         """The account of a client."""
         with self._lock:
             found = self._known.get(owner)

@@ -51,7 +51,7 @@ class KnownPictures:
     def __len__(self) -> int:
         return len(self._known)
 
-    def of(self, welcome: Welcome, pictures: Sequence[bytes]) -> list[bytes | Picture]:
+    def to_send(self, welcome: Welcome, pictures: Sequence[bytes]) -> list[bytes | Picture]:
         """What goes up for the pictures of a prompt: the contents of those that are new, and names for the others.
 
         A verifier that keeps none gets contents alone, and so does one that would not keep them.

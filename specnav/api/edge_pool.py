@@ -141,7 +141,7 @@ class EdgePool:
     @contextlib.contextmanager
     def _charged(self, owner: str) -> Iterator[None]:
         """What workers do meanwhile is charged to the holder of a key; without keys there is nobody to tell apart."""
-        token = charged.set(self._accounts.of(owner.encode()) if owner else None)
+        token = charged.set(self._accounts.account_of(owner.encode()) if owner else None)
         try:
             yield
         finally:

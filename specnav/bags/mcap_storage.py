@@ -134,7 +134,7 @@ class McapStorage:
         ]
 
     def _load(self, unit: _Unit, chosen: frozenset[int]) -> Iterator[BagMessage]:
-        budget = Budget.of(self._size)
+        budget = Budget.from_file_bytes(self._size)
         with self.path.open("rb") as stream:
             content = self._content(stream, unit.begin, unit.end, unit.is_chunk, budget)
         found = []
@@ -149,7 +149,7 @@ class McapStorage:
 
     def _look(self, stream: BinaryIO) -> None:
         """Go through the whole file once: what it holds, and what cannot be used."""
-        budget = Budget.of(self._size)
+        budget = Budget.from_file_bytes(self._size)
         plain_from: int | None = None  # where the messages outside chunks began that come one after the other
         lost: list[_Lost] = []
         good, complete = len(MAGIC), False

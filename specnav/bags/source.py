@@ -77,7 +77,7 @@ class Bag:
     @cached_property
     def timeline(self) -> BagTimeline:
         """The bag's time without long pauses."""
-        return BagTimeline.of(set().union(*(one.tally.seconds for one in self.storages)))
+        return BagTimeline.from_seconds(set().union(*(one.tally.seconds for one in self.storages)))
 
     def offered(self, topic: str) -> list[str]:
         """The QoS profiles that the publishers of a topic offered, as texts of YAML that nobody has checked."""
@@ -233,7 +233,7 @@ def _open_file(file: Path) -> Storage:
 
 def _decompress(file: Path, target: Path) -> str:
     """Write what a compressed file holds; returns what is wrong with it, "" when it is whole. Raises BrokenFile."""
-    left = Budget.of(file.stat().st_size).unpacked
+    left = Budget.from_file_bytes(file.stat().st_size).unpacked
     one = zstd.ZstdDecompressor()
     with file.open("rb") as stream, target.open("wb") as out:
         block = b""

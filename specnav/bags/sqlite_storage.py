@@ -72,7 +72,7 @@ class SqliteStorage:
                 yield MessageRun(times[order[0]], 0, partial(self._load, name, times, rows, order))
 
     def _load(self, topic: str, times: array[int], rows: array[int], order: list[int]) -> Iterator[BagMessage]:
-        budget = Budget.of(self._size)
+        budget = Budget.from_file_bytes(self._size)
         with closing(self._connect()) as database:
             for place in order:
                 query = "SELECT data FROM messages WHERE rowid=?"
@@ -158,7 +158,7 @@ class SqliteStorage:
 
     def _look(self, database: sqlite3.Connection) -> None:
         """Read every row, from the front up to damage and from the end down to it."""
-        budget = Budget.of(self._size)
+        budget = Budget.from_file_bytes(self._size)
         last = self._read_rows(database, "rowid >= ? ORDER BY rowid", _LOWEST_ROW, budget)
         if last is None:
             return

@@ -159,7 +159,7 @@ class Budget:
     messages: int
 
     @classmethod
-    def of(cls, file_bytes: int) -> Budget:
+    def from_file_bytes(cls, file_bytes: int) -> Budget:
         """The bounds of a file of this size."""
         return cls(EXPANSION * file_bytes + SPARE_BYTES, file_bytes + SPARE_MESSAGES)
 

@@ -22,7 +22,7 @@ class BagTimeline:
     pauses: tuple[tuple[int, int], ...] = ()
 
     @classmethod
-    def of(cls, seconds: Iterable[int]) -> BagTimeline:
+    def from_seconds(cls, seconds: Iterable[int]) -> BagTimeline:
         """Of the seconds in which something was recorded."""
         known = sorted(seconds)
         return cls(

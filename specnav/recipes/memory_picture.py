@@ -67,34 +67,34 @@ def _panel(episode: Episode, seen: Watching, moment: int) -> Image.Image:
     x0, y0, x1, y1 = episode.room.bounds
     size = (round((x1 - x0 + 2 * EDGE) * SCALE), round((y1 - y0 + 2 * EDGE) * SCALE))
 
-    def at(x: float, y: float) -> tuple[float, float]:
+    def pixel(x: float, y: float) -> tuple[float, float]:
         return (x - x0 + EDGE) * SCALE, size[1] - (y - y0 + EDGE) * SCALE
 
     panel = Image.new("RGB", size, "white")
     pen = ImageDraw.Draw(panel)
     known = seen.maps[moment]
     if known is not None:
-        _draw_memory(panel, known, at)
+        _draw_memory(panel, known, pixel)
     for wall in episode.room.walls:
-        pen.line([at(wall.x0, wall.y0), at(wall.x1, wall.y1)], "black", 3)
+        pen.line([pixel(wall.x0, wall.y0), pixel(wall.x1, wall.y1)], "black", 3)
     things: list[SceneObject | Furniture] = [*episode.room.objects, *episode.room.furniture]
     for thing in things:
-        (x, y), reach = at(thing.x, thing.y), thing.shape.reach * SCALE
+        (x, y), reach = pixel(thing.x, thing.y), thing.shape.reach * SCALE
         colour = "orange" if thing is episode.target else "silver"
         pen.ellipse([x - reach, y - reach, x + reach, y + reach], colour)
     path = seen.poses[: moment + 1]
-    pen.line([at(p.x, p.y) for p in path], "black", 2)
+    pen.line([pixel(p.x, p.y) for p in path], "black", 2)
     for pose, saw in zip(path, seen.saw, strict=False):
-        end = at(pose.x + 0.35 * np.cos(pose.yaw), pose.y + 0.35 * np.sin(pose.yaw))
-        pen.line([at(pose.x, pose.y), end], "green" if saw else "gray", 2)
-    x, y = at(path[-1].x, path[-1].y)
+        end = pixel(pose.x + 0.35 * np.cos(pose.yaw), pose.y + 0.35 * np.sin(pose.yaw))
+        pen.line([pixel(pose.x, pose.y), end], "green" if saw else "gray", 2)
+    x, y = pixel(path[-1].x, path[-1].y)
     pen.ellipse([x - 6, y - 6, x + 6, y + 6], "black")
     pen.text((6, 4), f"decision {moment + 1}: {episode.instruction}", "black")
     return panel
 
 
-def _draw_memory(panel: Image.Image, known: SearchMap, at: Callable[[float, float], tuple[float, float]]) -> None:
-    left, top = at(known.x - HALF, known.y + HALF)
+def _draw_memory(panel: Image.Image, known: SearchMap, pixel: Callable[[float, float], tuple[float, float]]) -> None:
+    left, top = pixel(known.x - HALF, known.y + HALF)
     side = round(2 * HALF * SCALE)
     strong = np.sqrt(known.belief / known.belief.max())
     for grid, colour in ((0.8 * strong, "royalblue"), (0.7 * (known.solid >= SOLID), "red")):

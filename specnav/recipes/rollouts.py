@@ -178,7 +178,7 @@ def _carry_out(run: EpisodeRollout, answer: str, look: FloorPicture) -> None:
         run.unparsed += 1
         return
     place = Pose(run.base.pose.x, run.base.pose.y, run.base.pose.yaw)
-    move = run.policy.decide(Observation.of(answer, action, run.contact, place, look))
+    move = run.policy.decide(Observation.from_answer(answer, action, run.contact, place, look))
     run.explored += move.source is ActionSource.EXPLORATION
     run.contact = False
     if move.action.is_stop:

@@ -38,7 +38,7 @@ class DenseLabels:
     bearing: Tensor
     columns: Tensor
 
-    def at(self, index: Tensor) -> tuple[Tensor, ...]:
+    def selected(self, index: Tensor) -> tuple[Tensor, ...]:
         """The labels of some frames."""
         return tuple(part[index] for part in (self.kind, self.colour, self.log_distance, self.bearing, self.columns))
 
@@ -111,7 +111,7 @@ class VisionTask:
         """Patches and labels of random frames."""
         index = torch.randint(self.train_count, (size,), generator=generator)
         pixels = torch.from_numpy(self.frames.pick(index.numpy()))
-        kind, colour, distance, bearing, columns = self.labels.at(index)
+        kind, colour, distance, bearing, columns = self.labels.selected(index)
         half = size // 2
         pixels = torch.cat([pixels[:half].flip(2), pixels[half:]])
         mirrored = [torch.cat([p[:half][:, self.flip], p[half:]]) for p in (kind, colour, distance, bearing)]

@@ -219,7 +219,7 @@ class _Recording:
         self.tape.now_s += THINK_S
         move = None
         if action is not None:
-            move = self.policy.decide(Observation.of(text, action, contact, self._pose(), frame.look))
+            move = self.policy.decide(Observation.from_answer(text, action, contact, self._pose(), frame.look))
             self._command(move, frame)
         self._say(frame, text, ids, list(prompt.ids), action, move)
         return move

@@ -73,7 +73,7 @@ def make_plan(
     tasks: list[ReplayTask] = []
     unasked = waiting = 0
     for frame in contents.frames:
-        run, words = asked.at(frame)
+        run, words = asked.instruction_at(frame)
         if not words:
             unasked += 1
             continue
@@ -105,7 +105,7 @@ class _ActiveInstruction:
         self._run, self._last = 0, (0, "")
         self.notes: list[str] = []
 
-    def at(self, frame: FrameEntry) -> tuple[int, str]:
+    def instruction_at(self, frame: FrameEntry) -> tuple[int, str]:
         """(which instruction in a row, its words); words "" when the robot had none, or was told to stop."""
         if self._given is not None:
             return 0, self._given

@@ -32,7 +32,7 @@ class FloorScale:
     top_m: float
     scale: float
 
-    def at(self, x: float, y: float) -> Point:
+    def pixels_of(self, x: float, y: float) -> Point:
         """Pixels of a point on the floor."""
         return MARGIN_PX + (x - self.left_m) * self.scale, MARGIN_PX + (self.top_m - y) * self.scale
 
@@ -76,7 +76,7 @@ def corners(view: FloorScale, shape: Rectangle) -> list[Point]:
     found = []
     for a, b in ROUND if shape.is_round else SQUARE:
         dx, dy = a * shape.width, b * shape.depth
-        found.append(view.at(shape.x + dx * cos - dy * sin, shape.y + dx * sin + dy * cos))
+        found.append(view.pixels_of(shape.x + dx * cos - dy * sin, shape.y + dx * sin + dy * cos))
     return found
 
 
@@ -88,7 +88,7 @@ def bounding_box(shape: list[Point]) -> Box:
 
 def arrow(view: FloorScale, point: PathPoint, size: float) -> list[Point]:
     """A small arrowhead at a pose, in pixels."""
-    x, y = view.at(point.x, point.y)
+    x, y = view.pixels_of(point.x, point.y)
     return [
         (x + size * length * math.cos(point.yaw + angle), y - size * length * math.sin(point.yaw + angle))
         for angle, length in ARROW
@@ -134,7 +134,7 @@ def _draw(axes: Axes, view: FloorScale, trace: EpisodeTrace, limits: Point) -> N
     for thing in trace.objects:
         if thing.is_target:  # drawn round; the score uses the true surface
             reach = SUCCESS_RADIUS_M + max(thing.footprint.width, thing.footprint.depth) / 2
-            middle = view.at(thing.footprint.x, thing.footprint.y)
+            middle = view.pixels_of(thing.footprint.x, thing.footprint.y)
             ring = Circle(middle, reach * view.scale, facecolor=HEX["ok"], alpha=0.1, zorder=2, gid=CLIPPED)
             edge = Circle(
                 middle, reach * view.scale, fill=False, ec=HEX["ok"], ls="--", lw=1.5, zorder=2, gid=CLIPPED
@@ -156,7 +156,7 @@ def _draw(axes: Axes, view: FloorScale, trace: EpisodeTrace, limits: Point) -> N
             shape, fill, HEX["ok" if thing.is_target else "wall"], 2.5 if thing.is_target else 1.0, thing.name
         )
         taken.append(bounding_box(shape))
-    pixels = [view.at(point.x, point.y) for point in trace.path]
+    pixels = [view.pixels_of(point.x, point.y) for point in trace.path]
     if pixels:
         axes.plot(*zip(*pixels, strict=True), color=HEX["path"], linewidth=2.5, zorder=2)
         taken += [(x - 3, y - 3, x + 3, y + 3) for x, y in pixels[:: max(len(pixels) // 60, 1)]]
@@ -164,7 +164,7 @@ def _draw(axes: Axes, view: FloorScale, trace: EpisodeTrace, limits: Point) -> N
         if decision.pose is not None:
             policy = decision.source == "policy"
             axes.plot(
-                *view.at(decision.pose.x, decision.pose.y), "o", markersize=8, zorder=3,
+                *view.pixels_of(decision.pose.x, decision.pose.y), "o", markersize=8, zorder=3,
                 mfc=HEX["policy-soft" if policy else "path"], mec=HEX["policy" if policy else "panel"],
                 gid=f"tip:{decision.index + 1}: {decision.action}",
             )  # fmt: skip

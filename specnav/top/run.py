@@ -77,7 +77,7 @@ def run_top(
 
     Raises UsageError for a bad address, NoAnswer where nothing answers at first.
     """
-    address = Address.of(config.address)
+    address = Address.parse(config.address)
     console = console or Console(highlight=False)
     watch = VerifierWatch(address, lambda: fetch(address), time.monotonic)
     watch.look()

@@ -28,7 +28,7 @@ class Address:
     port: int
 
     @classmethod
-    def of(cls, text: str) -> Address:
+    def parse(cls, text: str) -> Address:
         """HOST:PORT, also as a URL. Raises UsageError for anything else."""
         plain = text.removeprefix("http://").removesuffix("/").removesuffix("/metrics")
         host, colon, port = plain.rpartition(":")

@@ -489,7 +489,7 @@ def test_bare_messages_behind_a_chunk_that_used_everything_up_are_named(tmp_path
 
 
 def test_pauses_are_shortened_both_ways():
-    timeline = BagTimeline.of({0, 1, 1_700_000_000, 1_700_000_001, 1_700_000_030})
+    timeline = BagTimeline.from_seconds({0, 1, 1_700_000_000, 1_700_000_001, 1_700_000_030})
     second = 10**9
     assert timeline.played(second) == second
     assert timeline.played(1_700_000_000 * second) == (2 + MAX_PAUSE_S) * second
@@ -497,7 +497,7 @@ def test_pauses_are_shortened_both_ways():
     for time_ns in (0, second, 1_700_000_000 * second, 1_700_000_030 * second + 5):
         assert timeline.recorded(timeline.played(time_ns)) == time_ns
     assert "2 pauses of up to 53.9 years" in timeline.notes[0] and timeline.jumps
-    assert not BagTimeline.of({5, 6, 16}).pauses and not BagTimeline.of(()).notes
+    assert not BagTimeline.from_seconds({5, 6, 16}).pauses and not BagTimeline.from_seconds(()).notes
     pace = PlaybackPace(0, 100.0, 2.0, timeline)
     assert pace.due(1_700_000_000 * second) == pytest.approx(100 + (2 + MAX_PAUSE_S) / 2)
     assert pace.bag_time_ns(pace.due(1_700_000_000 * second)) == pytest.approx(1_700_000_000 * second, abs=1000)

@@ -40,7 +40,7 @@ def test_every_point_loads_and_its_figures_are_printed_ones(name):
 @pytest.mark.parametrize(("name", "place"), FSD.items())
 def test_early_exit_points_hold_the_papers_times(name, place):
     point, printed = load_point(name)[0], figures()["fsd_000"]["system"][place[0]][place[1]]
-    assert point.rtt_ms == 2 * printed["Tc"] and point.verify_ms.at(5) == printed["Tq"]
+    assert point.rtt_ms == 2 * printed["Tc"] and point.verify_ms.for_rows(5) == printed["Tq"]
     assert point.draft_ms * 4 == printed["gTp"] and point.gamma == 4
 
 
@@ -52,14 +52,14 @@ def test_early_exit_points_price_rows_as_the_papers_table_does(name):
     for rows, (server, client) in printed.items():
         if server is None or rows > 32:
             continue
-        assert point.verify_ms.at(rows) / point.verify_ms.at(5) == pytest.approx(server / of_five, rel=0.01)
+        assert point.verify_ms.for_rows(rows) / point.verify_ms.for_rows(5) == pytest.approx(server / of_five, rel=0.01)
         if name.startswith("jetson") and rows not in (2, 3):  # less than one row took there
-            assert point.draft_ms.at(rows) / point.draft_ms == pytest.approx(client / printed[1][1], rel=0.01)
+            assert point.draft_ms.for_rows(rows) / point.draft_ms == pytest.approx(client / printed[1][1], rel=0.01)
 
 
 def test_robot_and_specedge_points_hold_the_papers_times():
     robot, printed = load_point("go2-wifi6")[0], figures()["fsd_000"]["robot"]
-    assert (robot.rtt_ms, robot.verify_ms.at(5), robot.draft_ms) == (
+    assert (robot.rtt_ms, robot.verify_ms.for_rows(5), robot.draft_ms) == (
         2 * printed["Tc"],
         printed["Tq"],
         printed["gTp"] / 4,
@@ -77,7 +77,7 @@ def test_picospec_points_decode_at_the_printed_speed():
 
 def test_flags_win_over_the_point(folders):
     config = make_config({"point": "go2-wifi6", "rtt_ms": 10.0, "gamma": None, **folders})
-    assert (config.rtt_ms, config.verify_ms.at(5), config.gamma, config.point) == (10.0, 620, 4, "go2-wifi6")
+    assert (config.rtt_ms, config.verify_ms.for_rows(5), config.gamma, config.point) == (10.0, 620, 4, "go2-wifi6")
     assert config.link_is_emulated and not make_config(folders).link_is_emulated
 
 

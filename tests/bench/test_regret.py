@@ -45,7 +45,10 @@ def found() -> Regret:
     """The first worlds that cost little to play: an edge that drafts very fast drafts very much."""
     torch.set_num_threads(1)
     worlds = ((seed, random_world(seed, most_answers=1)) for seed in count())
-    cheap = (seed for seed, one in worlds if one.draft.at(1) > CHEAP * one.verify.at(1) and one.tokens <= 100)
+    cheap = (
+        seed for seed, one in worlds
+        if one.draft.for_rows(1) > CHEAP * one.verify.for_rows(1) and one.tokens <= 100
+    )
     return Regret(worlds=[regret_in(seed, most_answers=1) for seed in islice(cheap, WORLDS)])
 
 

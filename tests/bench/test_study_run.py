@@ -62,7 +62,7 @@ def test_every_setting_is_a_run_with_the_times_of_the_point_scaled(tmp_path, cap
     assert run_studies({"out": tmp_path / "s", "limit": 1}, "link,threads", 0.25, runs) == 0
     rtts = [config.rtt_ms for config in runs.configs]
     assert rtts == [0, 1.25, 3.75, 10, 20, 37.5, 62.5, 60]
-    assert {(config.draft_ms, config.verify_ms.at(5), config.gamma) for config in runs.configs} == {(18, 155, 4)}
+    assert {(config.draft_ms, config.verify_ms.for_rows(5), config.gamma) for config in runs.configs} == {(18, 155, 4)}
     assert runs.configs[-1].out == tmp_path / "s" / "threads" / "rows" and runs.configs[0].point == ""
     link = load_study(tmp_path / "s" / "link")
     assert [one.x for one in link.settings] == [0, 5, 15, 40, 80, 150, 250] and link.asked == 7
@@ -127,7 +127,7 @@ def test_named_methods_take_the_place_of_the_usual_ones():
 
 def test_flags_win_over_the_point_and_are_scaled_too():
     (job,) = make_jobs({"draft_ms": 10.0, "bandwidth_mbps": 8.0, "limit": 1}, [study_named("queues")], 0.5)
-    assert (job.config.draft_ms, job.config.verify_ms.at(5), job.config.bandwidth_mbps) == (5, 310, 16)
+    assert (job.config.draft_ms, job.config.verify_ms.for_rows(5), job.config.bandwidth_mbps) == (5, 310, 16)
     assert job.config.limit == 1 and len(job.config.methods) == 19
     assert sum(job.costs.values()) + job.start_s == job.estimate_s
 
@@ -172,7 +172,7 @@ def test_a_small_threads_study_over_real_processes(tmp_path, capsys):
     assert run_studies({**flags, "resume": True}, "threads", 0.02) == 0  # nothing is missing
     assert (tmp_path / "s" / "threads" / "rows" / "results.json").read_bytes() == before
     paced = read_ms(load_bench(tmp_path / "s" / "threads" / "rows").config["verify_ms"])
-    assert isinstance(paced, RowMs) and paced.at(5) == 12.4
+    assert isinstance(paced, RowMs) and paced.for_rows(5) == 12.4
     assert "fsd+rows:5" in (tmp_path / "s" / "threads" / "rows" / "report.html").read_text().replace(
         "<wbr>", ""
     )

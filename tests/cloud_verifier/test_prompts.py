@@ -144,7 +144,7 @@ def test_equal_tokens_around_other_pictures_are_other_blocks() -> None:
     ids = torch.tensor([5] * 100)
 
     def names(pictures: Sequence[tuple[int, bytes]], scope: bytes = b"") -> tuple[Any, ...]:
-        return prefixes.of(prefixes, scope, ids, pictures).names
+        return prefixes.prefix_of(prefixes, scope, ids, pictures).names
 
     first = names([(40, b"a"), (80, b"b")])
     assert len(first) == 3

@@ -43,7 +43,7 @@ def figures(server: Server) -> dict[str, dict[Labels, float]]:
     return found
 
 
-def of(*labels: str) -> Labels:
+def label(*labels: str) -> Labels:
     return frozenset(labels)
 
 
@@ -73,19 +73,19 @@ def test_each_key_has_its_own_figures_and_a_stranger_makes_no_new_ones(
         clients = set().union(*found[f"specdec_{name}"]) - {"up", "down", *CODES}
         assert clients == {"robot-1", "robot-2", "anonymous"}
     sent = found["specdec_message_bytes_total"]
-    assert sent[of("robot-1", "up")] > sum(one.uplink_bytes for one in rounds) > 0
-    assert sent[of("robot-1", "down")] > sum(one.downlink_bytes for one in rounds) > 0
-    assert sent[of("robot-1", "up")] > 5 * sent[of("robot-2", "up")] > 0 == sent[of("anonymous", "up")]
+    assert sent[label("robot-1", "up")] > sum(one.uplink_bytes for one in rounds) > 0
+    assert sent[label("robot-1", "down")] > sum(one.downlink_bytes for one in rounds) > 0
+    assert sent[label("robot-1", "up")] > 5 * sent[label("robot-2", "up")] > 0 == sent[label("anonymous", "up")]
     messages = found["specdec_messages_total"]
-    assert messages[of("robot-2", "up")] == 2 and messages[of("robot-2", "down")] >= 1  # Hello, Welcome, Ping
-    assert found["specdec_drafted_tokens_total"][of("robot-1")] > sum(one.drafted for one in rounds)
-    assert found["specdec_drafted_tokens_total"][of("robot-2")] == 0
-    assert found["specdec_sessions_opened_total"] == {of("robot-1"): 3, of("robot-2"): 0, of("anonymous"): 0}
-    assert found["specdec_sessions_resumed_total"][of("robot-1")] == 1
-    assert found["specdec_client_sessions"] == {of("robot-1"): 1, of("robot-2"): 0, of("anonymous"): 0}
+    assert messages[label("robot-2", "up")] == 2 and messages[label("robot-2", "down")] >= 1  # Hello, Welcome, Ping
+    assert found["specdec_drafted_tokens_total"][label("robot-1")] > sum(one.drafted for one in rounds)
+    assert found["specdec_drafted_tokens_total"][label("robot-2")] == 0
+    assert found["specdec_sessions_opened_total"] == {label("robot-1"): 3, label("robot-2"): 0, label("anonymous"): 0}
+    assert found["specdec_sessions_resumed_total"][label("robot-1")] == 1
+    assert found["specdec_client_sessions"] == {label("robot-1"): 1, label("robot-2"): 0, label("anonymous"): 0}
     kv = found["specdec_client_kv_bytes"]
-    assert kv[of("robot-1")] == found["specdec_kv_session_max_bytes"][of()] > 0 == kv[of("robot-2")]
-    assert found["specdec_kv_admitted_bytes"][of()] == kv[of("robot-1")]
+    assert kv[label("robot-1")] == found["specdec_kv_session_max_bytes"][label()] > 0 == kv[label("robot-2")]
+    assert found["specdec_kv_admitted_bytes"][label()] == kv[label("robot-1")]
 
 
 def test_an_id_finds_everything_that_happened_to_a_session(text_pair: Pair) -> None:

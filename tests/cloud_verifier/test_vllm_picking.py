@@ -46,7 +46,7 @@ def test_many_sessions_at_once_pick_what_each_would_alone(vocab: int, seed: int)
         adjusted = adjuster.chain(logits, answer.tolist(), draft.tolist())
         right += Chooser(options).choose(adjusted, len(answer))
         rows.append(logits)
-        wanted.append(WantedRows(Rules.of(options), len(answer), np.concatenate([prompt, answer]), draft))
+        wanted.append(WantedRows(Rules.from_options(options), len(answer), np.concatenate([prompt, answer]), draft))
     assert pick_rows(torch.cat(rows), wanted, sorted(EOS)).tolist() == right
 
 
@@ -69,7 +69,7 @@ def test_rows_follow_the_grammars_of_their_sessions() -> None:
         guide = Guide(grammar) if number != 5 else None
         logits = torch.from_numpy(rng.normal(0, 3, (len(chain) + 1, vocab)).astype(np.float32))
         seen = np.array([1, *known])
-        wanted.append(WantedRows(Rules.of(options, guide=guide), len(known), seen, np.array(chain, np.int64)))
+        wanted.append(WantedRows(Rules.from_options(options, guide=guide), len(known), seen, np.array(chain, np.int64)))
         rows.append(logits)
         followed = grammar if guide is not None and answer != "7" else None
         adjuster = Adjuster(options, [1], ends, vocab, torch.device("cpu"), followed)

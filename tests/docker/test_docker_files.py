@@ -38,13 +38,13 @@ def instructions(path: Path) -> list[tuple[str, str]]:
     return [(line.split()[0], line.split(maxsplit=1)[1]) for line in joined.splitlines() if line.strip()]
 
 
-def of(path: Path, kind: str) -> list[str]:
+def lines_of(path: Path, kind: str) -> list[str]:
     return [text for instruction, text in instructions(path) if instruction == kind]
 
 
 def copied(path: Path) -> list[str]:
     """Sources of all COPY instructions, except for those that take from another stage."""
-    own = [text.split() for text in of(path, "COPY") if not text.startswith("--from")]
+    own = [text.split() for text in lines_of(path, "COPY") if not text.startswith("--from")]
     return [word for words in own for word in words[:-1] if not word.startswith("--")]
 
 
@@ -56,8 +56,8 @@ def commands() -> list[tuple[str, list[str]]]:
     """Every command line the files start a container with, and health checks."""
     found = []
     for path in DOCKERFILES:
-        found += [(path.name, json.loads(text)) for text in of(path, "CMD")]
-        found += [(path.name, json.loads(text.split("CMD ")[1])) for text in of(path, "HEALTHCHECK")]
+        found += [(path.name, json.loads(text)) for text in lines_of(path, "CMD")]
+        found += [(path.name, json.loads(text.split("CMD ")[1])) for text in lines_of(path, "HEALTHCHECK")]
     for path in COMPOSE:
         services = compose(path.name)["services"]
         found += [(name, [str(w) for w in s["command"]]) for name, s in services.items() if "command" in s]
@@ -103,29 +103,29 @@ def test_the_cloud_s_own_configuration_is_no_link_into_rooms_that_its_image_lack
 
 @pytest.mark.parametrize("path", DOCKERFILES, ids=ids(DOCKERFILES))
 def test_containers_do_not_run_as_root(path):
-    users = of(path, "USER")
+    users = lines_of(path, "USER")
     assert users and users[-1].split(":")[0] not in ("root", "0")
 
 
 def test_the_robot_s_user_keeps_the_group_to_which_a_jetson_s_gpu_belongs():
     path = DOCKER / "robot.Dockerfile"
-    (added,) = [text for text in of(path, "RUN") if "useradd" in text]
+    (added,) = [text for text in lines_of(path, "RUN") if "useradd" in text]
     (uid,) = re.findall(r"useradd .*--uid (\d+) --groups video ", added)
-    assert of(path, "USER") == [uid]  # with a group behind it Docker drops the others
+    assert lines_of(path, "USER") == [uid]  # with a group behind it Docker drops the others
 
 
 @pytest.mark.parametrize("name", ["robot.Dockerfile", "cloud.Dockerfile"])
 def test_models_are_kept_in_a_volume_that_the_user_may_write(name):
     path = DOCKER / name
-    assert of(path, "VOLUME") == ["/models"] and "HF_HOME=/models/hub" in of(path, "ENV")
-    assert any(re.search("mkdir /models .*chown specnav: /models", text) for text in of(path, "RUN"))
+    assert lines_of(path, "VOLUME") == ["/models"] and "HF_HOME=/models/hub" in lines_of(path, "ENV")
+    assert any(re.search("mkdir /models .*chown specnav: /models", text) for text in lines_of(path, "RUN"))
 
 
 def test_the_messages_of_a_go2_are_built_from_one_commit_and_are_there_for_every_command():
     path = DOCKER / "robot.Dockerfile"
-    values = dict(text.split("=", 1) for text in of(path, "ARG"))
+    values = dict(text.split("=", 1) for text in lines_of(path, "ARG"))
     assert values["WITH_UNITREE"] == "1" and re.fullmatch("[0-9a-f]{40}", values["UNITREE_COMMIT"])
-    (built,) = [text for text in of(path, "RUN") if "UNITREE_COMMIT" in text]
+    (built,) = [text for text in lines_of(path, "RUN") if "UNITREE_COMMIT" in text]
     assert all(f"/unitree/{package}" in built and f"{package}.msg" in built for package in UNITREE)
     kinds = [(kind, text) for kind, text in instructions(path) if kind in ("RUN", "COPY")]
     entrypoint_at = next(i for i, (_, text) in enumerate(kinds) if text.startswith("docker/entrypoint.sh"))
@@ -135,9 +135,9 @@ def test_the_messages_of_a_go2_are_built_from_one_commit_and_are_there_for_every
 
 def test_vllm_is_installed_only_on_demand_and_for_the_torch_that_is_there():
     path = DOCKER / "cloud.Dockerfile"
-    assert dict(text.split("=", 1) for text in of(path, "ARG") if "=" in text)["WITH_VLLM"] == "0"
+    assert dict(text.split("=", 1) for text in lines_of(path, "ARG") if "=" in text)["WITH_VLLM"] == "0"
     kinds = [(kind, text) for kind, text in instructions(path) if kind in ("RUN", "COPY")]
-    (built,) = [text for text in of(path, "RUN") if "setup_vllm.py" in text]
+    (built,) = [text for text in lines_of(path, "RUN") if "setup_vllm.py" in text]
     assert built.startswith('if [ "${WITH_VLLM}" = 1 ]; then') and "setup_vllm.py --gpu" in built
     copied_before = " ".join(text for kind, text in kinds[: kinds.index(("RUN", built))] if kind == "COPY")
     for needed in ("setup_vllm.py", "setup_env.py", "setup_gguf.py", "vllm_torchvision.py", "cloud_verifier"):
@@ -146,10 +146,10 @@ def test_vllm_is_installed_only_on_demand_and_for_the_torch_that_is_there():
 
 def test_llama_cpp_is_compiled_only_on_demand_and_before_what_changes_more_often():
     path = DOCKER / "robot.Dockerfile"
-    values = dict(text.split("=", 1) for text in of(path, "ARG"))
+    values = dict(text.split("=", 1) for text in lines_of(path, "ARG"))
     assert (values["WITH_GGUF"], values["GGUF_CMAKE_ARGS"]) == ("0", "")
     kinds = [(kind, text) for kind, text in instructions(path) if kind in ("RUN", "COPY")]
-    (built,) = [text for text in of(path, "RUN") if "setup_gguf.py" in text]
+    (built,) = [text for text in lines_of(path, "RUN") if "setup_gguf.py" in text]
     assert built.startswith('if [ "${WITH_GGUF}" = 1 ]; then') and 'CMAKE_ARGS="${GGUF_CMAKE_ARGS}"' in built
     at = kinds.index(("RUN", built))
     copied_before = [text.split()[0] for kind, text in kinds[:at] if kind == "COPY"]
@@ -258,7 +258,7 @@ def test_compose_builds_from_files_and_arguments_that_exist(path):
         if not build:
             continue
         file = (DOCKER / build["context"] / build["dockerfile"]).resolve()
-        declared = {text.split("=")[0] for text in of(file, "ARG")}
+        declared = {text.split("=")[0] for text in lines_of(file, "ARG")}
         assert set(build["args"]) <= declared
         assert all(d in base for d in settings.get("depends_on", {}))
 

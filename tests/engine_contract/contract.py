@@ -106,11 +106,11 @@ class Client:
     def _opening(self) -> bool:
         return self.opens > sum(isinstance(task, OpenTask) for task in self.out)
 
-    def of(self, session: int) -> list[Down]:
+    def messages_of(self, session: int) -> list[Down]:
         return [message for key, message, _ in self.said if key == key_of(session)]
 
     def last(self, session: int) -> Down:
-        return self.of(session)[-1]
+        return self.messages_of(session)[-1]
 
     def opened(
         self, session: int, prompt: Prompt, options: GenerationOptions = GREEDY, **more: Any
@@ -137,7 +137,7 @@ class Client:
     def streamed(self, session: int, begun: Sequence[int] = ()) -> list[int]:
         """What all messages of a session make of its answer; each goes on where the one before ended."""
         answer = list(begun)
-        for message in self.of(session):
+        for message in self.messages_of(session):
             if isinstance(message, Opened) and message.token is not None:
                 answer += [message.token, *message.forced]
             elif isinstance(message, Tokens):

@@ -51,18 +51,18 @@ def test_a_stream_ends_with_the_eos(client: Client, target: LoadedModel) -> None
 def test_a_draft_ends_a_stream_and_the_stream_goes_on_when_told(client: Client, target: LoadedModel) -> None:
     right = answer_of(target, prompt_of(2), SAMPLED)
     client.open(2, prompt_of(2), SAMPLED, stream=True)
-    while len(client.of(2)) < 4:
+    while len(client.messages_of(2)) < 4:
         client.work(1)
     client.draft(2, 2, right[2:9])  # from before what has come meanwhile
     client.work()
     verdict = client.last(2)
     assert (verdict.last, verdict.token) == (7, right[9])  # type: ignore[union-attr]
-    count = len(client.of(2))
+    count = len(client.messages_of(2))
     client.work()
-    assert len(client.of(2)) == count, "it waits for drafts"
+    assert len(client.messages_of(2)) == count, "it waits for drafts"
     client.alone(2)
     client.work()
-    told = [one for one in client.of(2)[count:] if isinstance(one, Tokens)]
+    told = [one for one in client.messages_of(2)[count:] if isinstance(one, Tokens)]
     assert told[0].base == 10 and [token for one in told for token in one.ids] == right[10:]
 
 
@@ -70,13 +70,13 @@ def test_nothing_streams_to_who_does_not_read(client: Client, target: LoadedMode
     right = answer_of(target, prompt_of(2), GREEDY)
     client.open(2, prompt_of(2), stream=True)
     client.open(12, prompt_of(2), stream=True)
-    while len(client.of(2)) < 3:
+    while len(client.messages_of(2)) < 3:
         client.work(1)
     client.pause(2, True)
     client.work(1)
-    count = len(client.of(2))
+    count = len(client.messages_of(2))
     client.work(60)
-    assert len(client.of(2)) <= count + 1 and client.streamed(12) == right
+    assert len(client.messages_of(2)) <= count + 1 and client.streamed(12) == right
     client.pause(2, False)
     client.work()
     assert client.streamed(2) == right
@@ -87,21 +87,21 @@ def test_a_session_that_is_closed_says_nothing_more_and_holds_nothing(
 ) -> None:
     for session in (1, 2):
         client.open(session, prompt_of(session), SAMPLED, stream=True)
-    while len(client.of(1)) < 3:
+    while len(client.messages_of(1)) < 3:
         client.work(1)
     assert client.engine.kv_admitted()[key_of(1)] > 0
     client.close(1)
     client.engine.work_off()
-    count = len(client.of(1))
+    count = len(client.messages_of(1))
     client.work()
-    assert len(client.of(1)) == count
+    assert len(client.messages_of(1)) == count
     assert client.streamed(2) == answer_of(target, prompt_of(2), SAMPLED)
     assert key_of(1) not in client.engine.kv_admitted()
 
 
 def test_a_session_opened_again_under_its_number_is_a_new_one(client: Client, target: LoadedModel) -> None:
     client.open(1, prompt_of(1), stream=True)
-    while len(client.of(1)) < 4:
+    while len(client.messages_of(1)) < 4:
         client.work(1)
     client.said.clear()
     client.open(1, prompt_of(2), SAMPLED, stream=True)
@@ -131,7 +131,7 @@ def test_another_engine_goes_on_where_one_has_stopped(
 ) -> None:
     right = answer_of(target, prompt_of(5), SAMPLED)
     client.open(1, prompt_of(5), SAMPLED, stream=True)
-    while len(client.of(1)) < 5:
+    while len(client.messages_of(1)) < 5:
         client.work(1)
     client.engine.stop()
     begun = client.streamed(1)

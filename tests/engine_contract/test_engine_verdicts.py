@@ -81,7 +81,7 @@ def test_a_rejected_draft_voids_those_behind_it(client: Client, target: LoadedMo
     client.work()
     client.draft(2, 3, right[3:5])  # left before the verdict was known
     client.work()
-    verdicts = client.of(2)[1:]
+    verdicts = client.messages_of(2)[1:]
     assert [(one.last, one.token) for one in verdicts] == [(1, right[2])]  # type: ignore[union-attr]
     assert client.verdict(2, 3, right[3:6], epoch=1).token == right[6]
 
@@ -92,7 +92,7 @@ def test_drafts_in_flight_are_judged_as_one_chain(client: Client, target: Loaded
     for base in (1, 3, 5):
         last = client.draft(3, base, right[base : base + 2])
     client.work()
-    verdicts = client.of(3)[1:]
+    verdicts = client.messages_of(3)[1:]
     assert verdicts[-1].round == last  # type: ignore[union-attr]
     known = 1
     for verdict in verdicts:  # judged one by one, or joined: what they say must fit
@@ -234,4 +234,4 @@ def test_every_task_is_given_back_once(client: Client, target: LoadedModel) -> N
     client.close(1)
     client.work()
     assert len(client.out) == len({id(task) for task in client.out}) == 7
-    assert isinstance(client.of(1)[0], Opened)
+    assert isinstance(client.messages_of(1)[0], Opened)

@@ -48,7 +48,7 @@ def test_the_verifier_row_is_the_links(report, level, said):
 
 
 def test_why_auto_chose_and_the_verifiers_load_are_told_in_words():
-    def of(course):
+    def diagnostics_of(course):
         found = DecidingDiagnostics().rows(CameraWatch(), 1.0, LinkReport(), {}, "looking", 10.0, course)
         return {row.name: row for row in found}
 
@@ -58,16 +58,16 @@ def test_why_auto_chose_and_the_verifiers_load_are_told_in_words():
         )
         for n in range(30)
     ]
-    found = of(course_of("auto", rounds))
+    found = diagnostics_of(course_of("auto", rounds))
     assert found["method"].message == "auto: chain 29" and found["method"].values["why"] == "reason 29"
     assert found["method"].values["tokens a round"] == 4
     load = found["verifier"].values["load"]
     assert load == "a forward takes 40 ms, shared by 1.5 answers, rounds wait 2 ms for it"
     assert (
-        of(RoundHistory("fsd"))["method"].message == "fsd"
-        and "load" not in of(RoundHistory("fsd"))["verifier"].values
+        diagnostics_of(RoundHistory("fsd"))["method"].message == "fsd"
+        and "load" not in diagnostics_of(RoundHistory("fsd"))["verifier"].values
     )
-    assert "method" not in of(RoundHistory())
+    assert "method" not in diagnostics_of(RoundHistory())
     waits = course_of("sd", [RoundStats(1, 1, 0, 0, 0.0, 0.0, 5.0, 2, queue_ms=80.0)])
     assert waits.load.startswith("busy: ") and "shared" not in waits.load
 

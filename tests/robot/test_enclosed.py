@@ -114,13 +114,13 @@ def test_what_was_touched_is_not_walked_into_again():
 def stuck():
     enclosed = Enclosed()
     for _ in range(PATIENCE + 1):
-        enclosed = enclosed.at(HERE, False)
+        enclosed = enclosed.decided_at(HERE, False)
     return enclosed
 
 
 def test_another_place_is_another_spot():
     assert stuck().is_stuck
-    there = stuck().without_way(HERE).at(Pose(1.3, 2.0, 0.5), False)
+    there = stuck().without_way(HERE).decided_at(Pose(1.3, 2.0, 0.5), False)
     assert not there.is_stuck and there.stays == 1 and not there.tried
 
 
@@ -134,7 +134,7 @@ def test_floor_as_wide_as_the_robot_is_tried_first():
 
 
 def test_the_way_out_goes_on_at_the_next_place():
-    assert stuck().strides_on().at(Pose(1.3, 2.0, 0.5), False).strides == STRIDES - 1
+    assert stuck().strides_on().decided_at(Pose(1.3, 2.0, 0.5), False).strides == STRIDES - 1
 
 
 def test_strides_on_the_way_out_end():

@@ -24,22 +24,22 @@ def sent(images: list[bytes | wire.Picture]) -> list[bytes]:
 
 def test_what_is_confirmed_is_named_and_nothing_else() -> None:
     known = KnownPictures()
-    assert sent(known.of(welcome(), FRAMES[:2])) == FRAMES[:2]
-    assert sent(known.of(welcome(), FRAMES[:2])) == FRAMES[:2], "nothing said that they are there"
+    assert sent(known.to_send(welcome(), FRAMES[:2])) == FRAMES[:2]
+    assert sent(known.to_send(welcome(), FRAMES[:2])) == FRAMES[:2], "nothing said that they are there"
     known.confirmed()
-    images = known.of(welcome(), FRAMES[:3])
+    images = known.to_send(welcome(), FRAMES[:3])
     assert sent(images) == FRAMES[2:3]
     assert [one.digest for one in images if isinstance(one, wire.Picture)] == list(map(digest_of, FRAMES[:3]))
 
 
 def test_a_picture_that_comes_twice_in_a_prompt_is_sent_once() -> None:
-    assert sent(KnownPictures().of(welcome(), [FRAMES[0]] * 7 + [FRAMES[1]])) == FRAMES[:2]
+    assert sent(KnownPictures().to_send(welcome(), [FRAMES[0]] * 7 + [FRAMES[1]])) == FRAMES[:2]
 
 
 def test_a_verifier_that_keeps_none_gets_messages_as_ever() -> None:
     known = KnownPictures()
     for _ in range(2):
-        assert known.of(welcome(0), FRAMES) == FRAMES
+        assert known.to_send(welcome(0), FRAMES) == FRAMES
         known.confirmed()
     assert len(known) == 0
 
@@ -48,7 +48,7 @@ def test_what_is_larger_than_all_that_is_kept_is_just_sent() -> None:
     known = KnownPictures()
     large = b"x" * 5000
     for _ in range(2):
-        images = known.of(welcome(4096), [large, FRAMES[0]])
+        images = known.to_send(welcome(4096), [large, FRAMES[0]])
         known.confirmed()
     assert images[0] == large and len(known) == 1
 
@@ -56,31 +56,31 @@ def test_what_is_larger_than_all_that_is_kept_is_just_sent() -> None:
 @pytest.mark.parametrize("other", [welcome(server=2), welcome(token=b"u")], ids=["restarted", "a new client"])
 def test_another_verifier_knows_nothing(other: wire.Welcome) -> None:
     known = KnownPictures()
-    known.of(welcome(), FRAMES)
+    known.to_send(welcome(), FRAMES)
     known.confirmed()
-    assert sent(known.of(welcome(), FRAMES)) == []
-    assert sent(known.of(other, FRAMES)) == FRAMES
+    assert sent(known.to_send(welcome(), FRAMES)) == []
+    assert sent(known.to_send(other, FRAMES)) == FRAMES
 
 
 def test_it_forgets_as_the_verifier_does() -> None:
     known = KnownPictures()
     room = welcome(3 * kept_bytes(FRAMES[0]))
     for frame in FRAMES:
-        known.of(room, [frame])
+        known.to_send(room, [frame])
         known.confirmed()
     assert len(known) == 3
-    assert sent(known.of(room, FRAMES)) == FRAMES[:5]
+    assert sent(known.to_send(room, FRAMES)) == FRAMES[:5]
 
 
 def test_what_is_missing_goes_up_and_the_others_do_not() -> None:
     known = KnownPictures()
-    known.of(welcome(), FRAMES)
+    known.to_send(welcome(), FRAMES)
     known.confirmed()
-    known.of(welcome(), FRAMES)
+    known.to_send(welcome(), FRAMES)
     known.missing([2, 5])
-    assert sent(known.of(welcome(), FRAMES)) == [FRAMES[2], FRAMES[5]]
+    assert sent(known.to_send(welcome(), FRAMES)) == [FRAMES[2], FRAMES[5]]
     known.missing([0])
-    assert sent(known.of(welcome(), FRAMES)) == FRAMES, "again: nothing is relied on"
+    assert sent(known.to_send(welcome(), FRAMES)) == FRAMES, "again: nothing is relied on"
     with pytest.raises(ProtocolError, match="was sent"):
         known.missing([0])
 
@@ -88,11 +88,11 @@ def test_what_is_missing_goes_up_and_the_others_do_not() -> None:
 @pytest.mark.parametrize("which", [[], [63], [8]])
 def test_a_verifier_that_lacks_what_was_not_named_is_sent_all(which: list[int]) -> None:
     known = KnownPictures()
-    known.of(welcome(), FRAMES)
+    known.to_send(welcome(), FRAMES)
     known.confirmed()
-    known.of(welcome(), FRAMES)
+    known.to_send(welcome(), FRAMES)
     known.missing(which)
-    assert sent(known.of(welcome(), FRAMES)) == FRAMES
+    assert sent(known.to_send(welcome(), FRAMES)) == FRAMES
 
 
 SAMPLING = [64, 0.0, 0, 0, 1.0, 0.0]

@@ -85,8 +85,8 @@ class TestByRows:
     def test_between_two_points_it_is_a_line_and_beyond_them_level(self) -> None:
         times = read_ms("72:1,90:4,160:8")
         assert isinstance(times, RowMs) and times == 72.0
-        assert [times.at(rows) for rows in (1, 2, 4, 6, 8, 400)] == [72, 78, 90, 125, 160, 160]
-        assert RowMs(((3, 5.0),)).at(1) == 5.0
+        assert [times.for_rows(rows) for rows in (1, 2, 4, 6, 8, 400)] == [72, 78, 90, 125, 160, 160]
+        assert RowMs(((3, 5.0),)).for_rows(1) == 5.0
 
     def test_it_reads_what_it_writes_and_can_be_scaled_and_copied(self) -> None:
         times = read_ms("72:1,90:4")

@@ -56,7 +56,7 @@ class Pacer:
     def minimum_at(self, rows: int) -> float:
         """Milliseconds that a forward of this many rows takes at least."""
         minimum_ms = self._minimum_ms
-        return minimum_ms.at(rows) if isinstance(minimum_ms, RowMs) else minimum_ms
+        return minimum_ms.for_rows(rows) if isinstance(minimum_ms, RowMs) else minimum_ms
 
     def begin(
         self, rows: int, observer: LayerObserver | None = None, layers: int | None = None

@@ -30,7 +30,7 @@ def time_rows(model: LoadedModel, paced: float = 0.0, clock: Callable[[], float]
             float(session.extend([0] * rows)[-1, 0])  # the device has done it
             taken.append(clock() - started)
             session.rollback(held)
-        least_ms = paced.at(rows) if isinstance(paced, RowMs) else paced
+        least_ms = paced.for_rows(rows) if isinstance(paced, RowMs) else paced
         found.append((rows, round(1e3 * max(1e3 * min(taken), least_ms))))
         if clock() - began > TRYING_S:
             break

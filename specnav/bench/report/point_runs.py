@@ -221,7 +221,7 @@ class Printed:
 
 def forward_ms(ms: float, rows: int) -> float:
     """Milliseconds of a forward of this many rows."""
-    return ms.at(rows) if isinstance(ms, RowMs) else ms
+    return ms.for_rows(rows) if isinstance(ms, RowMs) else ms
 
 
 def printed_of(results: BenchResults) -> Printed | None:

@@ -75,7 +75,7 @@ class ServingPlan:
     curve: BatchCurve | None
     results: StudyResults
 
-    def of(self, cell: ServingCell) -> BenchConfig:
+    def config_for(self, cell: ServingCell) -> BenchConfig:
         """The settings of one measurement."""
         return replace(self.config, gamma=cell.gamma, rtt_ms=cell.rtt_ms * self.time_scale)
 
@@ -85,7 +85,7 @@ class ServingPlan:
 
     def estimate_s(self, cell: ServingCell) -> float:
         """Seconds that a measurement takes."""
-        return START_S + settling_s(self.of(cell), cell.clients) + self.seconds_of(cell)
+        return START_S + settling_s(self.config_for(cell), cell.clients) + self.seconds_of(cell)
 
     def searches(self) -> list[ServingCell]:
         """What finds draft lengths: nothing where one was given."""
@@ -245,7 +245,7 @@ def _measuring(plan: ServingPlan, console: Console) -> Measure:
         prompts, expected, disturbance, near_ties = asked[0]
         groups = ("--groups", str(cell.groups))
         return measure_clients(
-            plan.of(cell), cell.method, cell.clients, plan.seconds_of(cell), prompts, expected, logs, groups,
+            plan.config_for(cell), cell.method, cell.clients, plan.seconds_of(cell), prompts, expected, logs, groups,
             disturbance=disturbance, near_ties=near_ties,
         )  # fmt: skip
 

@@ -151,4 +151,4 @@ def verify_pace(answers: Sequence[AnswerRecord], paced_ms: float) -> str:
 
 
 def _at(paced_ms: float, rows: int) -> float:
-    return paced_ms.at(rows) if isinstance(paced_ms, RowMs) else paced_ms
+    return paced_ms.for_rows(rows) if isinstance(paced_ms, RowMs) else paced_ms

@@ -50,7 +50,7 @@ def metrics_of(log: Path) -> str:
 
 def look(metrics: str) -> LoadSample:
     """Look now. Raises HarnessError where the verifier does not answer."""
-    found = parse(fetch(Address.of(metrics)), time.monotonic())
+    found = parse(fetch(Address.parse(metrics)), time.monotonic())
     times = psutil.cpu_times()
     return LoadSample(
         time.monotonic(),

@@ -76,7 +76,7 @@ class SafetyGuard:
         self._step = step
         self._began_at = now
         self._monitor.config = replace(_WATCHED, actuation_delay_s=self.delay_s)
-        self._began_with = step.of(self._monitor.measured.total)
+        self._began_with = step.progress(self._monitor.measured.total)
 
     def sent(self, velocity: Velocity, now: float) -> None:
         """A velocity went out."""
@@ -159,7 +159,7 @@ class SafetyGuard:
             return ""
         if reason := self._stall(step) or self._discrepancy(step, now):
             return reason
-        done = step.of(self._monitor.measured.total) - self._began_with
+        done = step.progress(self._monitor.measured.total) - self._began_with
         if step.turns and done > MOST_SCALE * abs(step.amount) + step.speed * COASTS_S + ROOM_RAD:
             return f"turned {math.degrees(done):.0f} degrees where it {step.words}"
         return ""
@@ -175,8 +175,8 @@ class SafetyGuard:
             return ""
         end = self._heard_at
         delays = [self._latest_s * part / DELAY_PARTS for part in range(DELAY_PARTS + 1)]
-        due = min(step.of(self._monitor.commands.between(end - STALL_S - d, end - d)) for d in delays)
-        seen = step.of(self._monitor.measured.since(end - STALL_S))
+        due = min(step.progress(self._monitor.commands.between(end - STALL_S - d, end - d)) for d in delays)
+        seen = step.progress(self._monitor.measured.since(end - STALL_S))
         if due < (STALL_RAD if step.turns else STALL_M) or abs(seen) >= STALL_SHARE * due:
             return ""
         what = f"{math.degrees(due):.0f} degrees" if step.turns else f"{due * 100:.0f} cm"

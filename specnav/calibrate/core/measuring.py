@@ -31,7 +31,7 @@ class Noise:
     radians: float
     rate_hz: float
 
-    def of(self, turns: bool) -> float:
+    def for_motion(self, turns: bool) -> float:
         """In the unit of a step."""
         return self.radians if turns else self.metres
 
@@ -79,11 +79,11 @@ def response_of(record: StepRecord, noise: Noise) -> Response | None:
 def delay_of(record: StepRecord, scale: float, noise: Noise) -> float | None:
     """How long before, in the middle, what odometry shows of the onset had been commanded, s."""
     turns = record.step.turns
-    least = max(ONSET_RAD if turns else ONSET_M, NOISES * noise.of(turns))
+    least = max(ONSET_RAD if turns else ONSET_M, NOISES * noise.for_motion(turns))
     most = min(ONSET_ENDS * least, scale * record.told(record.began, record.stopped_at))
     found = []
     for sample in record.samples:
-        amount = record.step.of(sample.moved)
+        amount = record.step.progress(sample.moved)
         if amount > most:
             break
         if amount >= least:
@@ -97,7 +97,7 @@ def scale_of(record: StepRecord, delay: float) -> float | None:
     rise = step.speed / acceleration_of(step.turns)
     begin = record.began + rise + delay + RAMP_S
     end = record.stopped_at + delay - EDGE_S
-    steady = [(s.at, step.of(s.moved)) for s in record.samples if begin <= s.at <= end]
+    steady = [(s.at, step.progress(s.moved)) for s in record.samples if begin <= s.at <= end]
     if len(steady) < FEWEST or steady[-1][0] - steady[0][0] < RAMP_S:
         return None
     speed = linear_regression([at for at, _ in steady], [done for _, done in steady]).slope
@@ -107,8 +107,8 @@ def scale_of(record: StepRecord, delay: float) -> float | None:
 def stop_of(record: StepRecord, noise: Noise) -> MeasuredStop:
     """The way after the stop was sent, and how long it took."""
     turns, last = record.step.turns, record.total
-    near = max((ONSET_RAD if turns else ONSET_M) / 5, NOISES * noise.of(turns))
-    moving = [s.at for s in record.samples if abs(record.step.of(s.moved) - last) > near]
+    near = max((ONSET_RAD if turns else ONSET_M) / 5, NOISES * noise.for_motion(turns))
+    moving = [s.at for s in record.samples if abs(record.step.progress(s.moved) - last) > near]
     seconds = moving[-1] - record.stopped_at if moving else 0.0
     return MeasuredStop(max(0.0, last - record.done(record.stopped_at)), max(0.0, seconds))
 
@@ -129,7 +129,7 @@ def slowest_of(record: StepRecord, response: Response, noise: Noise) -> float:
         end = min(begin + STAIR_S, record.stopped_at)
         told = record.told(begin, end) * response.scale
         done = record.done(end + delay) - record.done(begin + delay)
-        if end - begin > STAIR_S / 2 and done > max(MOVES * told, NOISES / 2 * noise.of(step.turns)):
+        if end - begin > STAIR_S / 2 and done > max(MOVES * told, NOISES / 2 * noise.for_motion(step.turns)):
             return abs(speed_of(stretch.velocity, step.turns))
         begin += STAIR_S
     sent = step.velocity(min(record.stopped_at, record.began + step.seconds) - record.began - 1e-6)

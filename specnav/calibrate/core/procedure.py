@@ -293,4 +293,4 @@ def _shortest_m(speed: float) -> float:
 
 def moved(step: CalibrationStep, noise: Noise) -> float:
     """So much of a step is a motion, and no noise; metres or radians."""
-    return max((ONSET_RAD if step.turns else ONSET_M) / 2, NOISES * noise.of(step.turns))
+    return max((ONSET_RAD if step.turns else ONSET_M) / 2, NOISES * noise.for_motion(step.turns))

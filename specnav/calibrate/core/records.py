@@ -34,7 +34,7 @@ class StepRecord:
 
     def told(self, begin: float, end: float) -> float:
         """How much of the step was commanded from one time to another, metres or radians."""
-        return self.step.of(self.commands.between(begin, end))
+        return self.step.progress(self.commands.between(begin, end))
 
     def when_told(self, amount: float) -> float:
         """The time by which so much of the step had been commanded."""
@@ -50,7 +50,7 @@ class StepRecord:
         before = 0.0
         last_at = self.began
         for sample in self.samples:
-            amount = self.step.of(sample.moved)
+            amount = self.step.progress(sample.moved)
             if sample.at > moment:
                 share = (moment - last_at) / (sample.at - last_at) if sample.at > last_at else 1.0
                 return before + (amount - before) * max(0.0, share)
@@ -60,4 +60,4 @@ class StepRecord:
     @property
     def total(self) -> float:
         """How much of the step odometry has shown so far; one noisy pose does not count."""
-        return median([self.step.of(s.moved) for s in self.samples[-TOTAL_OF:]]) if self.samples else 0.0
+        return median([self.step.progress(s.moved) for s in self.samples[-TOTAL_OF:]]) if self.samples else 0.0

@@ -61,7 +61,7 @@ class CalibrationStep:
             after_s -= stretch.seconds
         return ZERO
 
-    def of(self, travel: Travel) -> float:
+    def progress(self, travel: Travel) -> float:
         """How much of a movement is this step's: metres or radians, positive where it goes the right way."""
         return self.sign * (travel.turned_rad if self.turns else travel.along_m)
 

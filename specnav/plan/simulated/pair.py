@@ -57,7 +57,7 @@ class SimulatedPair:
 
     def draft_at(self, rows: int) -> float:
         """Milliseconds of a draft forward with this many rows."""
-        return self.draft_ms.at(rows) if isinstance(self.draft_ms, RowMs) else self.draft_ms
+        return self.draft_ms.for_rows(rows) if isinstance(self.draft_ms, RowMs) else self.draft_ms
 
     @property
     def log_alpha(self) -> float:

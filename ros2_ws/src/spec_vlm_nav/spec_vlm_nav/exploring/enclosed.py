@@ -61,7 +61,7 @@ class Enclosed:
     strides: int = 0
     tried: tuple[float, ...] = ()
 
-    def at(self, place: Pose, is_shut: bool) -> Enclosed:
+    def decided_at(self, place: Pose, is_shut: bool) -> Enclosed:
         """
         Return the memory at a decision from a place.
 

@@ -118,7 +118,7 @@ def _searched(
     """
     known = learn(_walked_to(state, place), seen, place)
     is_shut = seen.sees_target is False and seen.ahead_clear is False
-    enclosed = state.enclosed.at(place, is_shut)
+    enclosed = state.enclosed.decided_at(place, is_shut)
     state = replace(state, known=known, place=place, enclosed=enclosed)
     if seen.proposed.is_stop or (not seen.sees_target and seen.ahead_clear is None):
         return _lead(state, seen)

@@ -47,7 +47,7 @@ class Observation:
     )
 
     @staticmethod
-    def of(
+    def from_answer(
         text: str,
         proposed: Action,
         contact: bool,

@@ -195,7 +195,7 @@ def _choose(s: Situation, event: ActionFound) -> Move:
     if event.action.is_stop:
         return Move(STOP, ActionSource.MODEL)
     place, look = s.instruction.odometer.place, _look(s, event.jpeg)
-    return s.policy.decide(Observation.of(event.text, event.action, contact, place, look))
+    return s.policy.decide(Observation.from_answer(event.text, event.action, contact, place, look))
 
 
 def _look(s: Situation, jpeg: bytes) -> FloorPicture | None:
