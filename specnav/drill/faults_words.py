@@ -125,7 +125,6 @@ class Repeated:
                 return
 
     def end(self, stack: Stack) -> None:
-        """End."""
         self._end.set()
         if self._thread is not None:
             self._thread.join(10)

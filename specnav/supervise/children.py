@@ -31,16 +31,16 @@ class LinkSettings(Protocol):
     """What the emulated link of a run is like, beside its round trip."""
 
     @property
-    def jitter_ms(self) -> float: ...  # noqa: D102
+    def jitter_ms(self) -> float: ...
 
     @property
-    def bandwidth_mbps(self) -> float: ...  # noqa: D102
+    def bandwidth_mbps(self) -> float: ...
 
     @property
-    def loss(self) -> float: ...  # noqa: D102
+    def loss(self) -> float: ...
 
     @property
-    def seed(self) -> int: ...  # noqa: D102
+    def seed(self) -> int: ...
 
 
 def verifier_spec(server: ServerConfig, environment: Mapping[str, str]) -> ChildSpec:

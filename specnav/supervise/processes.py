@@ -43,11 +43,11 @@ class Running(Protocol):
     pid: int
     returncode: int | None
 
-    def poll(self) -> int | None: ...  # noqa: D102
+    def poll(self) -> int | None: ...
 
-    def wait(self, timeout: float | None = None) -> int: ...  # noqa: D102
+    def wait(self, timeout: float | None = None) -> int: ...
 
-    def send_signal(self, number: int, /) -> None: ...  # noqa: D102
+    def send_signal(self, number: int, /) -> None: ...
 
 
 @dataclass(frozen=True)
