@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Puts what the commands read beside the code into the wheel: configuration, default models and message definitions.
 
 In the clone they lie at its root, where people look for them (specnav.paths); the rest is in pyproject.toml.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the HTTP API costs: tokens a second and the time to the first, through it and with the library used directly.
 
 A verifier and two servers run as processes on loopback: one whose answers share draft forwards, one whose answers take

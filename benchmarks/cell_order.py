@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How often rounding flips a token of a target on llama.cpp: by drafts of one session, and by sessions beside it.
 
 `python -m benchmarks.cell_order smollm2 --questions mt_bench.jsonl`

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What it costs a draft step to tell the draft's probability of its token, as confidence triggers need it.
 
     python -m benchmarks.chance_cost [DRAFT ...] [--steps 3000]

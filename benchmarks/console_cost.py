@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the console costs the robot beside it: decisions and the gate's clock with and without it, its CPU and memory.
 
 The real graph (verifier, simulator, robot nodes) on this machine, in turns without a console and with one that a page

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How quickly the console stops the robot and shows it: key to zero velocity, camera to page, first picture, page size.
 
 The real graph (verifier, simulator, robot nodes) and a headless Chromium on this machine:

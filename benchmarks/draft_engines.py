@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a draft token takes on each engine that can draft: a Qwen2 of the published 0.5 B's shape with random weights,
 made here, in every number type, each in a process of its own; and llama.cpp's own time, without our layer.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rounds of many sessions at once on one engine, in process: `python -m benchmarks.engine_rounds --engine own|vllm`.
 
 Each session sends a draft of γ tokens, some right and some partly wrong; a round ends with the last verdict. Medians of

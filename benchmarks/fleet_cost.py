@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a fleet costs an edge: the same questions to the same verifier, directly and by the directory.
 
     python -m benchmarks.fleet_cost [--answers 100] [--method sd] [--out FILE.json]

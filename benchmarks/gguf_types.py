@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How often each GGUF number type keeps a draft model's top choice: llama.cpp on the file against torch in float32 on
 the folder it is made of, after every token of the documentation's beginning. Needs `make setup-gguf`.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What hints cost: verify forwards of a chain with and without them, one after the other, on one engine.
 
     python -m benchmarks.hint_cost default_models/nav-target [--exit-layers 1,3,5] [--temperature 0.8] [--verify-ms 30]

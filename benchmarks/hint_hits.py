@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How often a pre-draft could be there when the verdict comes: what `fsd` can gain with a target, exits and a draft.
 
     python benchmarks/hint_hits.py TARGET EXITS DRAFT ANSWERS.jsonl [--gamma 4] [--count 8] [--tokens 48]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What keys cost: one round's messages there and back over loopback, plain and encrypted in turn; medians in µs.
 
     python -m benchmarks.key_cost [--rounds 4000]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Near-ties on real logits: a target's answers again in another number type, one token a pass and all in one pass.
 
     python benchmarks/near_ties.py MODEL ANSWERS.jsonl --dtype bfloat16 [--count 200] [--tokens 32]

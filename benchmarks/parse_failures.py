@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How many answers have no action, of a model that knows nothing: the robot's grammar against random weights.
 
     python -m benchmarks.parse_failures [--answers 2000] [--tokens 64] [--model default_models/nav-target]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a prompt of eight frames costs a decision: with all of it sent and seen anew, and with what is known kept.
 
     python -m benchmarks.picture_cost [--decisions 16] [--presets navila,navila_frames_last]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What it costs to pick tokens at a temperature from rows as wide as a large vocabulary.
 
     python -m benchmarks.sampling_cost [--rows 33] [--vocab 152064]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A target that is fine-tuned under its draft: tau before, directly after, and as the draft learns from what was said.
 
     python -m benchmarks.target_change --questions FILE.jsonl ... [--answers 24,96,192] [--minutes 2]

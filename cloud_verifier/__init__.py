@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The cloud verifier: a server that holds the target model and answers drafts with verdicts.
 
 Its words are specdec's. Edges and it meet only on the wire; it imports nothing of the robot. `serve` is imported when

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`python -m cloud_verifier --bind tcp://127.0.0.1:5555 --model PATH`: serve until SIGTERM or SIGINT."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Classes of clients: whose work comes first where not all of it can be done at once."""
 
 from __future__ import annotations

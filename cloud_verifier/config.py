@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the server can be told; checked once, before anything is loaded."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What one client may ask for, and how it is counted. No sockets and no models; time comes from a clock.
 
 Whatever is over a bound is refused with what is allowed; nothing here ends a session.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a verifier loads beside its target, and how it is made ready before the first client."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Structured logs: one JSON object a line on a stream, with a limit on how often one kind of warning may
 repeat. What an exception says may quote a prompt: it is left out unless asked for.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Serving: from a configuration to a verifier that runs, its signals and its metrics."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The stand-in for the robot and its rooms: seeded rooms, a camera rendered by MuJoCo, a planar base, a ROS node.
 
 Words: a *room* holds *objects* (kind x colour, nameable) and *furniture* (never named); an *episode* is a room, a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The planar base: a disc that follows velocity commands within limits and cannot enter things.
 
 Kinematic, in plain Python (tens of microseconds a step). Like the Go2 it holds the last command for one second and then

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The camera's own thread: it owns the rendered world, takes the newest request and drops what it has no time for.
 
 Rendering takes milliseconds and releases the interpreter; in a thread of its own it does not hold up the base.

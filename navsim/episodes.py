@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Episodes: a seed and a split become a room, a start and an instruction, always the same ones.
 
 Splits never share a room (the split is part of the seed), and held-out pairs of kind and colour never stand in a

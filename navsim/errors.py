@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The one exception family of the simulator: a message says what was wrong and what to do."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What can be wrong with the simulated robot's sensors and base, switched on and off while it runs.
 
 Faults of sensors are injected where a broken driver would cause them, between the sensor and the topic; faults of the

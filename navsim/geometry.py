@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Plane geometry of the simulator: poses, discs, oriented rectangles, distances and rays.
 
 Everything is metres and radians in the world frame (REP-103: x forward, y left, yaw counter-clockwise). Pure functions

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Choice of the off-screen OpenGL back-end, made before `mujoco` is imported for the first time.
 
 MuJoCo reads the choice from the variable MUJOCO_GL at import time and from nowhere else; a choice the user made stands.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A base that responds late, slips, sticks, is pushed, or ignores zeros, and an odometry that lies: in simulated time.
 
 Metres, radians, seconds. Calibrations are tried on it, and random faults; the simulator's own base is `navsim.base`.

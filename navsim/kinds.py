@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The catalogue: what kinds of objects and furniture exist, their shapes, colours, and which pairs are held out.
 
 A *kind* is a footprint (for collisions and distances) and a list of *parts* (for rendering). The held-out pairs of kind

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Furnishing: from a random stream and a list of wanted (kind, colour) pairs to a room.
 
 About a quarter of the rooms have a second room or a hallway behind a doorway. Gaps between things are wide enough for

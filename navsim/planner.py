@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Shortest paths on the known map, for path-length scores and for oracles. The robot's own software never sees it.
 
 A *grid* marks where the robot's centre may be; a *field* holds for every free cell the length of the shortest way to

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a room is: walls, doorways, nameable objects, furniture, and the questions one may ask of its geometry.
 
 All records are frozen; `layout.furnish` makes them from a seed. A room knows nothing of rendering or of the robot.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The simulator as a ROS 2 node: a camera, odometry and a base that listens, like the robot it stands in for.
 
 A thin shell around `Simulation` and `CameraWorker`. It publishes what a robot would and never what only a map knows;

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The parameters of the simulator's node in one readable table: default, range, whether they change while it runs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The MuJoCo model as text: floor, ceiling, lights, camera and pools of bodies to be placed and recoloured per room.
 
 Built once per world. Slots of a pool are named "<kind>/<n>"; geoms of a slot are "<kind>/<n>/<part>".

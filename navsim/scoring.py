@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scores of one episode, the way the field reports them: success, SPL, navigation error, collisions.
 
 Success with the target present: the robot said stop within reach of the right object, facing it, with nothing else

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One running simulation without ROS: the current episode, the base in it, and what may be asked of both.
 
 Not thread-safe by itself: one thread advances it, others get `Snapshot`s, which never change.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Procedural textures of floors and walls, light grey so that a room's tint colours them; no image files."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Line of sight in the plane: how much of an object can be seen from a point, whatever the heading.
 
 An estimate from footprints and heights, for placing starts and for oracles without a renderer; what a frame really

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The rendered world: one compiled MuJoCo model whose pooled bodies are moved and recoloured for every room.
 
 A `World` belongs to the thread that made it (its OpenGL context does). It shows a room; it never moves a robot.

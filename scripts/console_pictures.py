@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pictures of the console on the demo and of look back, for the documentation: docs/console*, docs/lookback.png.
 
 Starts `specnav demo --console` and a headless Chromium: python -m scripts.console_pictures --out docs.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Hooks of mkdocs: pages that lie beside the code become part of the site, and links between pages follow them.
 
 Every text has one source. A room's README is read where it is, so it looks right on a Git server as well; only the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A verifier's step on llama.cpp against llama.cpp's own `llama_decode`, and against our own engine, on one model.
 
 `python scripts/llamacpp_steps.py [--threads 2] [--own]`: medians in ms by rows a session and sessions, the contenders

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Write the tables and the chart of docs/results.md from stored results, so that every number there has a source.
 
 Sources: docs/results.json (command, hardware, n and interval of each number), benchmarks/gpu/results/*.json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A robot among things that its draft never saw, and what a night with its own bag makes of that draft.
 
     python scripts/robot_story.py --out runs/robot-story

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """All tests, as `make test` runs them: ruff, then pytest in two parts, with mypy beside the second.
 
 Tests with bounds in real time (marked `graph` or `realtime`) mostly wait: they run first, a few files at a time, and

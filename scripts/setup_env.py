@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Installs the Python side of the set-up into the running environment, step by step.
 
 Each step has a key made from everything it depends on; a step whose key is on record is skipped, and a key is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`make setup-gguf`: llama.cpp with its Python binding, built once on this machine and kept outside the clone.
 
 The binding has no wheels on the package index: it is compiled, for minutes. What comes out lies under

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`make setup-vllm`: vLLM in an environment of its own, .venv-vllm, for `specnav serve --engine vllm`.
 
 What vLLM needs does not go together with what the rest needs (another `transformers`), so it gets 3.5 GB of its own;

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Lets `torchvision` be imported beside a torch for CPUs. `make setup-vllm` puts this into .venv-vllm, where every
 process loads it as it starts, vLLM's own children included.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """specdec: speculative decoding over an edge and a cloud.
 
 The shared core of the project: tokens, models, links; no robots, no server loop, no plots.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where downloaded models lie, for those that bring them and those that look for them."""
 
 from __future__ import annotations

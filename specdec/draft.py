@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Token trees, and drafts: what leaves of a tree in one round. A chain is a tree of width 1.
 
 A tree has tokens below a root, each behind another one or behind the root. What is drafted, what is judged and what a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Energy that this machine's sensors have counted: NVIDIA's (NVML), Intel RAPL (powercap), INA3221 (Jetson, hwmon).
 
 Vocabulary

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Errors meant for people: every message is one line saying what was wrong and what to do about it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Methods as named combinations of the axes of docs/axes.md; each axis is its own small part.
 
 A name may override axes: "sd+tree:32x6" is sd with a token tree of 32 nodes and depth 6.

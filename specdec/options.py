@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a caller may ask of one answer; checked once, here, so that nothing downstream has to."""
 
 from __future__ import annotations

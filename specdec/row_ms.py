@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a forward takes by the rows that share it, as it is written in flags and files."""
 
 from __future__ import annotations

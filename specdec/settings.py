@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Settings of a program, declared once: the fields of a frozen dataclass, each with its default, range, unit and help.
 
     @dataclass(frozen=True)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Files that people write (keys, tokens, settings), read so that no file can hold up who reads it or fill its memory.
 
 A path may lead to a pipe that nobody writes to, to a device, or to gigabytes; YAML may refer to itself, merge what it

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What several sessions can use, kept by its content: what was used longest ago goes first."""
 
 from __future__ import annotations

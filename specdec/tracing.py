@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Spans for OpenTelemetry: what an answer took, round by round, joined over edge and cloud.
 
 Off unless SPECNAV_OTEL=1: then nothing of OpenTelemetry is imported, and all that tracing costs is asking whether there

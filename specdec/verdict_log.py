@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A log of what the target has said, for a draft model to learn from later; an edge or a verifier may keep one.
 
 Off unless asked for. Of an answer it holds the target's tokens and how far drafts were accepted; what was asked, words

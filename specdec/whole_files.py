@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writing files that a reader finds whole or not at all."""
 
 from __future__ import annotations

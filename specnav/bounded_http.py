@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """HTTP/1.1 for servers that strangers reach: what a connection may send, hold and wait for is bounded.
 
 uvicorn's h11 protocol bounds headers by size; this adds time, a number of connections, and how long a client may leave

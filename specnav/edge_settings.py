@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Settings of commands that decode here: the verifier they ask, their key and their models."""
 
 from __future__ import annotations

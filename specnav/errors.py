@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Turns errors that a user can act on into one line on stderr and an exit code."""
 
 from __future__ import annotations

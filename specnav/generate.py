@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`specnav generate`: one answer over a real edge and cloud, streamed to stdout token by verified token.
 
 Without `--connect` a verifier process is started on loopback for this one answer and stopped after it.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`specnav keys …`: changes to a folder of keys, and what is said of them. Only `export` prints what is secret."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether what a command was given can be a model at all, seen before anything is started or torch is imported."""
 
 from __future__ import annotations

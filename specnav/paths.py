@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where commands find what they use by default: at the root of a clone, or in an installed package.
 
 An installed package works from any directory: what it writes and starts stands in the current one.

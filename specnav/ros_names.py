@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Names that a user gives for ROS, checked before a node is made of them. Needs rclpy."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A run's folder: new and empty, or nothing is started."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`specnav serve`: the cloud verifier in this process, configured by YAML with flags on top."""
 
 from __future__ import annotations

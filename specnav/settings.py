@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The one loader of YAML settings: a file's mapping with the command's flags on top, checked against a dataclass."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Signals that end a command: SIGTERM does what Ctrl-C does, so that both leave the same things behind."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What commands show on the terminal: lines and bars on stderr, tables on stdout; the same look for all of them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The Triton kernels of the static path against the torch reference, on whatever GPU there is.
 
 python benchmarks/gpu/check_kernels.py

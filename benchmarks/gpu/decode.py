@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What forwards take on a GPU: static path and ordinary path, by rows, on growing lengths, in batches and trees.
 
     python benchmarks/gpu/decode.py MODEL [--draft MODEL] [--device cuda] [--json FILE] [--skip NAME,NAME]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random-weight Qwen2-VL folders of published shapes: make_models.py OUT SRC(nav-target) 7b|2b|tiny DEVICE"""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A verifier as it serves: milliseconds a token of `ar`, and tokens per second of many `sd` sessions at once.
 
     python benchmarks/gpu/sessions.py MODEL [--device cuda] [--counts 1,8,32] [--exits FOLDER] [--json FILE]

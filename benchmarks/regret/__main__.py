@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What `auto` loses against the best fixed method, in random worlds and a simulated clock. Nothing is measured.
 
 The real edge decodes, with its controller, drafters and estimates; forwards, link and cloud are simulated. Writes

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What nobody can do better in random worlds: bounds for the regret of `auto`, from fixed methods alone."""
 
 from __future__ import annotations

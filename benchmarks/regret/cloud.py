@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The simulated cloud of one edge: it does one thing after another, as a real verifier does, in the machine's time.
 
 What it says follows from the text alone: the target's own answer. What forwards take, and how long they wait, is the

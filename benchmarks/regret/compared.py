@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One fixed method against another in random worlds: what an axis is worth there."""
 
 from __future__ import annotations

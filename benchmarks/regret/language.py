@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Made-up languages: what the target says, and a draft model that knows it as well as a world wants.
 
 The draft model stands in for a LoadedModel: the real drafters draft with it. Its rows are made where they are asked

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The simulated clock: edge, link and cloud of one world, in one time. Nothing sleeps and nothing is measured.
 
 A Machine is the clock that the real EdgeDecoder reads and the link that it speaks over. Time passes while the edge

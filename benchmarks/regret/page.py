@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The page over many worlds: one HTML file that opens offline."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Plays a world with a method: the real EdgeDecoder, its controller and its drafters, in the simulated clock."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The regret of `auto`: in each of many worlds, its speed over that of the best fixed method, and over `ar`."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Worlds: what forwards take on either side, the link, how good drafts are, and what changes in mid-answer.
 
 Drawn from a seed. Nothing in here is measured; ranges are those of the published operating points and beyond.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The engine: owns every answer in progress and carries their plans out, many in one forward, all in one thread.
 
 It takes tasks from a queue and hands replies to an outbox. Between two forwards it takes in what has come; a forward

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Hints on their way out: a small queue for every forward, emptied while the forward goes on.
 
 Whatever waits in it when the last layer is done is dropped, so that a verdict is never late. On a GPU exits run beside

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What an engine is: all that the server and its clients need of one, whatever computes the forwards.
 
 `tests/engine_contract` holds what every engine must do. An engine knows no sockets; it may do less than another, and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The KV budget: what all caches may take together, who is admitted to it, and who gives back what they hold.
 
 A session is admitted before anything is allocated, with all it may come to hold (its prompt and its longest answer).

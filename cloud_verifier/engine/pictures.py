@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Prompts with pictures are prepared beside the forwards: several threads decode, one looks.
 
 The vision tower sees the pictures of prompts that wait in one pass, each content once; what it has made of a picture is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which sessions share a forward, in numbers that an operator may set."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Prompts on their way into a cache: pictures beside the forwards, and nothing worked out that is known already.
 
 A prompt that begins as one that is being worked on waits for that one's keys and values.

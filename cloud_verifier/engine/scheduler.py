@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which rows share the next forward.
 
 A forward has a budget of rows: a fixed one and, where a latency is asked for, as many as have ended within it. Sessions

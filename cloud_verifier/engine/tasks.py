@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the engine is asked to do, and the queues it waits in.
 
 Drafts of one session that wait together are taken together, as one draft: one forward judges them all.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The work of one session: what each of its tasks does, as a plan, and what is answered.
 
 Knows no other session and runs no forward: the engine carries the plans out, many side by side.

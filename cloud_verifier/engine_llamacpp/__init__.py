@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """llama.cpp as the engine: a target in a GGUF file behind our own scheduler, one `llama_decode` for all sessions' rows.
 
 What a session is on llama.cpp stands in `specdec.models.gguf`, which drafts use too: a tree takes one sequence of the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From a server's settings to a target on llama.cpp, whose context takes no more memory than it may."""
 
 from __future__ import annotations

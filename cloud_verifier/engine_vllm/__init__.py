@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """vLLM as the engine: chains of draft tokens that come from outside, judged exactly, many sessions a forward.
 
 Nothing else imports this package: `specnav serve --engine vllm` loads it when asked for. Only `core` and what vLLM

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One answer that grows token by token, and what is left to ask of the target before a draft is judged. Pure.
 
 Whatever brings a token, a draft, a step alone or a cache that was made anew, it is the target's own: so a draft is

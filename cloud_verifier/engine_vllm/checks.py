@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether this is the vLLM that was tried: its version, and the fields that are not public and are leaned on."""
 
 from __future__ import annotations

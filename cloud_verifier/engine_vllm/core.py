@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """vLLM's engine core, in this process: what is asked of it in the words of this house. Several workers are others."""
 
 from __future__ import annotations

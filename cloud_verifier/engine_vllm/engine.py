@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The engine on vLLM: tasks become requests, offers and verdicts. Its forwards are vLLM's, many sessions in each.
 
 A request of vLLM that has its first token is held until a draft for it comes, or it goes alone. What a session may come

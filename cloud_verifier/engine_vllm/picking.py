@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tokens of many sessions at once, picked as `specdec.sampling` picks those of one: greedy or by shared noise, after
 the logits processors. Equal to its Chooser and Adjuster token for token; tests hold the two against each other.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pictures for vLLM as our own preparation makes them: what its vision tower gets is what ours would get, to the bit.
 
 So vLLM's own way from a picture to patches, which sizes it once more, is not gone.

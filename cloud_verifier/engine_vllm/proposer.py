@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What vLLM takes for a draft model: it proposes nothing, and so turns on the path that judges drafts. They come from
 the edges, through the scheduler.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """vLLM's scheduler, told from outside who goes on: with which draft, or alone. All others keep what they have and wait.
 
 Loaded by vLLM by name; leans on fields that are not public, which `checks` looks for at start-up.

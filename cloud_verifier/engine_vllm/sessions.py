@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One session on vLLM: its answer, what waits for it, and what it is doing."""
 
 from __future__ import annotations

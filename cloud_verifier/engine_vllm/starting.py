@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From a server's settings to an engine on vLLM; what it cannot do is refused before anything large is loaded."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is known of vLLM's target without its weights: its tokenizer, its context, how it sizes pictures."""
 
 from __future__ import annotations

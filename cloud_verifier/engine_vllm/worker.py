@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What vLLM's worker is taught: tokens are picked as everywhere in this house, by shared noise and our processors.
 
 Loaded by vLLM by name, as an extension of its worker. Rows of all requests are picked in one call (`picking`).

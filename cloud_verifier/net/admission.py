@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a message is met with: a task for the engine, a reply at once, or a refusal that says what is allowed.
 
 Knows who is connected, which sessions they have and what each may ask for. No sockets, no threads, no forwards: replies

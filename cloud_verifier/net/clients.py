@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who is connected, which sessions are open, and what waits to be read: tables of the thread that owns the sockets.
 
 A client is known by the identity of its connection, and by the token that it shows when it comes again; its bounds and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Parts of drafts, put together again: the engine only ever sees whole drafts.
 
 One object per session. Parts come in the order in which they left, or something is wrong: a part that comes twice is

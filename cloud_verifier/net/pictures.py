@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pictures that clients may name instead of sending them again, each client its own.
 
 Whoever knows a digest has not shown that it has the picture, and whether another client has sent it is nobody's

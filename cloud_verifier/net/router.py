@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The verifier's socket towards its clients: how much of each client waits in ZeroMQ and in the system, both ways."""
 
 from __future__ import annotations

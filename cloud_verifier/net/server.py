@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The server: one thread for the sockets, one for the model, joined by a queue and an in-process socket.
 
 The socket thread answers heartbeats and refuses bad messages at once, also while a forward is running. It

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What an operator sees of a verifier: metrics and health over HTTP, what clients use, spans.
 
 Decides nothing: whoever works counts and marks here what was done, and it is read off when somebody asks.

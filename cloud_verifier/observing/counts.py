@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a verifier counts as it works, in plain numbers that are read off when somebody asks: whether its loops go
 round, what its engine has done, and what each client and session has used.
 

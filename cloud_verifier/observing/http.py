@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`/metrics`, `/healthz` and `/readyz` of a verifier, answered by threads of their own.
 
 A connection is one request and ends after TIMEOUT_S, whatever is sent; where there are too many, the oldest is closed.

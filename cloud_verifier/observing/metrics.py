@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Metrics for Prometheus, read off the engine and the session table when somebody asks: nothing on the hot path."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Spans of what a session asks of the cloud: `prefill`, `verify` or `decode`, made of `queue` and a `forward` for each.
 
 Only what an edge traces is traced here, as part of the edge's trace.

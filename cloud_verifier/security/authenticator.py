@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The door: admits connections by their key, knows who speaks on each, and shuts out who is revoked.
 
 ZeroMQ proves in its hand-shake that a client owns the secret of its public key, asks here whether that key may come in

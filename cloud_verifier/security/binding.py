@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where a verifier may listen without keys: on this machine only, unless somebody says otherwise."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bounds on the connections of a ROUTER socket that libzmq has no bounds for.
 
 libzmq counts whole messages only: one of frames without end grows until memory is full, and nothing is said to whoever

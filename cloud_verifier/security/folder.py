@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A key ring on disk: `server.key`, `clients/NAME.json`, and `edges/NAME.key` for those that have not been handed out.
 
 Every file is written whole or not at all, so a server may read at any time. Only `server.key` and `edges/` are secret;

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A key ring as a running server sees it: who holds which key, read again where the files have changed."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a key ring knows of a client: its name, its public key, its class and its quota. Nothing here is secret."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Drafting: what the edge proposes. Drafts are trees of tokens (a chain is a tree of width 1).
 
 Drafters are imported when they are first asked for, and torch with them: what only names a method needs neither.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Drafting a chain, one token a step: greedy, with shared noise, or sampled from q for rejection sampling."""
 
 from __future__ import annotations

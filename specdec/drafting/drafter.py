@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What all drafters have in common: they follow an answer, step by step, and hand out what they have drafted.
 
 A drafter guesses; its guesses only cost time when wrong, because the target decides every token. One step is one

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Draft forwards of several answers at once: those that threads ask for while one is running share the next.
 
 Every answer drafts in a thread of its own, as if it were alone; what it wants of the model meets here what others want.

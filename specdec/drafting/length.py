@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How long a draft should be: fixed, from what was measured, or until it is doubtful. An axis of its own.
 
 A policy says how deep a draft is to become, and when a draft that is not as deep yet should leave all the same.

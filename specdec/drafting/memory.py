@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What an edge keeps from one prompt to the next: what its model has made of pictures, and the last prompt's keys and
 values.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """N-gram lookup: what followed the last time that two tokens stood together, in the prompt or the answer.
 
 Targets repeat names and phrases that a small draft model has forgotten; looking them up costs nothing (prompt lookup

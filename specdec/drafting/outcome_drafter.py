@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Drafting for the verdict that comes next AND for those that may come after it, several of them in every forward.
 
 One tree holds all of it (specdec.drafting.outcomes): the rows of a forward are the next token of the draft itself and

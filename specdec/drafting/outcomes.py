@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Possible verdicts on a draft, how likely each is, and what has been drafted behind each: the pre-draft cache.
 
 An *outcome* is what a verdict may say: the draft is accepted up to some node, then the target says a token. The cache

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How many rows a draft forward is worth filling, from what forwards of this many rows take on this device.
 
 Most devices take rows for nothing up to some number and then much longer: up to the cliff all rows are filled, and

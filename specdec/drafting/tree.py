@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Growing a token tree with a draft model: best nodes first, pruned to a budget (SpecExec, Sequoia, SpecEdge).
 
 Nodes are ranked by the cumulative log-probability of their path. Those of one level that are worth expanding go

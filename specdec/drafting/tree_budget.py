@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How many nodes of a token tree are worth sending, from what verifications of this many rows take.
 
 Every node is a row of the target's forward. Where rows are free all nodes go; where they cost, the next likeliest one

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Drafting a token tree, one level a step, and growing on below its likeliest leaf while the verdict is out.
 
 Proactive drafting as in SpecEdge: what has grown below the likeliest leaf stays when the verdict is that very leaf

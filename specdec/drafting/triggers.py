@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Confidence triggers: a draft leaves when it has become doubtful. One rule a class; the axis `length` names them.
 
 Vocabulary

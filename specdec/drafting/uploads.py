@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """When do drafted tokens leave before the draft is complete? The batch plan of PipeSD, as pure functions.
 
 Vocabulary

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The method `auto`: drive an answer by the plan that the controller holds best, and change plans between rounds.
 
 While the cloud decodes alone the edge has nothing else to do, so it drafts all the same and compares what comes with

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The controller behind `auto`: from what was measured, how long a token takes with each plan, and which is best.
 
 Expected time of a token = time of a round / tokens of a round, with the latency formulas of the papers (METHODS.md)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The edge's side of an answer: open a session, draft, send, take verdicts, stream out what is verified.
 
 EdgeDecoder speaks to one Link and owns no model weights. It never gives out a token that the cloud has not

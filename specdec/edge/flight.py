@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Drafts on their way: what the edge assumes while verdicts are out, and what a verdict does to that.
 
 A draft may leave before the verdict on the one before it is known, assuming that all of that will be

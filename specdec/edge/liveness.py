@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Signs of life: when the verifier was last heard of, when to ask for one, when the link counts as lost, whether
 opening a session again still brings anything, and how soon and how long to try.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the edge says to the verifier, what it does not even ask for, and how it is refused: pure functions of what a
 session knows. No images are decoded for that.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Keeps the record of one answer: rounds, times, and who did what when. Decides nothing.
 
 What an exchange with the verifier adds to that, it also adds to what is measured over all answers: Accounts does both.

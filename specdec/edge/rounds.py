@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the edge does next: draft, send, draft ahead, or wait. One forward of the draft model at a time, and a look at
 the link before each, so that a verdict never waits for a draft that it has refuted.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One session seen from the edge: what was verified, what is on its way, and what all of it cost.
 
 Turns messages into chunks of verified tokens. Stale verdicts (of another session or round) are dropped; a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Layer split on the edge: the target's first layers run here, one round trip a token (docs/references.md)."""
 
 from __future__ import annotations

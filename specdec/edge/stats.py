@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What one answer cost: rounds, bytes, times, and a timeline of who did what when. Data only, no logic of
 decoding.
 """

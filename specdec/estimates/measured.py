@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the edge measures while it decodes: the times of a forward on either side, the link, and what is accepted.
 
 Medians over the last rounds, so that one hiccup decides nothing. None until something was measured.

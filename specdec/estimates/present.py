@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What forwards, link and queue take as far as is known now: looked up once for a choice between many plans."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a controller promised of its plans against what came of them, and how to promise better.
 
 A formula knows nothing of what a machine does beside: forwards that share a core, a scheduler, messages in a process.

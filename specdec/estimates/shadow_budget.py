@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How often shadow drafts may be made: drafts that are only compared with what the cloud says by itself.
 
 They cost nothing where the edge has a device of its own, and as much as they take where edge and cloud share one: so it

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which nodes of token trees turn out right, by their place in the order of likelihood and by their depth.
 
 From that follows what a tree of any size would have brought: the likeliest nodes of a large tree are the small tree.

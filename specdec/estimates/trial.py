@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Drafts on trial: whether they bring anything, where no formula can tell.
 
 A near cloud with short forwards may be this very machine, and slow because the edge drafts. There what tokens took with

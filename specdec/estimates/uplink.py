@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What an upload costs, from the traffic itself: exchanges of different sizes tell what a byte takes, no probe is sent.
 
 An exchange is everything that went up before a reply. Its last byte passes the link no earlier than

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Isolation: library calls on untrusted input, in processes of their own that have limits and can be killed.
 
 A compiler of grammars or a decoder of pictures cannot be interrupted, and its input decides how long it takes. It runs

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who pays for a worker's time: each client may have so much of it, and is refused beyond that."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The launcher and its workers: `python -m specdec.isolation.child FD GUARD DRAIN_S` (see `Launcher`).
 
 Imports what jobs need and no more: neither torch nor transformers. The launcher sees no untrusted input; it has one

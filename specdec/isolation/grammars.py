@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Grammars that are compiled and followed in workers, a process each: `specdec.sampling.grammar` from afar.
 
 What an answer asks comes back as a future. Compiled grammars are kept, and so is that a text was refused.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pictures decoded and resized in workers: `specdec.pictures.decoding.open_picture` from afar."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whose job comes next: a job that takes long does not hold up another client's.
 
 Next comes a job of the client that has the fewest at work and has used the least time. A job that has taken a while

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What travels between a process and its workers: frames of msgpack, each behind its length.
 
 Both directions are decoded into these types and nothing else.

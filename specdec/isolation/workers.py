@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Workers as the process that uses them sees them: hand over a job, get a future.
 
 A thread a worker hands its jobs over one by one, waits for each, and replaces the process where a limit has ended it.

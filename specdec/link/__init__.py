@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The link between edge and cloud: wire contract, ZeroMQ channel, heartbeats, emulator of bad networks.
 
 `Link` and `connect` are imported when they are first asked for, and ZeroMQ with them: settings need only constants.

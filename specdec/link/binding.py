@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who reaches what listens on an address."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The edge's end of the link: connects lazily, shakes hands, and notices when nobody answers.
 
 Knows messages and time, nothing of drafting. Every wait is bounded; silence longer than the reply time-out,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Between what travels and what the rest of the package uses."""
 
 from __future__ import annotations

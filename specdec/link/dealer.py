@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One ZeroMQ DEALER socket with its monitor: bytes go out, bytes come in, and a connection that ends is noticed.
 
 Knows addresses, keys and time; nothing of what the bytes mean. What serves at the other end is named by its owner, so

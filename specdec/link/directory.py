@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The edge's side of a fleet: asks the directory which verifier to use, and for another one when that fails.
 
 An edge keeps its verifier, where its pictures and prompts are warm, until the directory moves it between two answers or

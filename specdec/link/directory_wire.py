@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What an edge and the directory of a fleet say to each other: which verifier answers whom.
 
 Like the [wire](wire.py) of edge and verifier: msgpack arrays that begin with the message's number, sizes checked before

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A bad network between edge and cloud: a proxy process that holds every message as long as the link model
 says.
 

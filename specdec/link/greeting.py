@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Why a hand-shake failed: how the other side greets tells whether it wants keys. Used only after a failure."""
 
 from __future__ import annotations

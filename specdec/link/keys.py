@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An edge's key: one private file with the client's key pair, its name, and the public key of the verifier it trusts.
 
 `specnav keys export` writes it; only its owner may read it. Keys are CURVE keys in ZeroMQ's spelling (Z85, 40 letters).

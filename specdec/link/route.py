@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where a link connects: always to the same verifier, or to whichever a fleet's directory names."""
 
 from __future__ import annotations

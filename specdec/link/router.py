@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where a ROUTER socket comes from: one whose clients cannot guess the ids that libzmq gives to others."""
 
 from __future__ import annotations

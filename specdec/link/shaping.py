@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How a network delays messages, as a pure model: delay, jitter, bandwidth with queueing, loss, outages;
 seeded.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Messages with a trace: the same ones with one more field at their end, sent only where tracing is on.
 
 A side that traces nothing neither sends the field nor looks at it: trailing fields that are not known are ignored.

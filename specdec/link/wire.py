@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The wire contract: every message that may travel between edge and cloud, and how bytes become one of them.
 
 Messages are msgpack arrays whose first element is the message's number. Sizes are checked before anything is

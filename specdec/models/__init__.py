@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Models: loading (HF folder or hub id, quantised or not), prompts, sessions with KV cache and rollback.
 
 One interface for plain causal language models and Qwen2-VL. Nothing in here knows about links or methods. Everything

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which weights a target has, in a few bytes: an answer must go on with the model it began with.
 
 Every number counts, but no copy of the weights is made: of each tensor the bits are added up where it lies, row by row,

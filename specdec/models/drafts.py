@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where a draft comes from: a Hugging Face folder or hub id, run by torch, or a GGUF file, run by llama.cpp.
 
 What drafts is a LoadedModel either way: `new_session` opens a session that takes a prompt, goes on by rows, holds a

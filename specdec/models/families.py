@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The families of models that run on our own forward, and what they differ in; every other causal model runs on the
 library's. What is not said of a family is as in Llama.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The header of a GGUF file: its metadata and where its tensors stand, read without llama.cpp.
 
 What it says is checked before it is believed; nothing of it is run.

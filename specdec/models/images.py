@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Camera images -> what Qwen2-VL's vision tower takes, without torchvision.
 
 Uses qwen-vl-utils' `process_vision_info` where it imports and does the very same resizing where it does not,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A loaded model: weights, tokenizer and image preparation behind one interface for text and vision models.
 
 Shared and read-only once loaded: everything that changes during an answer lives in a ModelSession.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From a Hugging Face folder or hub id to a LoadedModel, with every usual mistake told in one line.
 
 Takes every causal language model that the library loads: those of `specdec.models.families` run on our own forward, all

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One process, the target alone: the baseline that every method must equal token for token."""
 
 from __future__ import annotations

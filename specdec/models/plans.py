@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Plans: work on sessions as generators that yield what they need and are told the result.
 
 A plan says which rows it wants of a model's next forward (an Extension) or which prompt it wants prepared (a

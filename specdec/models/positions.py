@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rotary positions of Qwen2-VL prompts (m-rope), as pure functions.
 
 A text token takes one position for all three axes; an image takes a (time, height, width) grid and then

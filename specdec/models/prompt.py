@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Prompts: token ids plus encoded images, the form in which a question travels once to the cloud.
 
 Ids carry one image placeholder per image; each side expands it by the grid of its own model. Text of users is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The forward pass of a decoder of any of `specdec.models.families`, over the weights of a loaded Hugging Face model.
 
 Written out here instead of calling the library's own forward because speculative decoding needs what that

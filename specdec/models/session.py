@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A model session: the KV cache of one sequence on a loaded model, its positions, and how it moves back and forth. A
 cursor keeps a session in step with an answer.
 

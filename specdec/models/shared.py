@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Drafts that store only their own layers: embeddings, LM head and tokenizer are those of the target, read from its
 folder whenever the draft is loaded.
 

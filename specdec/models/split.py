@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A model split between two places: the first layers here, the others there, hidden states in between.
 
 FrontPart runs on the edge; BackSession stands in for a whole model session in the cloud, where the hidden states of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How many of torch's CPU threads a model is worth."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A picture from its bytes: decoded to RGB, the right way up, and resized as a model wants it. Needs no torch."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How large a picture is, by its header alone, and how much of a context it takes: no pixels are decoded here.
 
 A camera held upright writes a picture on its side and says so in the header (EXIF orientation). Sizes are those of the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sampling: from logits to tokens, as pure functions over tensors.
 
 Logits processors -> distributions; greedy choice; rejection sampling (accept, recover, bonus); and shared

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From logits to a token where both sides must agree: an Adjuster, then a Chooser.
 
 A Chooser picks greedily at temperature 0 and with shared noise above it. It is a pure function of (options, logits,

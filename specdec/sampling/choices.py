@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What may follow an answer where its grammar leaves few choices: a draft that takes no draft model.
 
 Between two choices a grammar forces what is said, so that a handful of tokens are all the ways on for several steps.

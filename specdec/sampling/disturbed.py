@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Emulated acceptance: the logits of a model that drafts, disturbed by noise that the ids before a row decide.
 
 A target that drafts for itself is always right. Noise on its logits makes it wrong about as a weaker model is: where

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Grammars: which tokens may come next, as a pure function of the ids before them.
 
 A grammar is compiled once a vocabulary (llguidance) and followed without any state that would have to be rolled back:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Shared Gumbel noise g(seed, position, token id): the same numbers on both sides of a link, on any device.
 
 A counter-based hash on integers, so there is no generator state to lose, roll back or send.

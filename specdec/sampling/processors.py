@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Logits processors: temperature, top-k, top-p, min-p. The same code on both sides, so that q is what was
 sampled.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The ways to recover from a rejection, by name: what a method says and what travels. How each is done: `recovery`."""
 
 from __future__ import annotations

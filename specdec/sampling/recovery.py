@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who recovers from a rejection, and what must travel for it: an axis of its own, the same numbers on both
 sides.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Speculative rejection sampling (Leviathan et al. 2023, Chen et al. 2023), as pure functions over tensors.
 
 p is always the target's distribution and q the draft's, both AFTER every processor; q must be the very

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Uniform random numbers as a pure function of (seed, purpose, position): nothing to lose, roll back or send.
 
 Each purpose is a stream of its own, so that no number decides two things.

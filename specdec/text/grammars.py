@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Grammar files as people write them, to the one text that travels (see `GenerationOptions.grammar`)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stop strings: an answer ends with the token that completes one of them in its text.
 
 Decided token by token by whoever gives out verified tokens, so that it does not depend on how they came. What is

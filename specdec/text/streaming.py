@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Incremental detokenization: token ids in, text out, equal to `tokenizer.decode(ids)` and never taken back.
 
 Shown text is final: no token that follows can change a character of it. What is uncertain waits:

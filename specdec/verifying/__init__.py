@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Verifying: one forward of the target over a draft -> a verdict. Only the target's picks become tokens."""
 
 from specdec.verifying.judge import Judgement, judge, path_to

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What becomes of a sampled draft, worked out where the target's rows are and read from there at once.
 
 On a GPU every number that is read makes the program wait: how many tokens stay, and only then what is drawn, would be

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Judging a draft, as a pure function: what the target picks at every node decides, the draft never does.
 
 The emitted tokens are always the target's own picks, so the answer is what the target alone would have said

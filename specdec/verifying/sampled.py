@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The target's side of an answer with standard rejection sampling: drafts come with what q said of them.
 
 Exact for any recovery; every random number is a function of (seed, purpose, position). Chains only.

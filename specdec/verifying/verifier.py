@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The target's side of one answer: prefill, verify drafts, or decode alone. No sockets, no threads, no
 clocks.
 """

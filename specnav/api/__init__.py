@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`specnav api`: an OpenAI-compatible HTTP server at the edge, over one draft model and one verifier.
 
 `asking` says what a request asks for, `errors` what is wrong with it; `desk` has places for it, and `house` makes the

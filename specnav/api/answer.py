@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One answer on its way: from the thread that makes it to the task of the event loop that sends it."""
 
 from __future__ import annotations

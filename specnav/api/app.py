@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The routes: a request is let in, read, given a place, answered as a whole or in parts, and logged in one line."""
 
 from __future__ import annotations

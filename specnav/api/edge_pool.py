@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Makes the answers: each in a thread, with an edge of its own, all of them over one loaded draft model.
 
 An edge is a decoder with its link; it serves one answer at a time and is kept for the next. Their draft forwards meet

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is wrong with a request, in OpenAI's words: a status, and {"error": {"message", "type", "param", "code"}}."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """API keys: a file with a name and the hash of a secret on each line. The secrets are kept by those they were given to.
 
 Keys are 256 random bits, so that a plain hash gives nothing away. The file is read again when it changes: a line that

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The shapes of replies, as OpenAI's clients read them. Pure.
 
 Beside OpenAI's own fields, `usage` says under "specnav" how the answer was drafted.

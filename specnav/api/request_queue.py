@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who comes next: so many answers at a time, so many requests that wait for one, and no more than that."""
 
 from __future__ import annotations

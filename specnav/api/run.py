@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`specnav api`: load the draft model, look whether the verifier is there, and serve until SIGINT or SIGTERM."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Listening: a socket, signals that end it, and the line in the log that says where it is."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The text of an answer as clients see it: without the stop string that ended it, and never taken back."""
 
 from __future__ import annotations

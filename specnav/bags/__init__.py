@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bags: what a rosbag2 recording holds of a robot's decisions, and how decisions made again are scored.
 
 Words: a *bag* is a folder or a bare `.mcap`/`.db3` file; a *frame* is one camera message in it, known by its header

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a bag says of a robot's decisions: its frames, its instructions, and the actions that were recorded.
 
 The names of topics differ from robot to robot, so things are told by their types, and Strings by the end of the name.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Label files: what a person (or an oracle) says is right for a frame, as CSV with the columns `stamp` and `action`.
 
 A stamp is that of the frame's header, in seconds (`12.5`) or nanoseconds (`12500000000`), one unit a file; a column

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An mcap file, read record by record: whole, cut off or damaged.
 
 Its index is used only to find the way past damage, so that no offset or count in it can make reading endless.

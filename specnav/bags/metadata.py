@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`metadata.yaml` of a bag's folder, as far as it is needed: which files there are, and how many messages in each.
 
 It is a file like any other that came with the recording: what cannot be read of it is left out, and aliases, which

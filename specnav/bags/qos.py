@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which topics of a bag were latched: published TRANSIENT_LOCAL, so that who subscribes later hears the last words."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a replay leaves on disk: `results.json` (schema 1) and `decisions.jsonl`, as structs. Times are milliseconds."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scores of decisions that were made again: agreement, confusion, stops, latency, traffic, identical tokens.
 
 Pure functions over records; a figure that was not measured is None.

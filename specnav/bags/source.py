@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Opening a bag: a folder with or without metadata.yaml, or a bare storage file, whole or not.
 
 Every file is looked through once. What was found, what is used, and what had to be skipped for which reason, is said

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A sqlite3 file of a bag (`.db3`), also with what a killed recording left in its write-ahead log or journal.
 
 Recordings are never written to: sqlite repairs a copy. Rows are read by their numbers, not by the file's indexes.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What both kinds of storage files share: their words, their limits, and how their messages become one sequence.
 
 Words: a *storage* is one file of a bag (a split); a *run* is a piece of a storage whose messages can be sorted in

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A bag's time without long pauses.
 
 A clock that was not set yet, or that jumped, leaves years between two messages: who plays a bag waits a bounded time.

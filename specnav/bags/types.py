@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The types of a bag's messages: as the bag defines them, else those of a ROS release, with types of our own beside.
 
 Older sqlite3 bags (Humble) hold no definitions; the messages read here are the same from Humble to Kilted.

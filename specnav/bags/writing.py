@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writing an mcap file that is there whole or not at all.
 
 Messages go to a folder `NAME.partial` beside the file, in chunks that are closed every few seconds, so that a killed

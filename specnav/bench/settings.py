@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a bench run is asked to do, declared once: its command options and its checks are made from one class."""
 
 from __future__ import annotations

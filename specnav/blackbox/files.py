@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Black-box files: finding them, and why each was written. The messages themselves are not read here."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What `specnav blackbox` prints."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What happened, in the words of a file's messages: one line an event, repetitions left out."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`specnav calibrate`: how a base responds to velocities, measured by small supervised motions.
 
 Words: a *step* is one small motion, from rest to rest; its *record* is what was sent and what odometry showed of it; a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Asks before a step without waiting: the robot's odometry and its stop have to be heard while somebody reads."""
 
 from __future__ import annotations

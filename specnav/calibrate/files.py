@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The parameter file that a calibration writes, and the ones it reads. A file is there whole or not at all."""
 
 from __future__ import annotations

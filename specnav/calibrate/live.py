@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A calibration on a running ROS graph: looks who is there, asks before each step, and drives.
 
 However it ends, the robot is brought to a stand first.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`specnav calibrate`, from its flags to the written file."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Calibrations and motions of a simulated base in simulated time, with the robot's real code; no ROS.
 
 Ticks and odometry come at 30 Hz with phases of their own, drawn from a seed.

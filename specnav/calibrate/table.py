@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`python -m specnav.calibrate.table`: how well motions end on late bases, before and after a calibration.
 
 Each row is a simulated base; its calibration is measured on that base by the procedure itself. Three columns a motion:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a calibration prints: each parameter before and after, and what that means for the robot."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The ROS side of a calibration: the robot's own back-ends, odometry, and whatever else speaks on the way. Needs rclpy.
 
 What is published here is noted, so that what another client publishes on the same topic can be told from it.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The `specnav` command: one typer app whose commands parse flags and hand over to the rooms that do the work.
 
 Rooms are imported inside the commands, so that `specnav --help` answers at once. An error that a user can act on

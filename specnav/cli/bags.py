@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`specnav replay`, `specnav record` and `specnav play`: the commands around bags."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`specnav bench`: the commands that compare methods. Their options are the fields of BenchConfig."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`specnav blackbox`, what the robot's black box has written, and `specnav console --bag`, a walk looked at again."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`specnav drill`, and where the long tests of the robot have gone."""
 
 from __future__ import annotations

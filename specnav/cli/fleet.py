@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`specnav fleet …`: many verifiers as one, on Ray."""
 
 from __future__ import annotations

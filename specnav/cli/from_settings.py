@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Command options made from the fields of settings classes (specdec.settings); what a class checks is not checked here.
 
     @app.command()

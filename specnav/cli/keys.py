@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`specnav keys …`: who may use a verifier. Works on the folder that `specnav serve --keys FOLDER` reads."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`specnav plan` and `specnav convert`: models before they are loaded, what they need and in which format they are."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Options that several commands share where they declare their own: each as the settings class has it."""
 
 from __future__ import annotations

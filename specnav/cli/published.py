@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`specnav models`: published models by short names."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a live robot is asked: `specnav calibrate` measures its base, `specnav mission` has it do several things."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`specnav api`, an HTTP server at the edge, and `specnav top`, a running verifier second by second."""
 
 from __future__ import annotations

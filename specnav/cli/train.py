@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`specnav train …`: the commands that make the default models again; each continues where a killed run stopped."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`specnav convert gguf`: a Hugging Face folder as a GGUF file for llama.cpp, written in a stream and read back.
 
 `source` reads the folder, `text` and `vision` say what a decoder's and a vision tower's file holds, `vocabulary` the

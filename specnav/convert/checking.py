@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads a GGUF file back and compares every number with the folder's."""
 
 from __future__ import annotations

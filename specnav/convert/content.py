@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a GGUF file is to hold, before anything of it is read."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Number types that a GGUF file can be written in, and how far each may leave the numbers it was made from."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`specnav convert gguf`: plan, write beside the goal, read back, and only then give the file its name."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A model folder's weights, one tensor at a time, under the names that the library gives them today."""
 
 from __future__ import annotations

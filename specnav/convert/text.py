@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The file of a decoder: its metadata and tensors, as llama.cpp wants them of each family."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The file of a vision tower, mmproj-….gguf, as llama.cpp's own converter lays it out for Qwen2-VL and Qwen2.5-VL."""
 
 from __future__ import annotations

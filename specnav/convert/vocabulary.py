@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A tokenizer as a GGUF file keeps it: every token with its kind, for llama.cpp, and the whole tokenizer for us."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes a GGUF file, one tensor in memory at a time."""
 
 from __future__ import annotations

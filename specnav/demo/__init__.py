@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The demo: starts verifier, simulator and robot nodes as processes, gives instructions, records, reports.
 
 Words: a *child* is a process started here; the *director* is the ROS node that resets the simulator, publishes the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a demo run is asked to do: one frozen record, checked when it is made."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`specnav demo --console`: the demo's processes, and a page where a person tells the simulated robot what to do.
 
 No episodes and no report: it stays up until Ctrl-C, or until one of the processes ends by itself.

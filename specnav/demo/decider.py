@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command line of the node that decides, as a demo's settings want it; nothing is started here."""
 
 from __future__ import annotations

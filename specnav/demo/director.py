@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The director: the ROS node that resets the simulator, publishes the instruction and hears everything that follows.
 
 A thin shell: it turns messages into plain records for the recorder and never publishes a motion command. Message

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The live terminal view: the robot's camera in coloured half blocks, its words, its tokens, its times.
 
 Drawn with rich, a few times a second, only when something changed or time passed.

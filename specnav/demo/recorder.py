@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the director hears of one episode, kept until it becomes a trace; knows no ROS and does no waiting.
 
 Times are seconds on the caller's clock; the *episode clock* starts when the instruction was published.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`specnav demo`: the whole run, from the processes' start to the report.
 
 Whatever happens (a child dies, Ctrl-C), finished episodes stay on disk, the report is drawn and no process is left.

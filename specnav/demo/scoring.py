@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From a recorded episode to its result and trace: the simulator's own scoring, put into the results schema.
 
 Nothing is judged here: success comes from `navsim.scoring`, counts and times from the recording.

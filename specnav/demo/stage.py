@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Everything that runs during a demo: the children, the director, and the view, and how one episode goes.
 
 The stage starts processes in the order they need each other and watches them while it waits; it knows nothing of

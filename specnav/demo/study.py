@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The latency study: camera-to-action time of each method over each emulated round trip, in one run, on one machine.
 
 The verifier, the simulator and the moving node stay; the deciding node and the link are started anew for every cell.

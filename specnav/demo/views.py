@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a person sees while the demo runs: plain lines (headless), or a live picture of the terminal (`live`).
 
 A *view* is told what happens and shows it; it never decides anything and never slows the robot down.

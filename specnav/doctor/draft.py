@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`specnav doctor --draft`: what a token of a draft takes on this device, in two seconds."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`specnav doctor`: what this machine can run, which optional parts are missing and how to get them.
 
 Every check looks at the thing itself (imports it, renders a frame, loads the model's config) and returns one row;

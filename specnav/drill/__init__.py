@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`specnav drill`: faults injected into the running graph, one at a time, and what they did to the robot, measured.
 
 A *drill* is a fault, the phase of the robot's work in which it strikes, and what must then happen (`catalogue`). The

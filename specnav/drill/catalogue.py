@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """All drills, as data: which fault strikes when, how long the robot may go on, who says why, and how it recovers."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The words of a drill: what is injected when, what must happen, and what was heard; plain data, no ROS.
 
 A robot *stops* when its last non-zero cmd_vel lies behind; it *stands* when it did not move before either. A *reason*

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Faults of the link, the verifier, the processes and the sensors: small records that know how to strike and to end."""
 
 from __future__ import annotations

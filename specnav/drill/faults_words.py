@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Faults that are messages: orders of the operator, a flood of them, numbers that are none, and a clock that jumps."""
 
 from __future__ import annotations

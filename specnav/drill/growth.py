@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether something grows: robust slopes over samples. Pure functions."""
 
 from __future__ import annotations

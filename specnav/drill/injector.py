@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Carries out one drill on the running stack: brings the robot to the moment, strikes, listens, mends, and judges."""
 
 from __future__ import annotations

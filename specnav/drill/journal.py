@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The run's folder: results are written after every fault, so that whatever happens, what was measured is kept."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From what was heard to a verdict: pure functions, tested in made-up time."""
 
 from __future__ import annotations

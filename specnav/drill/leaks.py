@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Leak checks: the same thing again and again while memory, descriptors and threads of the processes are sampled."""
 
 from __future__ import annotations

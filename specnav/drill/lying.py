@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Drills of a base, a driver or an odometry that does not do what it says; each under both exploration policies.
 
 Early action and prefetch are on, as in config/robot.yaml.

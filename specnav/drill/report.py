@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The report of a drill or a soak: one HTML file that opens offline, drawn from `results.json`."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The results schema of `specnav drill` and of soaks (`results.json`, schema 1).
 
 Times are milliseconds unless a name says otherwise. A figure that was not measured is null, never zero.

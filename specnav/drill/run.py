@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`specnav drill`: the whole run, from the processes' start to the report.
 
 Whatever happens (a process dies, Ctrl-C), what was measured stays on disk, the report is drawn and no process is left.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Many verifiers as one: Ray places, restarts and scales *replicas*, and a *directory* tells edges which one to use.
 
 A replica is a whole verifier of `cloud_verifier`, a process with its own address; edges talk to it directly, and Ray

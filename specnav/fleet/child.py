@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A verifier's process, kept alive: started again where it dies, until it is drained."""
 
 from __future__ import annotations

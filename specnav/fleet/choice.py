@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which replica an edge is given: the one with the fewest answers that would come before its own, unless another one
 knows its prompt and has hardly more. Pure functions.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reaching Ray: a cluster that runs, or one of this machine's own that `fleet up` starts and `fleet down` ends."""
 
 from __future__ import annotations

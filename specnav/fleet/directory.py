@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The directory: a Ray actor that tells edges which replica to use, and sees to it that there are as many as wanted.
 
 Three threads: the actor's own, on which replicas report and people ask; the desk, which answers edges; and one that

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where edges ask: one thread with a ROUTER socket that answers each question at once, by the register.
 
 Behind the same door as a verifier where there are keys. A message that cannot be understood is counted and answered

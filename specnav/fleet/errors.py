@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What can go wrong with a fleet as a whole, in one line."""
 
 from __future__ import annotations

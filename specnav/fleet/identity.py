@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What makes two replicas the same: whoever goes on with an answer on another one must get the same tokens.
 
 A model is known by its files: those with words whole, weights by samples that are spread over them, so that a hundred

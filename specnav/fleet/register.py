@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the directory knows: replicas by what they report, edges by what they ask. Decides nothing itself, waits for
 nothing and takes the time as an argument; whoever uses it holds a lock.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A replica: a Ray actor that keeps one verifier process and tells the directory how it is, twice a second.
 
 Edges talk to the verifier, not to the actor. Where the actor dies, its verifier ends with it, and Ray starts the actor

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The commands of `specnav fleet`: each reaches Ray, asks or tells the directory, and says the result."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How many replicas are wanted, and what is to be done next so that there are as many, all of one generation.
 
 Level-triggered: each step looks at what is there, not at what was done before, so that a directory that was killed in

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a fleet is told; checked before Ray is reached."""
 
 from __future__ import annotations

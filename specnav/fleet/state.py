@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a directory must know after a restart: one small file, written whole or not at all.
 
 Not in Ray's own store, which is a private interface and goes with the head's memory; a file also outlives the cluster.

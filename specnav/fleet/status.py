@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How a fleet is, for people and for Prometheus."""
 
 from __future__ import annotations

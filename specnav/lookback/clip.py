@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A part of a walk as a GIF or an MP4: the pictures in their own time, with what was decided below them."""
 
 from __future__ import annotations

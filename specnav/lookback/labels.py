@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a person says is right for a frame, in the form that `specnav replay --labels` reads."""
 
 from __future__ import annotations

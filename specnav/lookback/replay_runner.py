@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A walk decided again: `specnav replay` in a process of its own, watched, compared with what was recorded, and ended.
 
 A process, so that the page goes on while models compute, and that whatever befalls them befalls only the replay.

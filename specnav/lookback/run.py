@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`specnav console --bag`, from its flags to the page."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The look-back page's web server: loopback only, one walk. Needs starlette and uvicorn (the extra console)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A bag as it is looked at: its pictures, its decisions and what else happened, on one clock."""
 
 from __future__ import annotations

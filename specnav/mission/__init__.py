@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """`specnav mission`: check a mission, carry it out, change the one under way."""

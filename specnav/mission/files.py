@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Missions as given on a command line: a file, or a sentence; and how they are shown."""
 
 from __future__ import annotations

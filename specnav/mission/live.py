@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A mission carried out by a running mission_node, as its client. Needs rclpy."""
 
 from __future__ import annotations

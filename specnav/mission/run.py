@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`specnav mission`, from its flags to the results."""
 
 from __future__ import annotations

@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """`specnav plan`: what a pair of models needs, before anything is loaded."""

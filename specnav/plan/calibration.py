@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What `specnav plan fleet` is calibrated from: a measurement of your own, an operating point, or a paper's table."""
 
 from __future__ import annotations

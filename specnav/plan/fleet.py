@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`specnav plan fleet`: what a fleet of robots needs in the cloud, simulated; a table, `fleet.json`, `report.html`."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How much memory a pair takes, from its configurations alone: nothing is loaded, modules are made without numbers.
 
 Weights, the float32 copy of the head where logits are worked out on a CPU, keys and values a token, and what a forward

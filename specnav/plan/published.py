@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The configurations of published models, as far as memory depends on them: what plans start from without a hub.
 
 By the names they are published under. Numbers are those of each model's config.json.

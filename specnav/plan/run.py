@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`specnav plan memory`: what a pair needs on the edge and in the cloud, as a table or JSON."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which topics of a bag are played: unless others are named, what a robot's nodes hear, never what tells it to move."""
 
 from __future__ import annotations

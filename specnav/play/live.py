@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Publishing a bag's bytes, and /clock on request. Needs rclpy."""
 
 from __future__ import annotations

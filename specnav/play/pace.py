@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """When a recorded moment is due: the bag's time, run at a rate, on a steady clock. Free of ROS."""
 
 from __future__ import annotations

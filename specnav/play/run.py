@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`specnav play`, from its flags to the exit code."""
 
 from __future__ import annotations

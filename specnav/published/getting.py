@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`specnav models get`: a published model into the user's cache, as a GGUF file and as a Hugging Face folder.
 
 Everything is made in a temporary folder and gets its name as the last step, so that what is there is whole. One

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`--pair NAME`: target, draft and exits of a pair as the paths that commands take elsewhere."""
 
 from __future__ import annotations

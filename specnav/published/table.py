@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The table of published models and pairs, and where their files lie on this machine."""
 
 from __future__ import annotations

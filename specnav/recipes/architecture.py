@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The two models' sizes, and the way from trained weights to Hugging Face folders.
 
 A folder written here loads with `Qwen2VLForConditionalGeneration.from_pretrained` and `AutoTokenizer`; nothing in it

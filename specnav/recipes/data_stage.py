@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The data stage: shards of frames, made by as many processes as asked for; complete shards are never made again."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The language model in training form: Qwen2's decoder with m-rope on batches of equal length.
 
 Parameter names are those of Qwen2-VL's language model. Besides logits it gives what the auxiliary losses need: the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Errors of the training room: one exception whose one-line message says what was wrong and what to do."""
 
 

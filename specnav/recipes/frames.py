@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rendered frames with structured labels: what every patch shows and what the oracle knows about every object.
 
 Frames are made in shards, each from its own seed, so that a killed run goes on with the next missing shard and several

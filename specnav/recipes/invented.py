@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Default data: the target's own answers to questions that this project can make itself, about Python or about rooms.
 
 What exits are for is predicting the target's own words, so its own words are the best text to learn from.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The training loop of all stages: data-parallel processes, cosine schedule, checkpoints, resume after a kill.
 
 A *task* is what a stage brings: a model and a loss of a step's batch. Batches depend on (seed, step, rank) alone, so a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The figures of a pair: closed loops on the held-out split, absent targets, tokens a pass; a table and a JSON file.
 
 `python -m specnav.recipes.measure FOLDER` measures FOLDER/nav-target and FOLDER/nav-draft. Everything is greedy

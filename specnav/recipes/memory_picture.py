@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A picture of what the frontier search remembers on its way, over the room that it never sees.
 
 `python -m specnav.recipes.memory_picture default_models 31073 docs/exploration.png` carries one held-out episode

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Muon for the hidden matrices, AdamW for everything else.
 
 Muon (Jordan et al. 2024) replaces a matrix's momentum by its nearest orthogonal matrix, here with the step size that

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a model should answer about a frame: the oracle's facts, its action, and how both are worded.
 
 A *view* is what the oracle knows about one object in one frame. Facts are kept apart from words, so that wording and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Questions and answers about labelled frames: which are asked how often, and how they become rows of token ids.
 
 Names in questions come from training pairs alone, seen or not: were held-out pairs asked for as absent ones, a model

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Closed loops of many episodes at once, without ROS: render, answer, decide, move, score.
 
 A *speaker* answers all running episodes of a round in one batch; the oracle is one speaker, a model another. Actions go

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A *sample*: the ids of a text the target will read, and from where on its exits learn from it.
 
 Samples lie in the run folder as one JSON object a line, so that every process and every sitting sees the same ones.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A training step over part of a vocabulary: what is likely in a batch, and others at random."""
 
 from __future__ import annotations

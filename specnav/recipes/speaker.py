@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Greedy answers of a model for a whole batch of frames, and how well a draft would have predicted them.
 
 All prompts of a batch have equal length ("find the <colour> <kind>"), so no row needs padding and one cache serves all.

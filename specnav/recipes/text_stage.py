@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The text stages: the target on the oracle's answers, the draft on the target's distributions.
 
 Both read the frozen tower's cached image tokens. Besides the next token they learn where the named object is: by a

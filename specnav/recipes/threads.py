@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How many cores a block of inference may use."""
 
 from __future__ import annotations

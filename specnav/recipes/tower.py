@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The vision tower in training form: Qwen2-VL's own mathematics on whole batches of equal frames.
 
 Its parameter names are those of Qwen2-VL's tower, so that weights move over by name (`architecture.export_weights`).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The vision stage: one tower for both models, taught densely what every patch shows and where that stands.
 
 Text losses alone gave no grounding at all in models this small; the dense labels come for free from the simulator's

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`specnav train vlm`: the default pair from nothing: frames, tower, cached image tokens, target, draft, model folders.
 
 Every stage keeps its results in the output folder; the same command goes on where a killed one stopped. Ctrl-C ends it

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The common vocabulary of the default pair: a byte-level BPE in Qwen2's format, small enough for tiny models.
 
 Every word of the templates is one token (with its leading space), digits stand apart, and any other text falls back

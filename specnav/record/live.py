@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Recording a live robot: every wanted topic's bytes, as they come, into one mcap file. Needs rclpy.
 
 Messages are never decoded. Topics that appear later are joined then. A signal ends the recording and the file is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`specnav record`, from its flags to the finished file."""
 
 from __future__ import annotations

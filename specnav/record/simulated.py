@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A recording of simulated episodes without ROS: the target alone answers, the robot's executor moves, all is written
 as the robot's nodes and the simulator would publish it.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Definitions of the messages that a recording may hold: a ROS release's, ours, and what installed packages have."""
 
 from __future__ import annotations

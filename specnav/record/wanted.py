@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which topics `specnav record` takes when none are named: the camera, how the robot moves, and what our nodes say."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One decision of a replay, made as the robot makes it: its picture, its prompt, its decoder, its parser."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a replay runs on: a verifier (started here or running elsewhere), the draft model, and a decoder a method."""
 
 from __future__ import annotations

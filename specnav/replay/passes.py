@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Going through a bag's frames: one after the other by every method in turn, or as they came, a pass a method.
 
 Time comes in as functions, so that tests need no waiting.

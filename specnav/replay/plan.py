@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which frames of a bag are decided, with what instruction, and what their answers are compared with. No models."""
 
 from __future__ import annotations

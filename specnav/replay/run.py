@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`specnav replay`: the whole run, from the bag to the report.
 
 Whatever happens (the verifier dies, Ctrl-C), what was decided stays on disk and the report is drawn.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The report of a run: one HTML file that opens offline, drawn from `results.json` and the episodes' traces.
 
 It shows only what was recorded, says what was simulated, emulated or paced, and marks moves of the exploration

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The charts of all reports: data in, SVG out, drawn by matplotlib when the report is written.
 
 The SVG lies in the page, which so opens offline and needs no script. Its colours are variables of the style sheet and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The map of an episode: walls, objects, the driven path, start, decisions, stop, and the goal region."""
 
 from __future__ import annotations

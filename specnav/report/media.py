@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pictures of the report: embedded JPEGs and a captioned GIF of the camera that keeps to a size budget."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Putting the report together: what the template shows, in one self-contained HTML file.
 
 Every value is prepared here; the markup is `templates/report.html.jinja`, the look `templates/style.css`.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The report of a replay: one HTML file that opens offline, drawn from `results.json` and `decisions.jsonl`."""
 
 from __future__ import annotations

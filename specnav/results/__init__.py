@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Evaluation: what a run left behind, and how it is judged and shown.
 
 Words: a *run* is a folder with `results.json`; a *trace* is the full recording of one episode; a *decision* is one

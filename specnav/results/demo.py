@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The results schema of `specnav demo` (`results.json`, schema 1) and the figures computed from episodes.
 
 Contract fields keep the names of ARCHITECTURE.md; fields after them are additions. A figure that was not measured is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The one exception of the evaluation room: every message says what was wrong and what to do, in one line."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reading and writing structs as JSON files: atomically, and with one-line errors.
 
 A reader never sees half a file: text goes to a temporary file in the same folder, is flushed to disk and renamed.

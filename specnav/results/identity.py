@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Decoding recorded answers again with the target alone, in one process, and comparing token ids.
 
 Only what was decoded again is counted; an answer whose prompt or frame was not recorded is not compared.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How long the robot stood, and for what: read off the path that it drove and the moments of its commands."""
 
 from __future__ import annotations

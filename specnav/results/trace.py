@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The trace of an episode: everything the report and later checks need, recorded while the robot moved.
 
 A *trace* holds the map, the driven path and each decision with its frame, text, tokens and times; frames lie beside it

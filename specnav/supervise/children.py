@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command lines of a system's processes: built from the run's settings, nothing started here.
 
 The same modules and the same parameter files as the launch files use; what differs in a run (endpoint, method, pair)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A man in the middle between vlm_nav_node and the verifier, which can cut, delay, repeat, spoil and re-address.
 
 ROUTER towards the edge, one DEALER per edge connection towards the verifier, in a thread of its own. Unlike the link

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a bad verifier, or a bad network, does to the messages that come down: bytes in, bytes with delays out."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Points in a decision at which a fault can strike, as the messages between edge and cloud show them."""
 
 from __future__ import annotations

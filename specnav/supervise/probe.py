@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An ear and a mouth on the graph: keeps every message with its receive time on the steady clock, and publishes."""
 
 from __future__ import annotations

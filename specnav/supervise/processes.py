@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Starting, watching and stopping the child processes of a run; each child writes one log file.
 
 A *child* leads its own process group, so that stopping it stops whatever it started; it is told to end by the kernel

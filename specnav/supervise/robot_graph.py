@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Real processes on a ROS domain of their own, with a probe; nothing is left behind.
 
 Nothing here talks to anything but 127.0.0.1.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The whole graph as real processes: verifier, faulty link, simulator and the two robot nodes, and how to ask them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the children find around them: a ROS domain of their own, and no shared memory left behind.
 
 ROS talks on this machine only. Shared-memory segments of Fast DDS are removed only when our processes used them and

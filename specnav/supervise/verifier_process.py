@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A cloud verifier as a child process on loopback, for commands that need one only for themselves."""
 
 from __future__ import annotations

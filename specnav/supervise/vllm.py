@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where vLLM is: in an environment of its own, as what it needs does not go together with what all the rest needs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a verifier did between two looks at its metrics. Pure: no sockets, no clock, no terminal."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Look, draw, wait, again: until Ctrl-C, or once."""
 
 from __future__ import annotations

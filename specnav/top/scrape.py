@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One look at a verifier's `/metrics`: fetched over HTTP and parsed by Prometheus' own parser."""
 
 from __future__ import annotations

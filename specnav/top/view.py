@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Figures as text: a block about the verifier, and a row for each client."""
 
 from __future__ import annotations

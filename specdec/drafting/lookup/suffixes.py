@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What was said before, found by how the text ends now: the longest ending that stood earlier tells what may follow.
 
 One text holds the earlier answers and the prompt and answer at hand, so that a phrase of yesterday is found like one of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How the rows of one session look at its keys and values.
 
 `choice` says which way a device takes: `segment` with a table of what is seen, `parted` without a long one, or

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which way of attention a device and a number type take: the one place where that is decided."""
 
 from __future__ import annotations

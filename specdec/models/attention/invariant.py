@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A row gets the same numbers whatever rows share its pass, and however many keys stand behind those it sees.
 
 Kernels are chosen by shape and add up in an order that goes with it; in half precision that turns near-ties. Here every

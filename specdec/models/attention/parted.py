@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Attention in two parts: what all rows see goes through the device's kernel without a mask, the few others with one.
 
 A chain's rows are causal towards the lower right corner, which a kernel knows without a table. A tree's nodes all see

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where the rows of one session stand in a pass, which slots of its cache they see, and how they look at them:
 attention with one kernel whatever is seen. Query heads that share a key head are folded into rows.
 

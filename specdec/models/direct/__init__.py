@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A plain model folder read without the `transformers` library, whose import costs more than most of our processes do.
 
 Takes only what it knows to the last setting: a whole Llama or Qwen2-VL in the folder format of transformers 5, for

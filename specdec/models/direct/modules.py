@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The modules of a model: what holds the weights, named like the library's, and what computes besides the runner.
 
 The decoder's layers only hold weights (`specdec.models.runner` computes with them); rotary factors and the tower for

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pictures -> patches, like the library's image processor of Qwen2-VL without torchvision makes them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From a folder to a model, or to None where the library has to load it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a config.json says of a model's shape, as far as every one of its settings is known here.
 
 A setting with another name or another value than those below means something that the rest of this room does not do:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A tokenizer.json with its folder's special tokens and chat template: what we use of the library's tokenizers."""
 
 from __future__ import annotations

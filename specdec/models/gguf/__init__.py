@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Drafting on llama.cpp: a GGUF file behind the interface of a LoadedModel.
 
 A draft's numbers decide only how often it is accepted, never what comes out, so the quickest quantised engine is the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """llama.cpp by its Python binding: the library found, its log kept quiet, a file loaded, a context made.
 
 The binding is llama-cpp-python: it follows llama.cpp closely and hands out its C interface as it is, which trees and

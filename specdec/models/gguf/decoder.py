@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One llama.cpp context: rows of several sequences through it in one call, and the sequences it has to give.
 
 A sequence is llama.cpp's name for a set of cells of the KV cache; a cell may belong to several. So a tree takes one

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which names mean a GGUF file, and what may be said of one before llama.cpp reads it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A vision tower in a file of its own, mmproj-….gguf, as llama.cpp lays it out for Qwen2-VL and Qwen2.5-VL.
 
 The file is read here and not by llama.cpp: what computes the tower is torch, and neither the engine nor its Python

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A GGUF file as a LoadedModel on llama.cpp: what drafts, or a verifier's target.
 
 Pictures go through a vision tower on torch; what it makes of them is handed to llama.cpp in place of embeddings.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a draft on llama.cpp may be told."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The forward of a GGUF file behind the interface of a DecoderRunner.
 
 Rows before a forward are ids [rows, 1]; those of a prompt with pictures float32 [rows, 1 + width]: an id, or -1 and

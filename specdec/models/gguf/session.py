@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A session on llama.cpp: an answer's chain and tree as sequences of one context.
 
 Every leaf of the tree has a sequence of its own, from the prompt's first token to the leaf; they share cells as far as

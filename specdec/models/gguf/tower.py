@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The vision tower of a GGUF draft, on torch: from the safetensors beside the file, or from an mmproj-….gguf.
 
 llama.cpp takes what the tower makes of a picture as rows of a prompt, so only the tower is loaded here, and nothing of

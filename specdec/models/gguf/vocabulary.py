@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The vocabulary of a GGUF file, and a tokenizer for it.
 
 What decides is the file's own list of tokens: a tokenizer that lies beside it, or that the file holds as a whole (the

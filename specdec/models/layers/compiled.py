@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A model's pieces, compiled by torch: fewer and larger operations, where a device spends its time on starting them.
 
 Each piece is compiled twice, for one row and for any number of rows, and no more: neither the layer nor the length of

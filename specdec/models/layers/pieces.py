@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A decoder layer: its weights, and what it computes beside its attention, as functions of weights and rows that may be
 compiled.
 

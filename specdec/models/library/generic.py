@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Any causal model on the library's own forward: exact, but one sequence a pass, and no layers to look at.
 
 A cache of the library's holds one sequence. What is wanted next is another one, mostly with the same beginning: the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pictures for models on the library's own forward: prepared by the processor that the library has for the model.
 
 A prompt holds one placeholder a picture, as everywhere. The processor says what stands in its place and which tensors

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The static decode path: a whole forward pass over a fixed number of rows, recorded once and replayed.
 
 Vocabulary

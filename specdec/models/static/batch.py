@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The integers of one forward pass: which row is which token, where it stands, and which cache it belongs to.
 
 Plain arithmetic on the host. KV caches stay where their sessions keep them: a batch carries each cache's address and

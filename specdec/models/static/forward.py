@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Recorded forwards of one model, by bucket, and the draft of a whole chain in one launch.
 
 The host loads a batch's integers, replays, and reads what it needs. Thread-safe: a lock covers loading and launching,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The static path's operations as Triton kernels: NVIDIA GPUs from compute capability 8.0 on.
 
 Attention is flash decoding (Dao et al., 2023): the keys of a tile are split over several programs, whose partial

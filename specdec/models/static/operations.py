@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a layer computes beside its matrix products, over a batch whose lengths are data.
 
 `TorchOperations` is the reference: plain torch, any device, shapes from buckets and cache capacities only. It attends

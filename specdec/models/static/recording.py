@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Recorded work: run once to record it, replayed afterwards with whatever its fixed input buffers hold by then."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Qwen2-VL's vision tower on a GPU: recorded once per picture size and replayed, as a camera's frames have one size."""
 
 from __future__ import annotations

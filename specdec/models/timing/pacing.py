@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pacing: a forward takes at least this long, to stand in for a slower device or a larger model.
 
 The minimum may depend on the rows that share the forward. It is spread evenly over the layers, so that what happens

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What forwards of a model take on its device, by the rows that share them: tried once, when it is loaded."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Early exits: what the target would say, guessed from the hidden state after one of its earlier layers.
 
 An *exit* is a small adapter after a layer, feeding the target's own final norm and LM head, which all exits

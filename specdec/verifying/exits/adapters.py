@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The adapters: two small matrices for each exit, hidden + up(silu(down(norm(hidden)))).
 
 The norm has no weight of its own, because `down` would absorb it. All exits' matrices lie in two tensors, so

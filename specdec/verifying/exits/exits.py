@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Early exits on a loaded model: hidden states after some layers -> logits over the vocabulary or over a shortlist.
 
 *Shortlist*: some token ids with their rows of the LM head, indexed once; it makes an exit cost a fraction of a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Adapters on disk, apart from their backbone: a folder with exits.safetensors and exits.json."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which model adapters belong to: hashes of its shape and of a few of its weights.
 
 Equal for one checkpoint in float32 and bfloat16 (values are compared as bfloat16), and for quantised copies of it, whose

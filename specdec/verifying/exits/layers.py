@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which layers have an exit, and how wide the adapters are."""
 
 from __future__ import annotations

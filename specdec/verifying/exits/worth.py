@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which exits are worth their time: early ones leave more time to act on a hint, late ones are right more often."""
 
 from __future__ import annotations

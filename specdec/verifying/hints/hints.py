@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Hints: what early exits expect of the verdict on a draft, while the forward over it is still going on.
 
 *Outcome*: the draft is accepted along the path to node `last - 1`, and the target's next token is `token`, which is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Work beside a forward: exits on a stream of their own, whose results are taken as they get ready.
 
 The forward's own stream never waits for an exit, and the program waits for neither while layers are being told to the

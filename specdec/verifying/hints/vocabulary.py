@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which tokens an exit is asked about: a shortlist of frequent ones and of those that the session is about.
 
 A shortlist makes an exit's head cost a fraction of a full one. Every session has columns of its own for tokens that

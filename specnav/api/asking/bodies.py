@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Request bodies as they come, checked for types. A field that this server does not know is refused, unless it changes
 no answer: what a client asks for is never left out silently.
 """

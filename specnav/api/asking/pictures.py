@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pictures of messages: data: URLs only, so that nobody makes this server fetch anything."""
 
 from __future__ import annotations

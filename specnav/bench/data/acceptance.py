@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The acceptance that is asked for, as it is written in flags and files: `tau:2.92@4+1`, `alpha:0.8`.
 
 tau: tokens gained a round by `sd`, the target's own included, so at most γ + 1. `@N` says how many a round can bring at

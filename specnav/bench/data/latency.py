@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Latency models of the published methods, as pure functions. All times in milliseconds.
 
 Notation (one for all papers): `gamma` draft tokens a round, `tau` tokens gained a round (accepted + 1), `n` tokens of

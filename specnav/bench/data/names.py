@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Contestants by name: which there are, whose answers can be compared with those of `ar`, which of them are lossy."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The papers' operating points: devices and link of a published experiment, a file each in `config/points`."""
 
 from __future__ import annotations

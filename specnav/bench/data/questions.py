@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Questions for benchmarks: the JSON-lines form that speculative-decoding benchmarks share, plain text, or a dataset.
 
 A *question* has one or more user *turns*; the model answers each before the next is asked. Nothing here decodes.

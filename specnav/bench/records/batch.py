@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What one verifier bears: the measured cost of a shared forward, and how many clients get their tokens in time.
 
 `BatchCurve` is a measurement (`specnav bench study batch`), `rounds_a_second` plans with it: a closed queueing

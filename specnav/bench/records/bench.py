@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a bench run leaves on disk: `results.json`, `rounds.jsonl` and `answers.jsonl`, as structs.
 
 Contract fields keep the names of ARCHITECTURE.md; fields after them are additions. Times are milliseconds. Rounds are

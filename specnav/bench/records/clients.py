@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What `specnav bench clients` leaves of one method with this many clients."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The floor of an answer: the time that had to pass because forwards and link delays had to follow one another.
 
 Each verdict ends an *exchange*: its draft left the edge (in one message or several), was verified, and the verdict came

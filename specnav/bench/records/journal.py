@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What has been answered so far, on disk after every question, so that whatever happens is kept and can be resumed."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the papers' latency formulas say of a run: their arithmetic with this run's own times and acceptance.
 
 A prediction takes from the run what a formula takes as given (tokens a round, a draft, a verification, bytes) and adds

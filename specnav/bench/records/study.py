@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a study leaves on disk: `study.json`, enough to draw it again. Times are milliseconds, as they were run."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From answers to the table: one row a contestant, over the questions that every contestant answered."""
 
 from __future__ import annotations

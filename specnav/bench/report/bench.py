@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The report of a bench run: one HTML file that opens offline, drawn from `results.json` and `answers.jsonl`.
 
 The look, the drawing and the words are those of the demo's report; here is what a comparison of methods shows.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Several operating points side by side: what a folder of bench runs says, one run a point. Data only.
 
 Each cell has up to three figures: ours, the paper's, and what the paper's own formula gives at its own numbers.

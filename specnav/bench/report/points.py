@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The page over several operating points, `index.html`, and the same as a table for a note, `points.md`."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a controller promised of its plans against what came: the speed over windows of an answer."""
 
 from __future__ import annotations

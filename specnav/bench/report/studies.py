@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The page over a folder of studies: one HTML file that opens offline, drawn from each `study.json` alone."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The tables of a run at the papers' acceptance as they are kept in a checkout: a block in each point's file, and a
 table in a page, between two markers. Everything around them stays as it is.
 """

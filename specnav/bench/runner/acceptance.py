@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How strongly the target's logits must be disturbed to be accepted as was asked, on the questions of a run.
 
 The target answers the questions once; its logits at every place are kept. What a draft would have picked there at any

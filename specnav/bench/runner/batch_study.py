@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`specnav bench study batch`: what a shared forward costs on this machine, and what a long prompt does to others."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One client of `specnav bench clients`: a process of its own that asks question after question for some seconds."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`specnav bench clients N`: many edges, a process each, lean on one verifier; what it holds, in a table.
 
 Each client asks questions in turn, from a place of its own. They begin one after the other; what is counted is what

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`specnav bench study clients`: one measurement after the other, each kept in a file, one page over all.
 
 Whatever ends it, what was measured stays and is drawn; `--resume` goes on with what is missing.

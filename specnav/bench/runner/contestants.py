@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Contestants: whatever answers a prompt and can be measured. Here: methods over edge and cloud."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`specnav bench drafts --backends torch,gguf --models A,B`: every draft timed, then a bench run with each of
 them, without a link and over an emulated one; one table, one page.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the bench's own process holds: the models of the edge, the link, and every contestant over them."""
 
 from __future__ import annotations

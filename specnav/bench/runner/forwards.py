@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Measures what a forward costs that many sessions share: the verifier's own forward, in this process."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From the flags of `specnav bench study` to bench runs: what goes together, and how long it will take."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The questions put to the contestants: question after question, every contestant in turn.
 
 Going question by question (and starting with another contestant each time) spreads the machine's moods over all

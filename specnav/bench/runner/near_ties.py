@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where an answer leaves that of `ar` where rounding may flip tokens: was it a near-tie, or is something wrong?
 
 In float32 every greedy method gives the ids of `ar`. In float16 and bfloat16 a pass of one row and a pass of several

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Contestants from outside: Hugging Face's own `generate`, same pair, same machine, one process and no link.
 
 They say what the answers should be, and how fast the usual way is. Only who runs one imports the library.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a round of rejection sampling weighs on a large vocabulary, with made-up rows and the real wire.
 
 The rows are synthetic; judging, describing, recovering and encoding are the core's own code. Nothing is decoded by a

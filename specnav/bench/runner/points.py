@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`specnav bench points A,B` or `all`: every operating point a run of its own below one folder, and an index page.
 
 A point that is finished is not run again with `--resume`; whatever ends the whole, the page shows what there is.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The bench's processes: a verifier, and the link emulator where a link is emulated; on this machine only."""
 
 from __future__ import annotations

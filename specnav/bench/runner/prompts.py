@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Measures what a long prompt does to others: sessions verify drafts on the verifier's engine while one comes in."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`specnav bench`: the whole run, from the processes' start to the report.
 
 Whatever happens (the verifier dies, Ctrl-C), answered questions stay on disk, the report is drawn and no process is

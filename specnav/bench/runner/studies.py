@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`specnav bench study`: from its words to what makes the study."""
 
 from __future__ import annotations

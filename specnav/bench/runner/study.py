@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`specnav bench study`: every setting of a study is an ordinary bench run in a folder of its own, one page over all.
 
 Whatever ends a study, what was measured stays, the page shows it, and `--resume` goes on with what is missing.

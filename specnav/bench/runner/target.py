@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The target of a bench run: how its verifier serves it, and the same here, to say what it says alone."""
 
 from __future__ import annotations

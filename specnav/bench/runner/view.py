@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the user sees of a bench run: a progress bar on a terminal, plain lines elsewhere, and the table at the end."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Looks at a verifier and at the machine: two looks make the figures of the time between them."""
 
 from __future__ import annotations

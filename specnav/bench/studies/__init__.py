@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ablation studies: one thing is varied, everything else stays, and the paper's figures stand beside ours.
 
 A *study* is data: the question it answers, its *settings* (each an ordinary bench run in a folder of its own), and a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What each part of PicoSpec's pipeline is worth: one left out at a time, as in its Tables 2 and 3."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The study of forwards: what many sessions cost together, and what a long prompt does to the others."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The study of many clients: how many one verifier serves, by method and round trip; with SpecEdge's interleaved groups
 and without.
 """

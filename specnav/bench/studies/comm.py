@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What DSSD's rounds pay for communication, by acceptance and draft length: its Table 1, on a link where a row of ours
 takes as long as one of its own does.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What an answer costs in dollars: API prices (early-exit paper, Table 1) and GPU hours (SpecEdge, Table 1)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where one measured line overtakes another."""
 
 from __future__ import annotations

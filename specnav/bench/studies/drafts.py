@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The study of drafts: the same questions with several draft models, or one in several number types and on several
 engines.
 """

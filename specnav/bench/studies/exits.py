@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which early exits the verifier should work out."""
 
 from __future__ import annotations

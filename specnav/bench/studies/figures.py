@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What several studies take from a run's rows and from the papers."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How long a draft should be, with and without pre-drafting."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How far away the cloud may be, for whom."""
 
 from __future__ import annotations

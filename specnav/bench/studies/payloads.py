@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a round of rejection sampling weighs on a large vocabulary: synthetic rows on the real wire."""
 
 from __future__ import annotations

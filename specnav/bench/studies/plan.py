@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a study asks for: its settings, and what its findings are made of. Data only."""
 
 from __future__ import annotations

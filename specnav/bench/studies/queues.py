@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """In which order hints are sent by the cloud and pre-drafted by the edge."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How many possible verdicts to prepare for at once: the rows of one batch here, threads in the paper."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One calibration as a state machine: poses and a clock in, velocities out; on a robot and in simulated time alike."""
 
 from __future__ import annotations

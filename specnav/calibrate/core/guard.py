@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What ends a calibration at once: odometry that cannot be relied on, another motion than commanded, the room's end.
 
 It is made of motion_node's own watchdogs, with bounds as wide as a base that nobody has measured yet needs them.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pure functions from the record of a step to figures: noise, delay, scale, way after a stop, slowest speed.
 
 What was measured is compared with what had been commanded a delay before: `done(t) = scale * told(t - delay)`.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which steps are made and what is learnt of each: a script that is handed the record of every step.
 
 It decides by what it knows of the base so far; it neither moves anything nor reads a clock.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What was sent and what was measured in one step. Times are receive times on a steady clock, s."""
 
 from __future__ import annotations

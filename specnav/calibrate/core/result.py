@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From findings to parameters of motion_node: medians, how far repetitions agree, and motion_node's own checks."""
 
 from __future__ import annotations

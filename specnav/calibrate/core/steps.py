@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a step is: speeds one after the other, and when it ends. Metres, radians, seconds; left and forward positive."""
 
 from __future__ import annotations

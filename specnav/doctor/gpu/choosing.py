@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What `auto` would do with a pair: its own controller, told what was measured here and a round trip."""
 
 from __future__ import annotations

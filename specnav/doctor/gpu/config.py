@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What `specnav doctor --gpu` is told; checked before anything is loaded."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Counts what a device is told to do, and how often the program waits for what it says."""
 
 from __future__ import annotations

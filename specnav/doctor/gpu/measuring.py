@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Measures one loaded model: forwards against the floor, launches, reads, flips, exits."""
 
 from __future__ import annotations

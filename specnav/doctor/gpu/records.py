@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What `specnav doctor --gpu` finds, as it stands in its JSON."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`specnav doctor --gpu`: load a pair in each variant, measure it, and say what `auto` would do with it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The findings of `specnav doctor --gpu` for people, and as JSON to post."""
 
 from __future__ import annotations

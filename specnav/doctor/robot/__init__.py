@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`specnav doctor --robot`: what a live ROS graph is like, and what keeps the robot from moving.
 
 Words: *facts* are what was gathered of the graph, once; a *role* is what a topic is for (image, odom, cmd_vel),

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is known of a graph, as plain records: gathered by `gather`, judged by `checks`. No ROS here.
 
 Names of nodes and topics are full (`/robot1/motion_node`), types are `package/msg/Name`, times are seconds.

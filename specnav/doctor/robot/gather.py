@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Gathers the facts of a live graph: looks, asks our nodes for their parameters, listens, and looks again. Needs rclpy.
 
 Nothing is published but what rclpy's node itself says of its own parameters, and no service is called but those

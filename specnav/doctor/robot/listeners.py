@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Keeps what matters of the messages of one topic: when they came, their stamps and frames. No ROS here."""
 
 from __future__ import annotations

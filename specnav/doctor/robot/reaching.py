@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Is the verifier there, and how far away is it? A handshake and a few pings over the wire; no session is opened."""
 
 from __future__ import annotations

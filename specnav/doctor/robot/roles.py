@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What topics are for: their names by default, the types that fit, and whose they are. No ROS here."""
 
 from __future__ import annotations

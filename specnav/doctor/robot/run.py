@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`specnav doctor --robot`, from its flags to its exit code."""
 
 from __future__ import annotations

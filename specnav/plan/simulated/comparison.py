@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The simulation beside real processes: a saved run of `specnav bench clients`, played again as it was set."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a plan of a fleet shows: charts and tables, all of them said to be simulated."""
 
 from __future__ import annotations

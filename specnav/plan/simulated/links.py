@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The links that robots are on, by name, and the profile each stands for."""
 
 from __future__ import annotations

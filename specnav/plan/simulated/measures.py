@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The figures of one simulated run, with confidence intervals from its batches."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The page over a plan of a fleet: one HTML file that opens offline, drawn from `fleet.json` alone."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A pair of models as the simulation sees it: what a draft takes, how much of it is accepted, and a method's rounds."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What `specnav plan fleet` leaves on disk: `fleet.json`, enough to draw it again. Times are milliseconds."""
 
 from __future__ import annotations

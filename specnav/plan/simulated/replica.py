@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A verifier in the simulation: the real engine's scheduler says what shares the next forward, the clock is simulated.
 
 Between two forwards it takes in what has come. What a session may come to hold is a budget; who finds no room waits

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a fleet needs, by simulating it again and again: robots that so many GPUs bear, GPUs that robots need."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One decision in the simulation: the prompt goes up, rounds between edge and verifier, until the answer is there."""
 
 from __future__ import annotations

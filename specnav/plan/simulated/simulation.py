@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Plays one fleet through for a while: a discrete-event simulation on SimPy."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A plan, method by method: GPUs needed, robots borne, what one GPU more brings, costs, round trips."""
 
 from __future__ import annotations

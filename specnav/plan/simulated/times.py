@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a forward takes that many sessions share: from a measured curve, or from what a paper or a pacing says.
 
 A `SimulatedForwardTimes` answers for a forward of `sessions` that verify or decode with `rows` rows together, and

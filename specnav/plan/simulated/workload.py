@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What robots ask of the fleet, and when."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The card of a distilled draft: what it predicts, how it learnt, what was measured."""
 
 from __future__ import annotations

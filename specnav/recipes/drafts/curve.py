@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The acceptance curve of a run: τ on held-out answers over the updates, as JSON and as a picture, while it trains."""
 
 from __future__ import annotations

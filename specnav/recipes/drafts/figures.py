@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How well a draft predicts a target: τ and agreement on the target's own greedy answers, in one pass over each.
 
 A greedy draft speaks exactly as long as it agrees with the target's answer, so no link and no cache are needed.

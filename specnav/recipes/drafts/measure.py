@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """τ of drafts beside a target, by question file, without a link.
 
 `python -m specnav.recipes.drafts.measure TARGET DRAFT...`

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A causal model in training form: batches of rows of equal length on the library's own forward, gradients and all.
 
 Pictures go through the model's own vision tower once, without gradients: what a draft learns is to speak, not to see.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Several texts in one row, each seeing itself alone: answers are short, half-empty rows would cost twice the time."""
 
 from __future__ import annotations

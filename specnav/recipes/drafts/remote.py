@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A target that is asked through a running verifier: it tells tokens, so a draft learns its picks and no rows."""
 
 from __future__ import annotations

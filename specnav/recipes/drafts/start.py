@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What training starts from: a draft that is there, or one made of some layers of its target.
 
 A draft of the target's own embeddings, first and last layers and head begins far ahead of a random one (as DistilBERT

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a draft learns: the target's distribution wherever the draft itself, or the target, has come to.
 
 On-policy distillation: some of the rows are what the draft has just said, so that it learns where it really errs

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the target says behind every token that is learnt: its likeliest tokens, worked out once a text and then kept.
 
 A text is learnt from many times, and the target says the same each time; its few likeliest tokens hold nearly all of

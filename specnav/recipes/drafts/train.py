@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`specnav train draft`: prompts, the target's answers, training, figures, and a draft's folder with its card.
 
 Everything made on the way stays in the run folder, so an interrupted run goes on where it was, with the same settings.

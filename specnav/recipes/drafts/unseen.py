@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A draft that never saw some kinds and colours, though its target did: what a robot's own bag can teach it.
 
 The draft is trained from nothing, in rooms without them and on questions that never name them. It sees with the vision

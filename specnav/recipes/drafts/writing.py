@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The target's answers to all prompts: a file for every SHARD of them, so that a stopped run writes none again.
 
 On a CPU several processes write side by side, one thread each: a small model answers many prompts faster so than one

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The card of trained exits: what they are, how they were made, what was measured."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The curves of a run as one picture that stands alone: loss and per-exit agreement over the updates."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Conversations -> samples, in the form the target was trained on."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How often exits say what the final exit says, on samples held back."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Data files: ShareGPT's conversations, SpaceLLaVA's questions about pictures, plain texts -> conversations.
 
 A file is a JSON array or has one JSON object a line. An object has "text", or "conversations" (from, value) or

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What exits learn: the distribution of the final exit at the same place, from hidden states of the frozen target.
 
 The target runs in its own number type, through the very code that serves answers; only the adapters have gradients.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`specnav train exits`: data, training, figures, and a folder of adapters with its card.
 
 Everything made on the way stays in the run folder, so an interrupted run goes on where it was, with the same settings.

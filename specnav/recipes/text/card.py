@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The model cards: how a model of the text pair was made, and what was measured, in words a stranger can check."""
 
 from __future__ import annotations

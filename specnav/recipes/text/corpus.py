@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The text every machine has and nobody need ship: the running interpreter's standard library, without its tests.
 
 A *document* is a cleaned source file or a help topic. A *talk* is a question and its answer made from one function: its

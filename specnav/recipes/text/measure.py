@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The figures of the model cards: loss on files held back, tokens gained a round, and how many answers loop.
 
 *τ* is the tokens a verification gains: the accepted draft tokens and the target's own. Measured without a link or a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The text pair's two sizes, and the way from trained weights to Hugging Face folders.
 
 The models are transformers' own Llama, in training as on disk; a folder written here loads with

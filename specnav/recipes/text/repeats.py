@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """When a text goes round in circles: a pure decision on token ids, used to measure answers and to train against it.
 
 A *copy* is a piece of up to LONGEST_PERIOD tokens said again directly after itself. Code repeats a little by nature, so

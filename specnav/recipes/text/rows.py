@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where training rows come from: the encoded corpus on disk, and texts the target has written itself.
 
 A *row* is a fixed number of token ids with a position each. Half the rows have a gap in their positions, so that models

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Lets a model answer many questions at once; its texts are then measured, or learnt from."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One stage of the text pair after the other, with a bar for each; a stage that is done is not done again."""
 
 from __future__ import annotations

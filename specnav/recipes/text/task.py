@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the stages of the text pair learn: the next token, not to go round in circles, and the target's distributions.
 
 One task serves all of them, for the training room's loop. Every token of a row has two weights: `learn`, how much it is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`specnav train text`: from this interpreter's library to two Hugging Face folders with their cards.
 
 Everything made on the way stays in the run folder, so an interrupted run goes on where it was, with the same settings.

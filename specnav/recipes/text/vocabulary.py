@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The text pair's common tokenizer: a byte-level BPE learnt from the corpus, with an end and two speakers.
 
 Any text comes back exactly as it went in. Both models of the pair carry the very same files.

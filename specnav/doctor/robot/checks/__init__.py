@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The checks: facts in, lines out, in the order in which somebody would look for a fault."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Middleware, nodes, and the clock they live by."""
 
 from __future__ import annotations

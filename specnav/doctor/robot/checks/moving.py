@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What may move the robot: who takes velocities, who else sends them, and what holds it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Camera, odometry, what looks ahead, and the nodes' signs of life: there, often enough, and with sane stamps."""
 
 from __future__ import annotations

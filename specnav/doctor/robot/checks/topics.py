@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Types and QoS of everything that our nodes hear and say."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the nodes say of their health, the verifier, the black box, and room on the disk."""
 
 from __future__ import annotations

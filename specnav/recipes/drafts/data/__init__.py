@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a draft learns from: files of questions and texts, bags, logs, composed requests, what is installed."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Requests to a chat assistant, composed at random, in the kinds that speculative-decoding benchmarks ask: writing,
 roleplay, reasoning, arithmetic, code, facts, lists, rewriting, and texts to summarise.
 

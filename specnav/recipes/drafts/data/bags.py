@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The frames of a robot's bags as prompts: what the target would be asked, with the instruction of the time."""
 
 from __future__ import annotations

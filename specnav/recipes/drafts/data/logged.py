@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What verdict logs hold, as texts to learn from: the target's own picks, behind as much of the prompt as was kept."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ordinary requests, composed at random: what people ask who do not ask about this project's own data.
 
 A small model answers them all in its own way; a draft that has never met such prompts foretells those answers worst.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Requests about what others have written: paragraphs and functions of the Python packages that are installed here.
 
 A small target answers ordinary English in words far from those it was trained on. Only many different requests teach a

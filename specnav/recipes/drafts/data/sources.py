@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where prompts and texts come from: question files, plain text, bags of a robot, or what this project can make itself.
 
 Part of the prompts is held out: the draft never goes on from them, and the acceptance curve is measured on them.
