@@ -66,7 +66,7 @@ def test_the_compose_files_commands_fit_together() -> None:
     services = compose()["services"]
     script = (DOCKER / "fleet.sh").read_text()
     given = " ".join(services["directory"]["command"][2:])
-    (own,) = re.findall("specnav fleet up (.*) \"", script)
+    (own,) = re.findall('specnav fleet up (.*) "', script)
     flags = flags_of(f"specnav fleet up {own} {re.sub('=', ' ', given)}")
     assert {"--resource", "--keys", "--metrics", "--state"} <= flags and "--insecure" not in flags
     resource = re.search(r"--resource=(\w+)", given)

@@ -31,27 +31,27 @@ from spec_vlm_nav.parameters.files import said_in
 from spec_vlm_nav.parameters.nodes import parameter_of
 
 PLACES = {
-    'namespace': ('', 'Namespace of the console; robots of other namespaces are found, too.'),
-    'params_file': ('', 'Parameters of console_node; empty: its own defaults.'),
-    'image': ('camera/image_raw', 'Camera topic.'),
-    'odom': ('odom', 'Odometry topic.'),
-    'log_level': ('info', 'debug, info, warn or error.'),
+    "namespace": ("", "Namespace of the console; robots of other namespaces are found, too."),
+    "params_file": ("", "Parameters of console_node; empty: its own defaults."),
+    "image": ("camera/image_raw", "Camera topic."),
+    "odom": ("odom", "Odometry topic."),
+    "log_level": ("info", "debug, info, warn or error."),
 }
 # An empty one is not given.
 PARAMETERS = {
     parameter.name: (type(parameter.default), parameter.description)
     for parameter in (
-        parameter_of('console_node', name)
+        parameter_of("console_node", name)
         for name in (
-            'host',
-            'port',
-            'certificate',
-            'key',
-            'require_operator',
-            'templates',
-            'blackbox_folder',
-            'simulator',
-            'image_transport',
+            "host",
+            "port",
+            "certificate",
+            "key",
+            "require_operator",
+            "templates",
+            "blackbox_folder",
+            "simulator",
+            "image_transport",
         )
     )
 }
@@ -65,23 +65,23 @@ def make_nodes(context: LaunchContext) -> list[Node]:
         for name, (kind, _) in PARAMETERS.items()
         if given[name]
     }
-    files = [given['params_file']] if given['params_file'] else []
-    if not given['image_transport'] and said_in(files, 'console_node', 'image_transport') is None:
+    files = [given["params_file"]] if given["params_file"] else []
+    if not given["image_transport"] and said_in(files, "console_node", "image_transport") is None:
         # As image_transport names its topics.
-        is_compressed = given['image'].endswith('/compressed')
-        values['image_transport'] = 'compressed' if is_compressed else 'raw'
+        is_compressed = given["image"].endswith("/compressed")
+        values["image_transport"] = "compressed" if is_compressed else "raw"
     return [
         Node(
-            package='spec_vlm_nav',
-            executable='console_node',
-            name='console_node',
-            namespace=given['namespace'],
-            output='screen',
+            package="spec_vlm_nav",
+            executable="console_node",
+            name="console_node",
+            namespace=given["namespace"],
+            output="screen",
             parameters=[*files, *([values] if values else [])],
-            remappings=[('image', given['image']), ('odom', given['odom'])],
+            remappings=[("image", given["image"]), ("odom", given["odom"])],
             arguments=[
-                *('--ros-args', '--log-level', given['log_level']),
-                *('--enclave', '/spec_vlm_nav/console_node'),
+                *("--ros-args", "--log-level", given["log_level"]),
+                *("--enclave", "/spec_vlm_nav/console_node"),
             ],
         )
     ]
@@ -91,7 +91,7 @@ def generate_launch_description() -> LaunchDescription:
     """Declare the arguments and start the node."""
     arguments = [
         *((name, default, text) for name, (default, text) in PLACES.items()),
-        *((name, '', text) for name, (_, text) in PARAMETERS.items()),
+        *((name, "", text) for name, (_, text) in PARAMETERS.items()),
     ]
     return LaunchDescription(
         [

@@ -37,72 +37,72 @@ from spec_vlm_nav.parameters.files import said_in
 from spec_vlm_nav.parameters.nodes import parameter_of
 
 # config/ lies beside launch/, in the package and where it is installed.
-CONFIG = Path(__file__).resolve().parent.parent / 'config'
+CONFIG = Path(__file__).resolve().parent.parent / "config"
 AGAIN_AFTER_S = 3.0  # a node that has died may come back
 
 PLACES = {
-    'namespace': ('', 'Namespace of the nodes.'),
-    'params_file': (str(CONFIG / 'robot.yaml'), 'Your parameters of the nodes.'),
-    'robot_params_file': (
-        str(CONFIG / 'go2.yaml'),
-        'Parameters that this kind of robot needs, before yours; empty: none.',
+    "namespace": ("", "Namespace of the nodes."),
+    "params_file": (str(CONFIG / "robot.yaml"), "Your parameters of the nodes."),
+    "robot_params_file": (
+        str(CONFIG / "go2.yaml"),
+        "Parameters that this kind of robot needs, before yours; empty: none.",
     ),
-    'log_level': ('info', 'debug, info, warn or error.'),
-    'image': ('camera/image_raw', 'Camera topic.'),
-    'odom': ('odom', 'Odometry topic.'),
-    'cmd_vel': (
-        'cmd_vel',
-        'Where velocities go; cmd_vel_nav where twist_mux or a collision monitor follows.',
+    "log_level": ("info", "debug, info, warn or error."),
+    "image": ("camera/image_raw", "Camera topic."),
+    "odom": ("odom", "Odometry topic."),
+    "cmd_vel": (
+        "cmd_vel",
+        "Where velocities go; cmd_vel_nav where twist_mux or a collision monitor follows.",
     ),
-    'motion': ('true', 'false: without motion_node (bags that hold its topics).'),
-    'view': ('false', 'Gone with view_node: console:=true shows it, or rqt and RViz.'),
-    'blackbox': (
-        'true',
-        'Also start blackbox_node: the last minute, written when something fails.',
+    "motion": ("true", "false: without motion_node (bags that hold its topics)."),
+    "view": ("false", "Gone with view_node: console:=true shows it, or rqt and RViz."),
+    "blackbox": (
+        "true",
+        "Also start blackbox_node: the last minute, written when something fails.",
     ),
-    'mission': ('false', 'Also start mission_node: several instructions one after the other.'),
-    'console': ('false', "Also start console_node: the operator's page, on this machine."),
-    'go2_state': (
-        '',
-        'Also start go2_state_node: where odometry is from, sportmodestate or none (elsewhere).',
+    "mission": ("false", "Also start mission_node: several instructions one after the other."),
+    "console": ("false", "Also start console_node: the operator's page, on this machine."),
+    "go2_state": (
+        "",
+        "Also start go2_state_node: where odometry is from, sportmodestate or none (elsewhere).",
     ),
-    'camera_decode': (
-        '',
+    "camera_decode": (
+        "",
         "Also start camera_decode_node for a Go2's H.264: url (its multicast) or topic_unitree; "
-        'image is its output.',
+        "image is its output.",
     ),
-    'video': ('/frontvideostream', 'With camera_decode topic_unitree: where the video is.'),
-    'camera_interface': (
-        '',
+    "video": ("/frontvideostream", "With camera_decode topic_unitree: where the video is."),
+    "camera_interface": (
+        "",
         "With camera_decode url: this machine's address on the robot's network.",
     ),
 }
 # Parameters of nodes that can also be given as arguments: an empty one is not given.
-DECIDING, MOVING, RECORDING = 'vlm_nav_node', 'motion_node', 'blackbox_node'
-DECODING, STATE = 'camera_decode_node', 'go2_state_node'
-MISSIONS, CONSOLE = 'mission_node', 'console_node'
+DECIDING, MOVING, RECORDING = "vlm_nav_node", "motion_node", "blackbox_node"
+DECODING, STATE = "camera_decode_node", "go2_state_node"
+MISSIONS, CONSOLE = "mission_node", "console_node"
 EVERY = (DECIDING, MOVING, RECORDING, DECODING, STATE, MISSIONS, CONSOLE)
 OWNERS = {
-    'dry_run': (DECIDING, MOVING),
-    'verifier': (DECIDING,),
-    'verifier_key': (DECIDING,),
-    'draft_model': (DECIDING,),
-    'gguf': (DECIDING,),
-    'quantize': (DECIDING,),
-    'threads': (DECIDING,),
-    'pixels': (DECIDING,),
-    'method': (DECIDING,),
-    'exploration': (DECIDING,),
-    'on_link_loss': (DECIDING,),
-    'autostart': (DECIDING,),
-    'settle_s': (DECIDING,),
-    'image_transport': (DECIDING, RECORDING, CONSOLE),
-    'require_operator': (MOVING, CONSOLE),
-    'simulator': (CONSOLE,),
-    'motion_backend': (MOVING,),
-    'enable_stamped_cmd_vel': (MOVING, RECORDING),
+    "dry_run": (DECIDING, MOVING),
+    "verifier": (DECIDING,),
+    "verifier_key": (DECIDING,),
+    "draft_model": (DECIDING,),
+    "gguf": (DECIDING,),
+    "quantize": (DECIDING,),
+    "threads": (DECIDING,),
+    "pixels": (DECIDING,),
+    "method": (DECIDING,),
+    "exploration": (DECIDING,),
+    "on_link_loss": (DECIDING,),
+    "autostart": (DECIDING,),
+    "settle_s": (DECIDING,),
+    "image_transport": (DECIDING, RECORDING, CONSOLE),
+    "require_operator": (MOVING, CONSOLE),
+    "simulator": (CONSOLE,),
+    "motion_backend": (MOVING,),
+    "enable_stamped_cmd_vel": (MOVING, RECORDING),
 }
-PARAMETERS = {'use_sim_time': (bool, EVERY, 'Stamp messages with /clock.')}
+PARAMETERS = {"use_sim_time": (bool, EVERY, "Stamp messages with /clock.")}
 for name, nodes in OWNERS.items():
     parameter = parameter_of(nodes[0], name)
     PARAMETERS[name] = (type(parameter.default), nodes, parameter.description)
@@ -111,13 +111,13 @@ for name, nodes in OWNERS.items():
 def make_nodes(context: LaunchContext) -> list[Node]:
     """Return the nodes that the arguments ask for."""
     given = {name: LaunchConfiguration(name).perform(context) for name in (*PLACES, *PARAMETERS)}
-    files = [file for file in (given['robot_params_file'], given['params_file']) if file]
+    files = [file for file in (given["robot_params_file"], given["params_file"]) if file]
 
     def is_on(name):
-        return given[name].lower() in ('true', '1', 'yes')
+        return given[name].lower() in ("true", "1", "yes")
 
     def said(node, parameter):
-        return said_in(files, node, parameter, given['namespace'])
+        return said_in(files, node, parameter, given["namespace"])
 
     def node(name, remaps, own=None, respawn=True):
         values = {
@@ -127,46 +127,46 @@ def make_nodes(context: LaunchContext) -> list[Node]:
         }
         values |= own or {}
         return Node(
-            package='spec_vlm_nav',
+            package="spec_vlm_nav",
             executable=name,
             name=name,
-            namespace=given['namespace'],
-            output='screen',
+            namespace=given["namespace"],
+            output="screen",
             parameters=[*files, *([values] if values else [])],
             remappings=[(topic, given[argument]) for topic, argument in remaps.items()],
             # The enclave is for SROS 2 alone: config/sros2/policy.xml.
             arguments=[
-                *('--ros-args', '--log-level', given['log_level']),
-                *('--enclave', f'/spec_vlm_nav/{name}'),
+                *("--ros-args", "--log-level", given["log_level"]),
+                *("--enclave", f"/spec_vlm_nav/{name}"),
             ],
             respawn=respawn,
             respawn_delay=AGAIN_AFTER_S,
         )
 
     nodes = []
-    if is_on('motion'):
+    if is_on("motion"):
         # It remembers an e-stop, but what ended it has to be looked at: a person starts it again.
         own = {}
-        if not given['dry_run'] and said(DECIDING, 'dry_run') is True:
-            own = {'dry_run': True}
-        nodes.append(node(MOVING, {'odom': 'odom', 'cmd_vel': 'cmd_vel'}, own, respawn=False))
-    nodes.append(node(DECIDING, {'image': 'image'}))
-    if given['go2_state']:
-        nodes.append(node(STATE, {}, {'odometry': given['go2_state']}))
-    if given['camera_decode']:
-        transport = given['image_transport'] or said(DECIDING, 'image_transport')
-        own = {'source': given['camera_decode'], 'interface': given['camera_interface']}
-        own |= {'output': transport or 'compressed'}
-        camera = {'camera/image_raw': 'image', 'camera/image_raw/compressed': 'image'}
-        nodes.append(node(DECODING, {'video': 'video', **camera}, own))
-    if is_on('view'):
-        nodes.append(LogInfo(msg='view_node is gone: console:=true shows it, or rqt and RViz'))
-    if is_on('mission') or is_on('console'):
-        nodes.append(node(MISSIONS, {'odom': 'odom'}))
-    if is_on('console'):
-        nodes.append(node(CONSOLE, {'image': 'image', 'odom': 'odom'}))
-    if is_on('blackbox'):
-        nodes.append(node(RECORDING, {name: name for name in ('image', 'odom', 'cmd_vel')}))
+        if not given["dry_run"] and said(DECIDING, "dry_run") is True:
+            own = {"dry_run": True}
+        nodes.append(node(MOVING, {"odom": "odom", "cmd_vel": "cmd_vel"}, own, respawn=False))
+    nodes.append(node(DECIDING, {"image": "image"}))
+    if given["go2_state"]:
+        nodes.append(node(STATE, {}, {"odometry": given["go2_state"]}))
+    if given["camera_decode"]:
+        transport = given["image_transport"] or said(DECIDING, "image_transport")
+        own = {"source": given["camera_decode"], "interface": given["camera_interface"]}
+        own |= {"output": transport or "compressed"}
+        camera = {"camera/image_raw": "image", "camera/image_raw/compressed": "image"}
+        nodes.append(node(DECODING, {"video": "video", **camera}, own))
+    if is_on("view"):
+        nodes.append(LogInfo(msg="view_node is gone: console:=true shows it, or rqt and RViz"))
+    if is_on("mission") or is_on("console"):
+        nodes.append(node(MISSIONS, {"odom": "odom"}))
+    if is_on("console"):
+        nodes.append(node(CONSOLE, {"image": "image", "odom": "odom"}))
+    if is_on("blackbox"):
+        nodes.append(node(RECORDING, {name: name for name in ("image", "odom", "cmd_vel")}))
     return nodes
 
 
@@ -174,7 +174,7 @@ def generate_launch_description() -> LaunchDescription:
     """Declare the arguments and start the nodes."""
     arguments = [
         *((name, default, text) for name, (default, text) in PLACES.items()),
-        *((name, '', text) for name, (_, _, text) in PARAMETERS.items()),
+        *((name, "", text) for name, (_, _, text) in PARAMETERS.items()),
     ]
     return LaunchDescription(
         [

@@ -38,83 +38,83 @@ from launch_ros.actions import SetParametersFromFile, SetRemap
 
 # config/ lies beside launch/, in the package and where it is installed.
 HERE = Path(__file__).resolve().parent
-CONFIG = HERE.parent / 'config'
+CONFIG = HERE.parent / "config"
 
 ARGUMENTS = {
-    'network_interface': (
-        '',
+    "network_interface": (
+        "",
         "This machine's network interface towards the Go2, for example eth0; empty: "
-        'CYCLONEDDS_URI is left as it is.',
+        "CYCLONEDDS_URI is left as it is.",
         None,
     ),
-    'rmw': (
-        'rmw_cyclonedds_cpp',
-        'RMW_IMPLEMENTATION; the Go2 speaks CycloneDDS. Empty: left as it is.',
+    "rmw": (
+        "rmw_cyclonedds_cpp",
+        "RMW_IMPLEMENTATION; the Go2 speaks CycloneDDS. Empty: left as it is.",
         None,
     ),
-    'namespace': ('', "Namespace of the nodes; the Go2's own topics have none.", None),
-    'use_sim_time': ('', 'Stamp messages with /clock.', None),
-    'log_level': ('info', 'debug, info, warn or error.', None),
-    'camera': (
-        'topic_unitree',
+    "namespace": ("", "Namespace of the nodes; the Go2's own topics have none.", None),
+    "use_sim_time": ("", "Stamp messages with /clock.", None),
+    "log_level": ("info", "debug, info, warn or error.", None),
+    "camera": (
+        "topic_unitree",
         "The Go2's video: topic_unitree (its topic `video`), url (its multicast), or none "
-        '(another camera on `image`).',
-        ['topic_unitree', 'url', 'none'],
+        "(another camera on `image`).",
+        ["topic_unitree", "url", "none"],
     ),
-    'video': ('/frontvideostream', 'With camera topic_unitree: where the video is.', None),
-    'camera_interface': (
-        '',
+    "video": ("/frontvideostream", "With camera topic_unitree: where the video is.", None),
+    "camera_interface": (
+        "",
         "With camera url: this machine's address on the Go2's network.",
         None,
     ),
-    'image': ('camera/image_raw/compressed', 'Camera topic of vlm_nav_node.', None),
-    'image_transport': ('', 'Its type: raw or compressed.', ['', 'raw', 'compressed']),
-    'odometry': (
-        'sportmodestate',
-        'Where odometry is from: sportmodestate (position and attitude in it), or utlidar '
-        '(/utlidar/robot_odom).',
-        ['sportmodestate', 'utlidar'],
+    "image": ("camera/image_raw/compressed", "Camera topic of vlm_nav_node.", None),
+    "image_transport": ("", "Its type: raw or compressed.", ["", "raw", "compressed"]),
+    "odometry": (
+        "sportmodestate",
+        "Where odometry is from: sportmodestate (position and attitude in it), or utlidar "
+        "(/utlidar/robot_odom).",
+        ["sportmodestate", "utlidar"],
     ),
-    'lidar': (
-        'base',
-        'What looks ahead: base (/utlidar/cloud_base, in base_link), raw (/utlidar/cloud, in the '
+    "lidar": (
+        "base",
+        "What looks ahead: base (/utlidar/cloud_base, in base_link), raw (/utlidar/cloud, in the "
         "lidar's frame), none.",
-        ['base', 'raw', 'none'],
+        ["base", "raw", "none"],
     ),
-    'obstacles_avoid': (
-        'false',
+    "obstacles_avoid": (
+        "false",
         "Send motions through the Go2's own obstacle avoidance.",
-        ['true', 'false'],
+        ["true", "false"],
     ),
-    'motion_backend': (
-        '',
-        'go2_sport, twist or auto: go2_sport where unitree_api is installed.',
+    "motion_backend": (
+        "",
+        "go2_sport, twist or auto: go2_sport where unitree_api is installed.",
         None,
     ),
-    'robot_params_file': (
-        str(CONFIG / 'go2_bringup.yaml'),
-        'Parameters that the Go2 needs, before yours; empty: none.',
+    "robot_params_file": (
+        str(CONFIG / "go2_bringup.yaml"),
+        "Parameters that the Go2 needs, before yours; empty: none.",
         None,
     ),
 }
 PASSED_ON = (
-    'namespace',
-    'use_sim_time',
-    'log_level',
-    'image',
-    'image_transport',
-    'video',
-    'camera_interface',
-    'motion_backend',
-    'robot_params_file',
+    "namespace",
+    "use_sim_time",
+    "log_level",
+    "image",
+    "image_transport",
+    "video",
+    "camera_interface",
+    "motion_backend",
+    "robot_params_file",
 )
-CLOUDS = {'base': '/utlidar/cloud_base', 'raw': '/utlidar/cloud'}
+CLOUDS = {"base": "/utlidar/cloud_base", "raw": "/utlidar/cloud"}
 # Topics of the Go2 by the names that nodes have for them. A battery needs no fast LowState.
 OF_THE_ROBOT = {
-    'sportmodestate': '/sportmodestate',
-    'lowstate': '/lf/lowstate',
-    'api/sport/request': '/api/sport/request',
-    'api/obstacles_avoid/request': '/api/obstacles_avoid/request',
+    "sportmodestate": "/sportmodestate",
+    "lowstate": "/lf/lowstate",
+    "api/sport/request": "/api/sport/request",
+    "api/obstacles_avoid/request": "/api/obstacles_avoid/request",
 }
 
 
@@ -122,18 +122,18 @@ def middleware(interface: str, rmw: str) -> list[LaunchDescriptionEntity]:
     """Return what makes the nodes speak to the Go2: before any of them starts."""
     actions: list[LaunchDescriptionEntity] = []
     if rmw:
-        actions.append(SetEnvironmentVariable('RMW_IMPLEMENTATION', rmw))
+        actions.append(SetEnvironmentVariable("RMW_IMPLEMENTATION", rmw))
     if interface:
         # The file takes the interface's name from the environment.
-        actions.append(SetEnvironmentVariable('GO2_INTERFACE', interface))
+        actions.append(SetEnvironmentVariable("GO2_INTERFACE", interface))
         actions.append(
             SetEnvironmentVariable(
-                'CYCLONEDDS_URI', f'file://{(CONFIG / "cyclonedds.xml").resolve()}'
+                "CYCLONEDDS_URI", f'file://{(CONFIG / "cyclonedds.xml").resolve()}'
             )
         )
     else:
         actions.append(
-            LogInfo(msg='network_interface is not given: CYCLONEDDS_URI is left as it is')
+            LogInfo(msg="network_interface is not given: CYCLONEDDS_URI is left as it is")
         )
     return actions
 
@@ -143,25 +143,25 @@ def bring_up(context: LaunchContext) -> list[LaunchDescriptionEntity]:
     given = {name: LaunchConfiguration(name).perform(context) for name in ARGUMENTS}
     files: list[str] = []
     remaps = dict(OF_THE_ROBOT)
-    if given['lidar'] != 'none':
+    if given["lidar"] != "none":
         files.append(f'go2_lidar_{given["lidar"]}.yaml')
-        remaps['cloud'] = CLOUDS[given['lidar']]
-    if given['obstacles_avoid'] == 'true':
-        files.append('go2_obstacles_avoid.yaml')
-    by_utlidar = given['odometry'] == 'utlidar'
+        remaps["cloud"] = CLOUDS[given["lidar"]]
+    if given["obstacles_avoid"] == "true":
+        files.append("go2_obstacles_avoid.yaml")
+    by_utlidar = given["odometry"] == "utlidar"
     passed_on = {name: given[name] for name in PASSED_ON}
-    if given['camera'] != 'none':
-        passed_on['camera_decode'] = given['camera']
-    passed_on['go2_state'] = 'none' if by_utlidar else 'sportmodestate'
-    passed_on['odom'] = '/utlidar/robot_odom' if by_utlidar else 'odom'
+    if given["camera"] != "none":
+        passed_on["camera_decode"] = given["camera"]
+    passed_on["go2_state"] = "none" if by_utlidar else "sportmodestate"
+    passed_on["odom"] = "/utlidar/robot_odom" if by_utlidar else "odom"
     return [
-        *middleware(given['network_interface'], given['rmw']),
+        *middleware(given["network_interface"], given["rmw"]),
         GroupAction(
             [
                 *(SetParametersFromFile(str(CONFIG / name)) for name in files),
                 *(SetRemap(own, theirs) for own, theirs in remaps.items()),
                 IncludeLaunchDescription(
-                    PythonLaunchDescriptionSource(str(HERE / 'go2.launch.py')),
+                    PythonLaunchDescriptionSource(str(HERE / "go2.launch.py")),
                     launch_arguments=passed_on.items(),
                 ),
             ]

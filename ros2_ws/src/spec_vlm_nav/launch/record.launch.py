@@ -28,61 +28,61 @@ from launch.actions import DeclareLaunchArgument, ExecuteProcess, OpaqueFunction
 from launch.substitutions import LaunchConfiguration
 
 ARGUMENTS = {
-    'namespace': ('', 'Namespace of the nodes to record.', None),
-    'out': ('', 'Folder to write, which must not exist; empty: rosbag2_ and the time.', None),
-    'image_transport': ('compressed', 'What the camera topic carries.', ['compressed', 'raw']),
-    'image': (
-        '',
-        'Camera topic; empty: camera/image_raw/compressed, or camera/image_raw with raw.',
+    "namespace": ("", "Namespace of the nodes to record.", None),
+    "out": ("", "Folder to write, which must not exist; empty: rosbag2_ and the time.", None),
+    "image_transport": ("compressed", "What the camera topic carries.", ["compressed", "raw"]),
+    "image": (
+        "",
+        "Camera topic; empty: camera/image_raw/compressed, or camera/image_raw with raw.",
         None,
     ),
-    'odom': ('odom', 'Odometry topic.', None),
-    'cmd_vel': ('cmd_vel', 'Topic of velocities.', None),
-    'storage': ('mcap', 'File format: mcap (rosbag2_storage_mcap) or sqlite3.', None),
-    'max_size_mb': ('1000', 'Begin a new file at this size, MB; 0: one file.', None),
-    'max_duration_s': ('600', 'Begin a new file after this long, s; 0: one file.', None),
-    'use_sim_time': ('false', 'Take times from /clock.', ['true', 'false']),
+    "odom": ("odom", "Odometry topic.", None),
+    "cmd_vel": ("cmd_vel", "Topic of velocities.", None),
+    "storage": ("mcap", "File format: mcap (rosbag2_storage_mcap) or sqlite3.", None),
+    "max_size_mb": ("1000", "Begin a new file at this size, MB; 0: one file.", None),
+    "max_duration_s": ("600", "Begin a new file after this long, s; 0: one file.", None),
+    "use_sim_time": ("false", "Take times from /clock.", ["true", "false"]),
 }
-CAMERA = {'compressed': 'camera/image_raw/compressed', 'raw': 'camera/image_raw'}
+CAMERA = {"compressed": "camera/image_raw/compressed", "raw": "camera/image_raw"}
 OURS = (
-    'instruction',
-    'stop',
-    'e_stop',
-    'e_stop_reset',
-    'motion_command',
-    'motion_status',
-    'robot_state',
-    'supervision',
-    'safety_changes',
-    'vlm_nav_node/action',
-    'vlm_nav_node/metrics',
-    'vlm_nav_node/outcome',
-    'vlm_nav_node/reasoning',
+    "instruction",
+    "stop",
+    "e_stop",
+    "e_stop_reset",
+    "motion_command",
+    "motion_status",
+    "robot_state",
+    "supervision",
+    "safety_changes",
+    "vlm_nav_node/action",
+    "vlm_nav_node/metrics",
+    "vlm_nav_node/outcome",
+    "vlm_nav_node/reasoning",
 )
-SHARED = ('/diagnostics', '/tf', '/tf_static')
+SHARED = ("/diagnostics", "/tf", "/tf_static")
 
 
 def topics(given: Mapping[str, str]) -> list[str]:
     """Return the full names of the topics to record."""
-    camera = given['image'] or CAMERA[given['image_transport']]
-    names = [camera, given['odom'], given['cmd_vel'], *OURS, *SHARED]
-    namespace = given['namespace'].strip('/')
-    prefix = f'/{namespace}/' if namespace else '/'
-    return [name if name.startswith('/') else prefix + name for name in names]
+    camera = given["image"] or CAMERA[given["image_transport"]]
+    names = [camera, given["odom"], given["cmd_vel"], *OURS, *SHARED]
+    namespace = given["namespace"].strip("/")
+    prefix = f"/{namespace}/" if namespace else "/"
+    return [name if name.startswith("/") else prefix + name for name in names]
 
 
 def record_command(given: Mapping[str, str]) -> list[str]:
     """Return the command line of rosbag2, as Humble's and later releases take it."""
-    megabytes, seconds = int(float(given['max_size_mb'])), int(float(given['max_duration_s']))
-    command = ['ros2', 'bag', 'record', '--storage', given['storage']]
-    if given['out']:
-        command += ['--output', given['out']]
+    megabytes, seconds = int(float(given["max_size_mb"])), int(float(given["max_duration_s"]))
+    command = ["ros2", "bag", "record", "--storage", given["storage"]]
+    if given["out"]:
+        command += ["--output", given["out"]]
     if megabytes:
-        command += ['--max-bag-size', str(megabytes * 1_000_000)]
+        command += ["--max-bag-size", str(megabytes * 1_000_000)]
     if seconds:
-        command += ['--max-bag-duration', str(seconds)]
-    if given['use_sim_time'] == 'true':
-        command.append('--use-sim-time')
+        command += ["--max-bag-duration", str(seconds)]
+    if given["use_sim_time"] == "true":
+        command.append("--use-sim-time")
     # By position, for Humble does not know --topics.
     return [*command, *topics(given)]
 
@@ -92,7 +92,7 @@ def record(context: LaunchContext) -> list[LaunchDescriptionEntity]:
     given = {name: LaunchConfiguration(name).perform(context) for name in ARGUMENTS}
     # Time to write what is still in memory, after SIGINT.
     process = ExecuteProcess(
-        cmd=record_command(given), name='record', output='screen', sigterm_timeout='20'
+        cmd=record_command(given), name="record", output="screen", sigterm_timeout="20"
     )
     return [process]
 

@@ -39,56 +39,56 @@ from spec_vlm_nav.parameters.nodes import parameter_of
 
 # config/ lies beside launch/, in the package and where it is installed.
 HERE = Path(__file__).resolve().parent
-CONFIG = HERE.parent / 'config'
+CONFIG = HERE.parent / "config"
 
-ADDRESS = parameter_of('vlm_nav_node', 'verifier').default
+ADDRESS = parameter_of("vlm_nav_node", "verifier").default
 
 ARGUMENTS = {
-    'namespace': ('', 'Namespace of the robot and the simulator.'),
-    'params_file': (str(CONFIG / 'robot.yaml'), "Your parameters of the robot's nodes."),
-    'sim_params_file': (str(CONFIG / 'sim.yaml'), 'Parameters of the simulator and its robot.'),
-    'use_sim_time': ('', 'true: the simulator publishes /clock and the nodes follow it.'),
-    'log_level': ('info', 'debug, info, warn or error.'),
-    'start_verifier': ('true', 'Start a cloud verifier here; false: use the one at `verifier`.'),
-    'verifier': ('', f'Address of the cloud verifier; else as params_file says, or {ADDRESS}.'),
-    'verifier_key': ('', 'Key file for a verifier with keys that runs elsewhere.'),
-    'model': (
-        'default_models/nav-target',
+    "namespace": ("", "Namespace of the robot and the simulator."),
+    "params_file": (str(CONFIG / "robot.yaml"), "Your parameters of the robot's nodes."),
+    "sim_params_file": (str(CONFIG / "sim.yaml"), "Parameters of the simulator and its robot."),
+    "use_sim_time": ("", "true: the simulator publishes /clock and the nodes follow it."),
+    "log_level": ("info", "debug, info, warn or error."),
+    "start_verifier": ("true", "Start a cloud verifier here; false: use the one at `verifier`."),
+    "verifier": ("", f"Address of the cloud verifier; else as params_file says, or {ADDRESS}."),
+    "verifier_key": ("", "Key file for a verifier with keys that runs elsewhere."),
+    "model": (
+        "default_models/nav-target",
         "Target model of the verifier started here: folder (absolute or the package's) or hub id.",
     ),
-    'exits': (
-        '',
-        'Its early exits; empty: NAME-exits beside a model NAME-target, none: no hints.',
+    "exits": (
+        "",
+        "Its early exits; empty: NAME-exits beside a model NAME-target, none: no hints.",
     ),
     # Of the robot's nodes; what is not given, their parameters say.
     **{
-        name: ('', parameter_of('vlm_nav_node', name).description)
+        name: ("", parameter_of("vlm_nav_node", name).description)
         for name in (
-            'draft_model',
-            'gguf',
-            'quantize',
-            'threads',
-            'pixels',
-            'method',
-            'exploration',
-            'on_link_loss',
-            'autostart',
+            "draft_model",
+            "gguf",
+            "quantize",
+            "threads",
+            "pixels",
+            "method",
+            "exploration",
+            "on_link_loss",
+            "autostart",
         )
     },
-    'dry_run': ('', 'true: decide, but move nothing.'),
-    'view': ('false', 'Gone with view_node: console:=true shows it, or rqt and RViz.'),
-    'mission': ('false', 'Also start mission_node: several instructions one after the other.'),
-    'console': ('false', "Also start console_node: the operator's page, on this machine."),
-    'require_operator': (
-        '',
-        'true: it moves only while the console of an operator holds control (dead man).',
+    "dry_run": ("", "true: decide, but move nothing."),
+    "view": ("false", "Gone with view_node: console:=true shows it, or rqt and RViz."),
+    "mission": ("false", "Also start mission_node: several instructions one after the other."),
+    "console": ("false", "Also start console_node: the operator's page, on this machine."),
+    "require_operator": (
+        "",
+        "true: it moves only while the console of an operator holds control (dead man).",
     ),
-    'blackbox': (
-        'true',
-        'Also start blackbox_node: the last minute, written when something fails.',
+    "blackbox": (
+        "true",
+        "Also start blackbox_node: the last minute, written when something fails.",
     ),
 }
-OWN = ('sim_params_file', 'start_verifier', 'model', 'exits')
+OWN = ("sim_params_file", "start_verifier", "model", "exits")
 PASSED_ON = tuple(name for name in ARGUMENTS if name not in OWN)
 
 
@@ -96,37 +96,37 @@ def start_all(context: LaunchContext) -> list[LaunchDescriptionEntity]:
     """Return what the arguments ask for."""
     given = {name: LaunchConfiguration(name).perform(context) for name in ARGUMENTS}
     said = said_in(
-        [given['params_file']] if given['params_file'] else [], 'vlm_nav_node', 'verifier'
+        [given["params_file"]] if given["params_file"] else [], "vlm_nav_node", "verifier"
     )
-    address = given['verifier'] or said or ADDRESS
-    model = find_model(given['model'])
-    simulator = ['-m', 'navsim.ros_node', '--ros-args', '--params-file', given['sim_params_file']]
-    if given['use_sim_time']:
-        simulator += ['-p', f'publish_clock:={given["use_sim_time"]}']
-    simulator += ['-r', f'__ns:=/{given["namespace"]}', '--log-level', given['log_level']]
+    address = given["verifier"] or said or ADDRESS
+    model = find_model(given["model"])
+    simulator = ["-m", "navsim.ros_node", "--ros-args", "--params-file", given["sim_params_file"]]
+    if given["use_sim_time"]:
+        simulator += ["-p", f'publish_clock:={given["use_sim_time"]}']
+    simulator += ["-r", f'__ns:=/{given["namespace"]}', "--log-level", given["log_level"]]
     verifier = [
-        '-m',
-        'cloud_verifier',
-        '--bind',
+        "-m",
+        "cloud_verifier",
+        "--bind",
         address,
-        '--model',
+        "--model",
         model,
-        '--exits',
-        given['exits'],
+        "--exits",
+        given["exits"],
     ]
     started: list[LaunchDescriptionEntity] = [
-        ExecuteProcess(cmd=[sys.executable, *simulator], name='navsim', output='screen')
+        ExecuteProcess(cmd=[sys.executable, *simulator], name="navsim", output="screen")
     ]
-    if given['start_verifier'].lower() == 'true':
+    if given["start_verifier"].lower() == "true":
         cmd = [sys.executable, *verifier]
-        started.append(ExecuteProcess(cmd=cmd, name='cloud_verifier', output='screen'))
+        started.append(ExecuteProcess(cmd=cmd, name="cloud_verifier", output="screen"))
     passed_on = {name: given[name] for name in PASSED_ON}
     robot = {
-        'image': 'camera/image_raw/compressed',
-        'robot_params_file': given['sim_params_file'],
-        'simulator': 'true',
+        "image": "camera/image_raw/compressed",
+        "robot_params_file": given["sim_params_file"],
+        "simulator": "true",
     }
-    source = PythonLaunchDescriptionSource(str(HERE / 'go2.launch.py'))
+    source = PythonLaunchDescriptionSource(str(HERE / "go2.launch.py"))
     started.append(
         IncludeLaunchDescription(source, launch_arguments={**passed_on, **robot}.items())
     )

@@ -22,5 +22,5 @@ collect_ignore_glob = []
 
 
 def pytest_configure(config):
-    if not config.pluginmanager.hasplugin('launch_testing'):
-        collect_ignore_glob.append('test_launch_*.py')
+    if not config.pluginmanager.hasplugin("launch_testing"):
+        collect_ignore_glob.append("test_launch_*.py")

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-linter = pytest.importorskip('ament_copyright.main', reason='ament_copyright is not installed')
+linter = pytest.importorskip("ament_copyright.main", reason="ament_copyright is not installed")
 
 PACKAGE = Path(__file__).resolve().parent.parent
 
@@ -26,4 +26,4 @@ PACKAGE = Path(__file__).resolve().parent.parent
 @pytest.mark.copyright
 @pytest.mark.linter
 def test_copyright():
-    assert linter.main(argv=[str(PACKAGE)]) == 0, 'found errors'
+    assert linter.main(argv=[str(PACKAGE)]) == 0, "found errors"

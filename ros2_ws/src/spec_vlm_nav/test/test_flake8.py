@@ -18,13 +18,14 @@ from pathlib import Path
 
 import pytest
 
-linter = pytest.importorskip('ament_flake8.main', reason='ament_flake8 is not installed')
+linter = pytest.importorskip("ament_flake8.main", reason="ament_flake8 is not installed")
 
 PACKAGE = Path(__file__).resolve().parent.parent
+ARGUMENTS = ["--config", str(PACKAGE / "ament_flake8.ini"), str(PACKAGE)]
 
 
 @pytest.mark.flake8
 @pytest.mark.linter
 def test_flake8():
-    status, errors = linter.main_with_errors(argv=[str(PACKAGE)])
-    assert status == 0, '\n'.join(errors)
+    status, errors = linter.main_with_errors(argv=ARGUMENTS)
+    assert status == 0, "\n".join(errors)

@@ -38,24 +38,24 @@ import pytest
 import rclpy
 
 PACKAGE = Path(__file__).resolve().parent.parent
-MODELS = Path(os.environ.get('SPECNAV_MODELS', PACKAGE.resolve().parents[2] / 'default_models'))
+MODELS = Path(os.environ.get("SPECNAV_MODELS", PACKAGE.resolve().parents[2] / "default_models"))
 START_S = 120.0
-NODES = {'motion_node', 'vlm_nav_node'}
-TOPICS = {'camera/image_raw', 'odom', 'cmd_vel', 'instruction', 'motion_command', 'motion_status'}
+NODES = {"motion_node", "vlm_nav_node"}
+TOPICS = {"camera/image_raw", "odom", "cmd_vel", "instruction", "motion_command", "motion_status"}
 
 
 @pytest.mark.launch_test
 @launch_testing.markers.keep_alive
 def generate_test_description():
     """Start the nodes; port 9 is nobody's."""
-    if not (MODELS / 'nav-draft' / 'config.json').is_file():
-        pytest.skip(f'no models at {MODELS}')
+    if not (MODELS / "nav-draft" / "config.json").is_file():
+        pytest.skip(f"no models at {MODELS}")
     arguments = {
-        'namespace': 'robot1',
-        'draft_model': str(MODELS / 'nav-draft'),
-        'verifier': 'tcp://127.0.0.1:9',
+        "namespace": "robot1",
+        "draft_model": str(MODELS / "nav-draft"),
+        "verifier": "tcp://127.0.0.1:9",
     }
-    source = PythonLaunchDescriptionSource(str(PACKAGE / 'launch' / 'go2.launch.py'))
+    source = PythonLaunchDescriptionSource(str(PACKAGE / "launch" / "go2.launch.py"))
     return LaunchDescription(
         [
             IncludeLaunchDescription(source, launch_arguments=arguments.items()),
@@ -71,22 +71,22 @@ class TestRunning(unittest.TestCase):
         self, proc_output
     ):
         for name in NODES:
-            proc_output.assertWaitFor(f'{name} ready', timeout=START_S)
+            proc_output.assertWaitFor(f"{name} ready", timeout=START_S)
         rclpy.init()
-        node = rclpy.create_node('launch_test')
+        node = rclpy.create_node("launch_test")
         try:
             speeds = []
             node.create_subscription(
-                Twist, '/robot1/cmd_vel', lambda m: speeds.append((m.linear.x, m.angular.z)), 10
+                Twist, "/robot1/cmd_vel", lambda m: speeds.append((m.linear.x, m.angular.z)), 10
             )
             until = time.monotonic() + START_S
             while len(speeds) < 10 and time.monotonic() < until:
                 rclpy.spin_once(node, timeout_sec=0.1)
             self.assertEqual(set(speeds), {(0.0, 0.0)})
             names = {(namespace, name) for name, namespace in node.get_node_names_and_namespaces()}
-            self.assertLessEqual({('/robot1', name) for name in NODES}, names)
+            self.assertLessEqual({("/robot1", name) for name in NODES}, names)
             topics = {name for name, _ in node.get_topic_names_and_types()}
-            self.assertLessEqual({f'/robot1/{name}' for name in TOPICS}, topics)
+            self.assertLessEqual({f"/robot1/{name}" for name in TOPICS}, topics)
         finally:
             node.destroy_node()
             rclpy.try_shutdown()
@@ -100,4 +100,4 @@ class TestEnded(unittest.TestCase):
         self.assertEqual(len(proc_info.process_names()), len(NODES))
         launch_testing.asserts.assertExitCodes(proc_info)
         for output in proc_output:
-            self.assertNotIn(b'Traceback', output.text)
+            self.assertNotIn(b"Traceback", output.text)

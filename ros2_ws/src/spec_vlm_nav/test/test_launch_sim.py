@@ -37,19 +37,19 @@ import pytest
 import rclpy
 from std_msgs.msg import String
 
-pytest.importorskip('navsim', reason='the simulator is not installed')
+pytest.importorskip("navsim", reason="the simulator is not installed")
 
 PACKAGE = Path(__file__).resolve().parent.parent
-MODELS = Path(os.environ.get('SPECNAV_MODELS', PACKAGE.resolve().parents[2] / 'default_models'))
+MODELS = Path(os.environ.get("SPECNAV_MODELS", PACKAGE.resolve().parents[2] / "default_models"))
 START_S, MOVE_S = 120.0, 60.0
 # An ended `ros2 launch` sends SIGINT; a node that dies of it would leave the robot as it is.
-NODES = ('motion_node', 'vlm_nav_node', 'navsim', 'cloud_verifier')
+NODES = ("motion_node", "vlm_nav_node", "navsim", "cloud_verifier")
 
 
 def free_port() -> int:
     """Return a TCP port that was free a moment ago."""
     with socket.socket() as probe:
-        probe.bind(('127.0.0.1', 0))
+        probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
@@ -57,14 +57,14 @@ def free_port() -> int:
 @launch_testing.markers.keep_alive
 def generate_test_description():
     """Start the simulator, the verifier and the robot's nodes."""
-    if not (MODELS / 'nav-target' / 'config.json').is_file():
-        pytest.skip(f'no models at {MODELS}')
+    if not (MODELS / "nav-target" / "config.json").is_file():
+        pytest.skip(f"no models at {MODELS}")
     arguments = {
-        'model': str(MODELS / 'nav-target'),
-        'draft_model': str(MODELS / 'nav-draft'),
-        'verifier': f'tcp://127.0.0.1:{free_port()}',
+        "model": str(MODELS / "nav-target"),
+        "draft_model": str(MODELS / "nav-draft"),
+        "verifier": f"tcp://127.0.0.1:{free_port()}",
     }
-    source = PythonLaunchDescriptionSource(str(PACKAGE / 'launch' / 'sim.launch.py'))
+    source = PythonLaunchDescriptionSource(str(PACKAGE / "launch" / "sim.launch.py"))
     return LaunchDescription(
         [
             IncludeLaunchDescription(source, launch_arguments=arguments.items()),
@@ -78,25 +78,25 @@ class TestRunning(unittest.TestCase):
 
     def test_everything_comes_up_and_an_instruction_moves_the_robot(self, proc_output):
         for words in (
-            'motion_node ready',
-            'vlm_nav_node ready',
+            "motion_node ready",
+            "vlm_nav_node ready",
             '"event": "ready"',
         ):
             proc_output.assertWaitFor(words, timeout=START_S)
         rclpy.init()
-        node = rclpy.create_node('launch_test')
+        node = rclpy.create_node("launch_test")
         try:
             speeds = []
             node.create_subscription(
-                Twist, '/cmd_vel', lambda m: speeds.append((m.linear.x, m.angular.z)), 10
+                Twist, "/cmd_vel", lambda m: speeds.append((m.linear.x, m.angular.z)), 10
             )
-            instruction = node.create_publisher(String, '/instruction', 10)
+            instruction = node.create_publisher(String, "/instruction", 10)
             wait(node, lambda: instruction.get_subscription_count() > 0, START_S)
             self.assertTrue(
-                wait(node, lambda: speeds and not any(map(any, speeds)), START_S), 'cmd_vel, zero'
+                wait(node, lambda: speeds and not any(map(any, speeds)), START_S), "cmd_vel, zero"
             )
-            instruction.publish(String(data='find the red table'))
-            self.assertTrue(wait(node, lambda: any(map(any, speeds)), MOVE_S), 'no motion')
+            instruction.publish(String(data="find the red table"))
+            self.assertTrue(wait(node, lambda: any(map(any, speeds)), MOVE_S), "no motion")
         finally:
             node.destroy_node()
             rclpy.try_shutdown()
@@ -110,7 +110,7 @@ class TestEnded(unittest.TestCase):
         self.assertEqual(len(proc_info.process_names()), len(NODES))
         launch_testing.asserts.assertExitCodes(proc_info)
         for output in proc_output:
-            self.assertNotIn(b'Traceback', output.text)
+            self.assertNotIn(b"Traceback", output.text)
 
 
 def wait(node, done, seconds: float) -> bool:

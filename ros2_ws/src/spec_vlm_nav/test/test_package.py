@@ -27,16 +27,16 @@ HERE = Path(__file__).resolve().parent.parent
 
 
 def test_package_xml_and_setup_py_agree():
-    package = ElementTree.parse(HERE / 'package.xml').getroot()
-    setup = (HERE / 'setup.py').read_text()
-    assert package.findtext('name') == 'spec_vlm_nav' == HERE.name
+    package = ElementTree.parse(HERE / "package.xml").getroot()
+    setup = (HERE / "setup.py").read_text()
+    assert package.findtext("name") == "spec_vlm_nav" == HERE.name
     assert f"version='{package.findtext('version')}'" in setup
-    assert package.findtext('license') in setup
+    assert package.findtext("license") in setup
 
 
 def test_launch_and_config_folders_are_there():
-    assert (HERE / 'launch' / 'go2.launch.py').is_file()
-    assert (HERE / 'config' / 'robot.yaml').is_file()
+    assert (HERE / "launch" / "go2.launch.py").is_file()
+    assert (HERE / "config" / "robot.yaml").is_file()
 
 
 def test_the_action_language_is_whole():

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-linter = pytest.importorskip('ament_pep257.main', reason='ament_pep257 is not installed')
+linter = pytest.importorskip("ament_pep257.main", reason="ament_pep257 is not installed")
 
 PACKAGE = Path(__file__).resolve().parent.parent
 
@@ -26,4 +26,4 @@ PACKAGE = Path(__file__).resolve().parent.parent
 @pytest.mark.pep257
 @pytest.mark.linter
 def test_pep257():
-    assert linter.main(argv=[str(PACKAGE)]) == 0, 'found errors'
+    assert linter.main(argv=[str(PACKAGE)]) == 0, "found errors"

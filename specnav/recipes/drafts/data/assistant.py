@@ -212,7 +212,7 @@ WRITING = (
     "Explain what a {theory} is as if I were a {role}, then give {a} questions about it.",
     "Name {a} films about {subject} and say why people should watch them.",
     "Extract the names and places from this text as a table: {person} met {person2} in {place}. {person2} went on to {place2}.",
-    "Evaluate these reviews on a scale of 1 to 5: \"The {thing} was {adjective}.\" \"I would never buy this {thing} again.\"",
+    'Evaluate these reviews on a scale of 1 to 5: "The {thing} was {adjective}." "I would never buy this {thing} again."',
     "Read this and answer the question. {person} has a {animal} called {person2}. The {animal} likes {food}. What does the {animal} like?",
     "Write a function in {language} that {task}.", "Write a {language} program that {task}.",
     "How can I write code in {language} that {task}? Explain each step.",

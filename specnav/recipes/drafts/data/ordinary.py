@@ -59,7 +59,7 @@ ASKED = (
     "A train to {place} takes {a} hours at {c} km an hour. How long does it take at {d} km an hour?",
     "If {a} people need {b} days to build a {thing}, how long do {c} people need?",
     "Is it true that {subject} began in {place}? Give reasons.",
-    "Translate into plain English: \"{name} is about to embark upon {subject}.\"",
+    'Translate into plain English: "{name} is about to embark upon {subject}."',
 )  # fmt: skip
 SENTENCES = (
     "{name} from {place} said on Monday that the {thing} would be closed for {a} weeks.",

@@ -62,9 +62,9 @@ class BlackBox:
         self._watch = TriggerWatch(config.silence_s)
         self.schedule = Schedule(config.after_s, config.min_gap_s)
         self._on_trigger = on_trigger
-        self._instruction = ''
+        self._instruction = ""
         self._then: dict[str, str] = {}
-        self.last_word = ''
+        self.last_word = ""
 
     def configure(self, config: BoxConfig) -> None:
         """Take other bounds."""
@@ -99,7 +99,7 @@ class BlackBox:
 
     def ask(self, now: float) -> None:
         """Have a file written although nothing failed."""
-        self._fire([Trigger(now, ASKED, 'service write')])
+        self._fire([Trigger(now, ASKED, "service write")])
 
     def take(
         self, now: float, now_ns: int, facts: Mapping[str, Any], at_once: bool = False
@@ -117,15 +117,15 @@ class BlackBox:
         contents = self.ring.contents(now)
         own: dict[str, Any] = {
             **self._then,
-            'dropped_pictures': self.ring.dropped_pictures,
-            'oversized_messages': self.ring.oversized,
+            "dropped_pictures": self.ring.dropped_pictures,
+            "oversized_messages": self.ring.oversized,
         }
         return Recording(triggers, more, contents, now, now_ns, {**own, **facts})
 
     def _fire(self, triggers: list[Trigger]) -> None:
         for trigger in triggers:
             if not self.schedule.waiting:
-                self._then = {'instruction': self._instruction, 'state': self._state()}
+                self._then = {"instruction": self._instruction, "state": self._state()}
             self.last_word = trigger.word
             self.schedule.fire(trigger)
             self._on_trigger(trigger)
@@ -133,8 +133,8 @@ class BlackBox:
     def _state(self) -> str:
         status = self._watch.status
         if status is None:
-            return 'motion_node was not heard'
-        words = [f'{status.state.name} (command {status.sequence})', one_line(status.reason)]
+            return "motion_node was not heard"
+        words = [f"{status.state.name} (command {status.sequence})", one_line(status.reason)]
         if status.held_by:
-            words.append(f'held by {one_line(status.held_by)}')
-        return ', '.join(word for word in words if word)
+            words.append(f"held by {one_line(status.held_by)}")
+        return ", ".join(word for word in words if word)

@@ -25,25 +25,25 @@ from pathlib import Path
 import re
 import sys
 
-RULE = '=' * 80
-_FIELD = re.compile(r'^\s*(?P<kind>[A-Za-z][\w/]*)(?:<=\d+)?(?:\[[^\]]*\])?\s+[A-Za-z]')
-_SIZED = {f'{kind}{bits}' for kind in ('int', 'uint') for bits in (8, 16, 32, 64)}
-_BUILT_IN = _SIZED | {'bool', 'byte', 'char', 'float32', 'float64', 'string', 'wstring'}
+RULE = "=" * 80
+_FIELD = re.compile(r"^\s*(?P<kind>[A-Za-z][\w/]*)(?:<=\d+)?(?:\[[^\]]*\])?\s+[A-Za-z]")
+_SIZED = {f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)}
+_BUILT_IN = _SIZED | {"bool", "byte", "char", "float32", "float64", "string", "wstring"}
 
-Find = Callable[[str], 'str | None']  # package/msg/Name -> the text of its .msg file
+Find = Callable[[str], "str | None"]  # package/msg/Name -> the text of its .msg file
 
 
 def members_of(kind: str, text: str) -> list[str]:
     """Return the types (package/msg/Name) that a type is made of, built-in ones left out."""
-    package = kind.partition('/')[0]
+    package = kind.partition("/")[0]
     found: dict[str, None] = {}
     for line in text.splitlines():
         match = _FIELD.match(line)
-        if match is None or match['kind'] in _BUILT_IN:
+        if match is None or match["kind"] in _BUILT_IN:
             continue
-        parts = match['kind'].split('/')
-        owner = parts[0] if len(parts) > 1 else 'std_msgs' if parts[0] == 'Header' else package
-        found[f'{owner}/msg/{parts[-1]}'] = None
+        parts = match["kind"].split("/")
+        owner = parts[0] if len(parts) > 1 else "std_msgs" if parts[0] == "Header" else package
+        found[f"{owner}/msg/{parts[-1]}"] = None
     return list(found)
 
 
@@ -62,20 +62,20 @@ def definition_of(kind: str, find: Find) -> str | None:
         wanted += members_of(name, text)
     root = texts.pop(kind)
     parts = [f'{RULE}\nMSG: {name.replace("/msg/", "/")}\n{text}' for name, text in texts.items()]
-    return '\n'.join([root, *parts])
+    return "\n".join([root, *parts])
 
 
 def installed_definition(kind: str) -> str | None:
     """Return the .msg text of an installed type (package/msg/Name); None when there is none."""
     from ament_index_python.packages import get_package_share_directory, PackageNotFoundError
 
-    package, _, name = kind.partition('/msg/')
+    package, _, name = kind.partition("/msg/")
     try:
         share = Path(get_package_share_directory(package))
     except (PackageNotFoundError, OSError, ValueError):
         # ROS as Python wheels in a virtual environment has no AMENT_PREFIX_PATH.
-        share = Path(sys.prefix) / 'share' / package
+        share = Path(sys.prefix) / "share" / package
     try:
-        return (share / 'msg' / f'{name}.msg').read_text(encoding='utf-8')
+        return (share / "msg" / f"{name}.msg").read_text(encoding="utf-8")
     except (OSError, ValueError):
         return None

@@ -34,21 +34,21 @@ def row(
     """
     ring = box.ring
     values: dict[str, object] = {
-        'buffer s': ring.span_s(now),
-        'buffer MB': ring.size / MB,
-        'buffer bound MB': ring.max_bytes / MB,
-        'messages': ring.count,
-        'dropped pictures': ring.dropped_pictures,
-        'oversized messages': ring.oversized,
-        'files': usage.files,
-        'files MB': usage.size / MB,
-        'files bound MB': max_bytes / MB,
-        'failed files': failed,
-        'last reason': box.last_word or 'none',
+        "buffer s": ring.span_s(now),
+        "buffer MB": ring.size / MB,
+        "buffer bound MB": ring.max_bytes / MB,
+        "messages": ring.count,
+        "dropped pictures": ring.dropped_pictures,
+        "oversized messages": ring.oversized,
+        "files": usage.files,
+        "files MB": usage.size / MB,
+        "files bound MB": max_bytes / MB,
+        "failed files": failed,
+        "last reason": box.last_word or "none",
     }
     if trouble:
-        return DiagnosticRow('black box', Level.ERROR, trouble, values)
+        return DiagnosticRow("black box", Level.ERROR, trouble, values)
     if box.schedule.waiting:
-        said = f'{box.last_word}: written in {box.schedule.due_in_s(now):.0f} s'
-        return DiagnosticRow('black box', Level.OK, said, values)
-    return DiagnosticRow('black box', Level.OK, f'{ring.count} messages', values)
+        said = f"{box.last_word}: written in {box.schedule.due_in_s(now):.0f} s"
+        return DiagnosticRow("black box", Level.OK, said, values)
+    return DiagnosticRow("black box", Level.OK, f"{ring.count} messages", values)

@@ -32,8 +32,8 @@ from typing import BinaryIO
 
 from spec_vlm_nav.common.errors import BlackboxError
 
-PARTIAL = '.partial'
-NAME = re.compile(r'blackbox-\d{8}-\d{6}Z-\w+?(-\d+)?\.mcap(\.partial)?', re.ASCII)
+PARTIAL = ".partial"
+NAME = re.compile(r"blackbox-\d{8}-\d{6}Z-\w+?(-\d+)?\.mcap(\.partial)?", re.ASCII)
 WORD_CHARS = 40
 # A folder that cannot be used for one of these reasons may be usable later.
 _MAY_PASS = (errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EIO)
@@ -41,13 +41,13 @@ _MAY_PASS = (errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
 def default_folder() -> Path:
     """Return where files go unless told otherwise: ROS_HOME, else ~/.ros."""
-    home = os.environ.get('ROS_HOME') or '~/.ros'
-    return Path(home).expanduser() / 'spec_vlm_nav' / 'blackbox'
+    home = os.environ.get("ROS_HOME") or "~/.ros"
+    return Path(home).expanduser() / "spec_vlm_nav" / "blackbox"
 
 
 def reason_of(path: Path) -> str:
     """Return the reason that a file's name gives."""
-    return re.sub(r'-\d+$', '', path.name.partition('Z-')[2].partition('.')[0])
+    return re.sub(r"-\d+$", "", path.name.partition("Z-")[2].partition(".")[0])
 
 
 def os_error_text(error: OSError) -> str:
@@ -81,17 +81,17 @@ class Folder:
                 read_only = os.statvfs(self.path).f_flag & os.ST_RDONLY
                 raise OSError(
                     errno.EROFS if read_only else errno.EACCES,
-                    'Read-only file system' if read_only else 'Permission denied',
+                    "Read-only file system" if read_only else "Permission denied",
                 )
         except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
             said = os_error_text(error) if isinstance(error, OSError) else str(error)
             if isinstance(error, OSError) and error.errno in _MAY_PASS:
-                return f'{self.path}: {said}'
+                return f"{self.path}: {said}"
             raise BlackboxError(
-                f'the folder {self.path} cannot be used ({said}): '
-                'set the parameter folder to one that can'
+                f"the folder {self.path} cannot be used ({said}): "
+                "set the parameter folder to one that can"
             ) from error
-        return ''
+        return ""
 
     def files(self) -> list[Path]:
         """Return the black-box files, oldest first, those of interrupted writing among them."""
@@ -120,7 +120,7 @@ class Folder:
         path = self._free_name(time_ns, word)
         partial = path.with_name(path.name + PARTIAL)
         try:
-            with partial.open('wb') as stream:
+            with partial.open("wb") as stream:
                 fill(stream)
                 stream.flush()
                 os.fsync(stream.fileno())
@@ -144,12 +144,12 @@ class Folder:
                 path.unlink()
 
     def _free_name(self, time_ns: int, word: str) -> Path:
-        when = datetime.fromtimestamp(time_ns // 10**9, timezone.utc).strftime('%Y%m%d-%H%M%SZ')
-        what = re.sub(r'[^A-Za-z0-9_]+', '_', word)[:WORD_CHARS].strip('_') or 'UNKNOWN'
+        when = datetime.fromtimestamp(time_ns // 10**9, timezone.utc).strftime("%Y%m%d-%H%M%SZ")
+        what = re.sub(r"[^A-Za-z0-9_]+", "_", word)[:WORD_CHARS].strip("_") or "UNKNOWN"
         number = 1
         while True:
-            more = f'-{number}' if number > 1 else ''  # a clock that was set back
-            path = self.path / f'blackbox-{when}-{what}{more}.mcap'
+            more = f"-{number}" if number > 1 else ""  # a clock that was set back
+            path = self.path / f"blackbox-{when}-{what}{more}.mcap"
             if not path.exists() and not path.with_name(path.name + PARTIAL).exists():
                 return path
             number += 1

@@ -42,7 +42,7 @@ class Channel:
 def write_mcap(stream: BinaryIO, recording: Recording, channels: Mapping[str, Channel]) -> None:
     """Write a whole file into a stream. channels: of every topic. Raises OSError."""
     writer = Writer(stream, chunk_size=CHUNK_BYTES, compression=CompressionType.ZSTD)
-    writer.start('ros2', library='spec_vlm_nav blackbox')
+    writer.start("ros2", library="spec_vlm_nav blackbox")
     writer.add_metadata(METADATA, recording.metadata())
     schemas: dict[str, int] = {}
     numbers: dict[str, int] = {}
@@ -53,10 +53,10 @@ def write_mcap(stream: BinaryIO, recording: Recording, channels: Mapping[str, Ch
             if channel.kind not in schemas:
                 known = channel.definition is not None
                 schemas[channel.kind] = writer.register_schema(
-                    channel.kind, 'ros2msg' if known else '', (channel.definition or '').encode()
+                    channel.kind, "ros2msg" if known else "", (channel.definition or "").encode()
                 )
             numbers[entry.topic] = writer.register_channel(
-                entry.topic, 'cdr', schemas[channel.kind], {'offered_qos_profiles': ''}
+                entry.topic, "cdr", schemas[channel.kind], {"offered_qos_profiles": ""}
             )
         counts[entry.topic] = counts.get(entry.topic, -1) + 1
         received_ns = recording.time_ns(entry.at)

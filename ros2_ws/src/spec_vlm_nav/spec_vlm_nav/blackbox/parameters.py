@@ -26,79 +26,79 @@ MB = 1_000_000
 
 BLACKBOX: tuple[Parameter, ...] = (
     Parameter(
-        'keep_s', 60.0, 'This much of the past is kept in memory, s.', 5.0, 600.0, live=True
+        "keep_s", 60.0, "This much of the past is kept in memory, s.", 5.0, 600.0, live=True
     ),
     Parameter(
-        'memory_mb',
+        "memory_mb",
         64,
-        'Memory for it, MB; where it is short, pictures are thinned. Twice as much while a file '
-        'is written.',
+        "Memory for it, MB; where it is short, pictures are thinned. Twice as much while a file "
+        "is written.",
         4,
         4096,
         live=True,
     ),
     Parameter(
-        'after_s', 5.0, 'A file is written this long after its trigger, s.', 0.0, 60.0, live=True
+        "after_s", 5.0, "A file is written this long after its trigger, s.", 0.0, 60.0, live=True
     ),
     Parameter(
-        'min_gap_s',
+        "min_gap_s",
         30.0,
-        'Shortest time between two files, s; what happens in it goes into the next.',
+        "Shortest time between two files, s; what happens in it goes into the next.",
         1.0,
         600.0,
         live=True,
     ),
     Parameter(
-        'silence_s',
+        "silence_s",
         2.0,
-        'motion_node was heard and is silent for this long: a fault, s; 0: it is not.',
+        "motion_node was heard and is silent for this long: a fault, s; 0: it is not.",
         0.0,
         60.0,
         live=True,
     ),
     Parameter(
-        'folder',
-        '',
-        'Where files go; empty: spec_vlm_nav/blackbox in ROS_HOME or ~/.ros, and in it a folder '
-        'of the namespace if there is one.',
+        "folder",
+        "",
+        "Where files go; empty: spec_vlm_nav/blackbox in ROS_HOME or ~/.ros, and in it a folder "
+        "of the namespace if there is one.",
     ),
     Parameter(
-        'disk_mb', 500, 'All files together, MB; the oldest go first.', 4, 1_000_000, live=True
+        "disk_mb", 500, "All files together, MB; the oldest go first.", 4, 1_000_000, live=True
     ),
     Parameter(
-        'image_transport', 'compressed', 'Type of the image topic.', choices=('compressed', 'raw')
+        "image_transport", "compressed", "Type of the image topic.", choices=("compressed", "raw")
     ),
     Parameter(
-        'raw_rate_hz',
+        "raw_rate_hz",
         5.0,
-        'With image_transport raw: this many pictures a second are kept, as JPEG.',
+        "With image_transport raw: this many pictures a second are kept, as JPEG.",
         0.1,
         60.0,
         live=True,
     ),
-    Parameter('jpeg_quality', 80, 'Quality of those.', 30, 100, live=True),
+    Parameter("jpeg_quality", 80, "Quality of those.", 30, 100, live=True),
     Parameter(
-        'enable_stamped_cmd_vel', False, 'cmd_vel is TwistStamped, as motion_node publishes it.'
+        "enable_stamped_cmd_vel", False, "cmd_vel is TwistStamped, as motion_node publishes it."
     ),
     Parameter(
-        'collision_source',
-        'none',
-        'Also keep what looks ahead: scan, or one picture a second of depth.',
-        choices=('none', 'scan', 'depth'),
+        "collision_source",
+        "none",
+        "Also keep what looks ahead: scan, or one picture a second of depth.",
+        choices=("none", "scan", "depth"),
     ),
 )
 
 
 def check_blackbox(values: Mapping[str, Value]) -> None:
     """Raise ParameterError where parameters, each right by itself, contradict each other."""
-    keep_s = float(values['keep_s'])
-    for name in ('after_s', 'min_gap_s'):
+    keep_s = float(values["keep_s"])
+    for name in ("after_s", "min_gap_s"):
         if float(values[name]) > keep_s:
             raise ParameterError(
-                f'{name} = {values[name]} and keep_s = {keep_s:g} contradict each other: '
-                'what happened would be forgotten before it is written'
+                f"{name} = {values[name]} and keep_s = {keep_s:g} contradict each other: "
+                "what happened would be forgotten before it is written"
             )
-    if int(values['disk_mb']) < int(values['memory_mb']):
+    if int(values["disk_mb"]) < int(values["memory_mb"]):
         raise ParameterError(
             f'disk_mb = {values["disk_mb"]} and memory_mb = {values["memory_mb"]} contradict each '
             'other: one file may be as large as the memory'
@@ -108,9 +108,9 @@ def check_blackbox(values: Mapping[str, Value]) -> None:
 def box_config(values: Mapping[str, Value]) -> BoxConfig:
     """Return the black box's part of the parameters."""
     return BoxConfig(
-        keep_s=float(values['keep_s']),
-        memory_bytes=int(values['memory_mb']) * MB,
-        after_s=float(values['after_s']),
-        min_gap_s=float(values['min_gap_s']),
-        silence_s=float(values['silence_s']),
+        keep_s=float(values["keep_s"]),
+        memory_bytes=int(values["memory_mb"]) * MB,
+        after_s=float(values["after_s"]),
+        min_gap_s=float(values["min_gap_s"]),
+        silence_s=float(values["silence_s"]),
     )

@@ -43,7 +43,7 @@ class PictureEncoder:
         self.rate_hz = rate_hz
         self._taken_at = -1e18
         self._slot: queue.Queue[tuple[float, bytes] | None] = queue.Queue(1)
-        self._thread = threading.Thread(target=self._run, name='blackbox encoder', daemon=True)
+        self._thread = threading.Thread(target=self._run, name="blackbox encoder", daemon=True)
         self._thread.start()
 
     def offer(self, at: float, data: bytes) -> None:
@@ -71,6 +71,6 @@ class PictureEncoder:
             try:
                 self._put(at, self._encode(data))
             except FrameError as error:
-                self._warn(f'camera picture not kept: {error}')
+                self._warn(f"camera picture not kept: {error}")
             except Exception as error:  # bytes that are not a picture at all
-                self._warn(f'camera picture not kept: {type(error).__name__}: {error}')
+                self._warn(f"camera picture not kept: {type(error).__name__}: {error}")

@@ -24,7 +24,7 @@ from typing import Any
 from spec_vlm_nav.blackbox.ring import RingContents
 from spec_vlm_nav.blackbox.triggers import Trigger
 
-METADATA = 'spec_vlm_nav.blackbox'
+METADATA = "spec_vlm_nav.blackbox"
 SCHEMA = 1
 
 
@@ -58,16 +58,16 @@ class Recording:
     def metadata(self) -> dict[str, str]:
         """Return why there is this file, as mcap keeps it: texts by name."""
         told = [
-            {'time_ns': self.time_ns(t.at), 'word': t.word, 'detail': t.detail}
+            {"time_ns": self.time_ns(t.at), "word": t.word, "detail": t.detail}
             for t in self.triggers
         ]
         first = self.triggers[0]
         return {
-            'schema': str(SCHEMA),
-            'reason': first.word,
-            'detail': first.detail,
-            'time_ns': str(self.time_ns(first.at)),
-            'triggers': json.dumps(told),
-            'more_triggers': str(self.more_triggers),
+            "schema": str(SCHEMA),
+            "reason": first.word,
+            "detail": first.detail,
+            "time_ns": str(self.time_ns(first.at)),
+            "triggers": json.dumps(told),
+            "more_triggers": str(self.more_triggers),
             **{k: v if isinstance(v, str) else json.dumps(v) for k, v in self.facts.items()},
         }

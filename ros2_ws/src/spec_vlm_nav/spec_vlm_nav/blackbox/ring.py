@@ -33,7 +33,7 @@ LARGEST = 1 / 8  # share of the memory that one message may take
 SHORTEN_TO = 0.9  # share of the memory that is left taken when something had to go
 LASTING_BYTES = 1 << 16
 _SPARSEST = 8.0
-_STAMP = {1: struct.Struct('<iI'), 0: struct.Struct('>iI')}
+_STAMP = {1: struct.Struct("<iI"), 0: struct.Struct(">iI")}
 
 Stamp = tuple[int, int]
 

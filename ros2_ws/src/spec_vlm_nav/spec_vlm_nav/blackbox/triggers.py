@@ -29,7 +29,7 @@ from spec_vlm_nav.common.status import Status, WATCHDOG_STATES
 FAULTS = WATCHDOG_STATES | {MotionState.GEOFENCE}
 NOT_FAILED = frozenset({ErrorCode.NONE.name, ErrorCode.CANCELED.name})
 DETAIL_CHARS = 300
-ESTOP, SILENT, ASKED = 'ESTOP', 'MOTION_NODE_SILENT', 'ASKED'
+ESTOP, SILENT, ASKED = "ESTOP", "MOTION_NODE_SILENT", "ASKED"
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,10 @@ class Trigger:
 
     at: float
     word: str
-    detail: str = ''
+    detail: str = ""
 
     def __str__(self) -> str:
-        return f'{self.word}: {self.detail}' if self.detail else self.word
+        return f"{self.word}: {self.detail}" if self.detail else self.word
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,8 @@ class Ended:
 
 def one_line(text: str) -> str:
     """Return foreign words without line breaks and control characters, cut to a fair length."""
-    words = ' '.join(text.split())
-    return ''.join(c if c.isprintable() else '?' for c in words)[:DETAIL_CHARS]
+    words = " ".join(text.split())
+    return "".join(c if c.isprintable() else "?" for c in words)[:DETAIL_CHARS]
 
 
 def ended_of(text: str) -> Ended:
@@ -69,20 +69,20 @@ def ended_of(text: str) -> Ended:
     try:
         said = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f'no JSON ({one_line(str(error))})') from error
-    if not isinstance(said, dict) or not isinstance(said.get('code'), (str, int)):
-        raise ValueError('it has no code')
-    code = said['code']
+        raise ValueError(f"no JSON ({one_line(str(error))})") from error
+    if not isinstance(said, dict) or not isinstance(said.get("code"), (str, int)):
+        raise ValueError("it has no code")
+    code = said["code"]
     if not isinstance(code, str):
         try:
             code = ErrorCode(code).name
         except ValueError:
-            code = f'CODE_{int(code)}'  # a newer vlm_nav_node's
-    instruction = said.get('instruction')
+            code = f"CODE_{int(code)}"  # a newer vlm_nav_node's
+    instruction = said.get("instruction")
     return Ended(
-        one_line(instruction) if isinstance(instruction, str) else '',
-        one_line(code) or 'UNKNOWN',
-        one_line(str(said.get('message', ''))),
+        one_line(instruction) if isinstance(instruction, str) else "",
+        one_line(code) or "UNKNOWN",
+        one_line(str(said.get("message", ""))),
     )
 
 
@@ -119,11 +119,11 @@ class TriggerWatch:
     def on_button(self, pressed: bool, at: float) -> list[Trigger]:
         """Take a word on `e_stop`: it counts although motion_node may not hear it."""
         before, self._pressed = self._pressed, pressed
-        return [Trigger(at, ESTOP, 'topic e_stop')] if pressed and not before else []
+        return [Trigger(at, ESTOP, "topic e_stop")] if pressed and not before else []
 
     def on_ended(self, ended: Ended, at: float) -> list[Trigger]:
         """Take the end of an instruction."""
-        return [Trigger(at, f'FAILED_{ended.code}', ended.message)] if ended.failed else []
+        return [Trigger(at, f"FAILED_{ended.code}", ended.message)] if ended.failed else []
 
     def tick(self, now: float) -> list[Trigger]:
         """Look whether motion_node has gone silent."""
@@ -131,7 +131,7 @@ class TriggerWatch:
         if self.status is None or self._silent or not 0 < self.silence_s < quiet_s:
             return []
         self._silent = True
-        return [Trigger(now, SILENT, f'no motion_status for {quiet_s:.1f} s')]
+        return [Trigger(now, SILENT, f"no motion_status for {quiet_s:.1f} s")]
 
 
 def _event(status: Status) -> tuple[MotionState, int, int]:

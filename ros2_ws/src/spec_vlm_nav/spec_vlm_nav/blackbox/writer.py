@@ -36,7 +36,7 @@ class Written:
     path: Path | None
     size: int
     usage: Usage
-    error: str = ''
+    error: str = ""
 
 
 class FileThread:
@@ -56,7 +56,7 @@ class FileThread:
         self.usage = folder.usage()
         self._jobs: queue.Queue[Recording | None] = queue.Queue()
         self._busy = threading.Event()
-        self._thread = threading.Thread(target=self._run, name='blackbox files', daemon=True)
+        self._thread = threading.Thread(target=self._run, name="blackbox files", daemon=True)
         self._thread.start()
 
     @property
@@ -85,7 +85,7 @@ class FileThread:
 
     def _make(self, recording: Recording) -> Written:
         first = recording.triggers[0]
-        path, error, size = None, '', 0
+        path, error, size = None, "", 0
         try:
             path = self._folder.write(
                 recording.time_ns(first.at),
@@ -95,8 +95,8 @@ class FileThread:
             )
             size = path.stat().st_size
         except OSError as failure:
-            error = f'cannot write into {self._folder.path}: {os_error_text(failure)}'
+            error = f"cannot write into {self._folder.path}: {os_error_text(failure)}"
         except Exception as failure:  # whatever a library makes of strange messages
-            said = ' '.join(str(failure).split())
-            error = f'cannot write this recording: {type(failure).__name__}: {said}'
+            said = " ".join(str(failure).split())
+            error = f"cannot write this recording: {type(failure).__name__}: {said}"
         return Written(first.word, recording.length_s, path, size, self._folder.usage(), error)

@@ -47,7 +47,7 @@ from spec_vlm_nav.common.errors import CameraError
 try:
     import av
 except ImportError as error:  # pragma: no cover - it is installed with the rest
-    raise CameraError(f'decoding H.264 needs PyAV: pip install av ({error})') from error
+    raise CameraError(f"decoding H.264 needs PyAV: pip install av ({error})") from error
 
 Stamp = tuple[int, int]
 MAX_BYTES = 8 << 20
@@ -94,7 +94,7 @@ class DecodedPicture:
         if max_width and width > max_width:
             # Even numbers: half of a pixel of colour cannot be scaled.
             width, height = max_width, max(2, round(height * max_width / width / 2) * 2)
-        pixels: np.ndarray = self.frame.reformat(width, height, format='rgb24').to_ndarray()
+        pixels: np.ndarray = self.frame.reformat(width, height, format="rgb24").to_ndarray()
         return Image.fromarray(pixels)
 
 
@@ -116,7 +116,7 @@ class H264Decoder:
         self._numbering = Numbering()
         self._stamps: dict[int, Stamp] = {}
         self._number = 0
-        self._last = b''
+        self._last = b""
         self._has_key = False
         self._took: deque[float] = deque(maxlen=KEPT_TIMES)
         self._begin_anew()
@@ -220,12 +220,12 @@ class H264Decoder:
 
     def _begin_anew(self) -> None:
         """Take a fresh decoder: one that has seen damage may show it later."""
-        codec = av.CodecContext.create('h264', 'r')
+        codec = av.CodecContext.create("h264", "r")
         codec.thread_count = 1  # more would hold pictures back
         codec.options = {
-            'err_detect': 'explode',
-            'flags': 'low_delay',
-            'max_pixels': str(MAX_PIXELS),
+            "err_detect": "explode",
+            "flags": "low_delay",
+            "max_pixels": str(MAX_PIXELS),
         }
         self._codec, self._has_key = codec, False
         self._stamps.clear()

@@ -23,7 +23,7 @@ from __future__ import annotations
 from spec_vlm_nav.camera.decode import DecodeCounts, H264Decoder
 from spec_vlm_nav.common.diagnostics import DiagnosticRow, Level
 
-_TROUBLES = ('damaged', 'lost', 'not_h264', 'empty', 'repeated', 'stray')
+_TROUBLES = ("damaged", "lost", "not_h264", "empty", "repeated", "stray")
 
 
 class StreamDiagnostics:
@@ -54,22 +54,22 @@ class StreamDiagnostics:
         new = {name: counts[name] - self._before[name] for name in _TROUBLES}
         passed = published - self._published
         self._before, self._published = counts, published
-        values: dict[str, object] = {**counts, 'passed_on': published}
-        values['decode_ms_p50'], values['decode_ms_p99'] = decoder.took_ms(), decoder.took_ms(0.99)
+        values: dict[str, object] = {**counts, "passed_on": published}
+        values["decode_ms_p50"], values["decode_ms_p99"] = decoder.took_ms(), decoder.took_ms(0.99)
         if decoder.size is not None:
-            values['size'] = f'{decoder.size[0]}x{decoder.size[1]}'
-        troubles = ', '.join(
+            values["size"] = f"{decoder.size[0]}x{decoder.size[1]}"
+        troubles = ", ".join(
             f'{count} {name.replace("_", " ")}' for name, count in new.items() if count
         )
         if heard_at is None:
-            level, said = Level.ERROR, 'no video yet'
+            level, said = Level.ERROR, "no video yet"
         elif now - heard_at > silence_s:
-            level, said = Level.ERROR, f'silent for {now - heard_at:.1f} s'
+            level, said = Level.ERROR, f"silent for {now - heard_at:.1f} s"
         elif decoder.waits_since is not None:
             level = Level.WARN
-            said = 'waiting for a key picture' + (f' ({troubles})' if troubles else '')
+            said = "waiting for a key picture" + (f" ({troubles})" if troubles else "")
         elif troubles:
             level, said = Level.WARN, troubles
         else:
-            level, said = Level.OK, f'{passed} pictures'
-        return DiagnosticRow('video', level, said, values)
+            level, said = Level.OK, f"{passed} pictures"
+        return DiagnosticRow("video", level, said, values)

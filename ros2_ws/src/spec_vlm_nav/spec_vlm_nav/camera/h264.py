@@ -27,12 +27,12 @@ from dataclasses import dataclass
 import re
 
 SLICE, IDR, SEI, SPS, PPS, DELIMITER = 1, 5, 6, 7, 8, 9
-_START = re.compile(rb'\x00\x00\x01')
+_START = re.compile(rb"\x00\x00\x01")
 _HIGH_PROFILES = frozenset({100, 110, 122, 244, 44, 83, 86, 118, 128, 138, 139, 134, 135})
 _I_SLICES = frozenset({2, 7})
 _MOST_SPS, _MOST_PPS, _MOST_BITS = 31, 255, 16  # the standard's bounds
 _HEAD = 64  # bytes of a slice that hold what is read of its header
-START_CODE = b'\x00\x00\x00\x01'
+START_CODE = b"\x00\x00\x00\x01"
 
 
 class _Bits:
@@ -40,13 +40,13 @@ class _Bits:
 
     def __init__(self, payload: bytes) -> None:
         # An encoder puts a 3 wherever two zeros would otherwise look like a start code.
-        plain = payload.replace(b'\x00\x00\x03', b'\x00\x00')
-        self._value, self._left = int.from_bytes(plain, 'big'), 8 * len(plain)
+        plain = payload.replace(b"\x00\x00\x03", b"\x00\x00")
+        self._value, self._left = int.from_bytes(plain, "big"), 8 * len(plain)
 
     def take(self, count: int) -> int:
         """Return the next bits as an unsigned number."""
         if count > self._left:
-            raise ValueError('out of bits')
+            raise ValueError("out of bits")
         self._left -= count
         return (self._value >> self._left) & ((1 << count) - 1)
 
@@ -56,7 +56,7 @@ class _Bits:
         while self.take(1) == 0:
             zeros += 1
             if zeros > 31:
-                raise ValueError('no Exp-Golomb code')
+                raise ValueError("no Exp-Golomb code")
         return (1 << zeros) - 1 + self.take(zeros)
 
     def se(self) -> int:
@@ -111,7 +111,7 @@ class AccessUnit:
     @property
     def data(self) -> bytes:
         """As Annex B bytes."""
-        return b''.join(START_CODE + nal for nal in self.nals)
+        return b"".join(START_CODE + nal for nal in self.nals)
 
 
 def kind(nal: bytes) -> int:
@@ -127,7 +127,7 @@ def split_nals(data: bytes) -> list[bytes]:
     """
     marks = [match.end() for match in _START.finditer(data)]
     ends = [mark - 3 for mark in marks[1:]] + [len(data)][: len(marks)]
-    nals = (data[a:b].rstrip(b'\x00') for a, b in zip(marks, ends, strict=True))
+    nals = (data[a:b].rstrip(b"\x00") for a, b in zip(marks, ends, strict=True))
     return [nal for nal in nals if nal]
 
 

@@ -38,11 +38,11 @@ MAX_PIXELS = 8192 * 8192
 DARKEST = 8  # a picture without any brighter value (of 255) shows nothing
 # encoding -> (channels, order of the channels that gives RGB or grey)
 _ENCODINGS = {
-    'rgb8': (3, (0, 1, 2)),
-    'bgr8': (3, (2, 1, 0)),
-    'rgba8': (4, (0, 1, 2)),
-    'bgra8': (4, (2, 1, 0)),
-    'mono8': (1, (0,)),
+    "rgb8": (3, (0, 1, 2)),
+    "bgr8": (3, (2, 1, 0)),
+    "rgba8": (4, (0, 1, 2)),
+    "bgra8": (4, (2, 1, 0)),
+    "mono8": (1, (0,)),
 }
 
 
@@ -79,32 +79,32 @@ def decode(data: bytes) -> Image.Image:
     A picture on its side (EXIF orientation) is turned, as the models turn it.
     """
     if not data:
-        raise FrameError('empty camera frame: check the camera driver')
+        raise FrameError("empty camera frame: check the camera driver")
     if len(data) > MAX_BYTES:
-        raise FrameError(f'camera frame of {len(data)} bytes refused: the limit is {MAX_BYTES}')
+        raise FrameError(f"camera frame of {len(data)} bytes refused: the limit is {MAX_BYTES}")
     try:
-        with Image.open(io.BytesIO(data), formats=('JPEG', 'PNG')) as picture:
+        with Image.open(io.BytesIO(data), formats=("JPEG", "PNG")) as picture:
             if picture.width * picture.height > MAX_PIXELS:
                 raise FrameError(
-                    f'camera frame of {picture.width}x{picture.height} pixels refused: too large'
+                    f"camera frame of {picture.width}x{picture.height} pixels refused: too large"
                 )
-            if picture.format == 'JPEG' and data.count(b'\xff\xda') > MAX_SCANS:
+            if picture.format == "JPEG" and data.count(b"\xff\xda") > MAX_SCANS:
                 raise FrameError(
-                    'camera frame draws its picture over and over: publish a baseline JPEG'
+                    "camera frame draws its picture over and over: publish a baseline JPEG"
                 )
-            if picture.mode.startswith(('I', 'F')):
+            if picture.mode.startswith(("I", "F")):
                 raise FrameError(
-                    'camera frame has more than 8 bits a channel: publish 8 (a depth picture?)'
+                    "camera frame has more than 8 bits a channel: publish 8 (a depth picture?)"
                 )
             picture.load()
-            return _upright(picture).convert('RGB')
+            return _upright(picture).convert("RGB")
     except UnidentifiedImageError:
         raise FrameError(
-            'camera frame is neither JPEG nor PNG: check the topic and image_transport'
+            "camera frame is neither JPEG nor PNG: check the topic and image_transport"
         ) from None
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise FrameError(
-            f'corrupt camera frame ({error}): check the camera and the network'
+            f"corrupt camera frame ({error}): check the camera and the network"
         ) from error
 
 
@@ -130,8 +130,8 @@ def from_raw(raw: RawImage) -> Image.Image:
     row = raw.width * channels
     if raw.width < 1 or raw.height < 1 or raw.step < row or len(raw.data) < raw.step * raw.height:
         raise FrameError(
-            f'camera frame of {len(raw.data)} bytes does not hold '
-            f'{raw.width}x{raw.height} {raw.encoding}'
+            f"camera frame of {len(raw.data)} bytes does not hold "
+            f"{raw.width}x{raw.height} {raw.encoding}"
         )
     rows: NDArray[np.uint8] = np.frombuffer(raw.data, np.uint8, raw.step * raw.height).reshape(
         raw.height, raw.step
@@ -139,7 +139,7 @@ def from_raw(raw: RawImage) -> Image.Image:
     pixels = rows[:, :row].reshape(raw.height, raw.width, channels)[:, :, list(order)]
     return Image.fromarray(
         pixels[:, :, 0] if channels == 1 else np.ascontiguousarray(pixels)
-    ).convert('RGB')
+    ).convert("RGB")
 
 
 def fit(picture: Image.Image, width: int, height: int) -> Image.Image:
@@ -162,7 +162,7 @@ def within(picture: Image.Image, pixels: int) -> Image.Image:
 def to_jpeg(picture: Image.Image, quality: int = 90) -> bytes:
     """Encode as JPEG."""
     out = io.BytesIO()
-    picture.save(out, 'JPEG', quality=quality)
+    picture.save(out, "JPEG", quality=quality)
     return out.getvalue()
 
 
@@ -174,10 +174,10 @@ def prepare(source: bytes | RawImage, options: PictureOptions) -> bytes:
     when the size is right.
     """
     picture = decode(source) if isinstance(source, bytes) else from_raw(source)
-    bands = cast('tuple[tuple[int, int], ...]', picture.getextrema())  # it is RGB
+    bands = cast("tuple[tuple[int, int], ...]", picture.getextrema())  # it is RGB
     if max(high for _, high in bands) < DARKEST:
         raise FrameError(
-            'the camera picture is black: is the lens covered, or has the camera failed?'
+            "the camera picture is black: is the lens covered, or has the camera failed?"
         )
     if options.width and options.height and picture.size != (options.width, options.height):
         return to_jpeg(fit(picture, options.width, options.height), options.quality)
@@ -189,4 +189,4 @@ def prepare(source: bytes | RawImage, options: PictureOptions) -> bytes:
 
 def black_like(encoded: bytes) -> bytes:
     """Return a black JPEG of the same size: stands for history that there was not."""
-    return to_jpeg(Image.new('RGB', decode(encoded).size))
+    return to_jpeg(Image.new("RGB", decode(encoded).size))

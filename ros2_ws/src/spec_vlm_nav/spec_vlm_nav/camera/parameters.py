@@ -18,63 +18,63 @@ from __future__ import annotations
 
 from spec_vlm_nav.common.parameters import Parameter, RELIABILITY
 
-SOURCES = ('topic_unitree', 'topic_h264', 'url')
+SOURCES = ("topic_unitree", "topic_h264", "url")
 
 CAMERA: tuple[Parameter, ...] = (
     Parameter(
-        'source',
-        'topic_unitree',
-        'Where video comes from: unitree_go/Go2FrontVideoData or CompressedImage (h264) on '
-        '`video`, or `url`.',
+        "source",
+        "topic_unitree",
+        "Where video comes from: unitree_go/Go2FrontVideoData or CompressedImage (h264) on "
+        "`video`, or `url`.",
         choices=SOURCES,
     ),
     Parameter(
-        'url',
-        'udp://230.1.1.1:1720',
-        'With source url: where H.264 in RTP comes in, udp:// or rtp://.',
+        "url",
+        "udp://230.1.1.1:1720",
+        "With source url: where H.264 in RTP comes in, udp:// or rtp://.",
     ),
     Parameter(
-        'interface',
-        '',
+        "interface",
+        "",
         "With source url: our address on the camera's network; empty: the system's choice.",
     ),
     Parameter(
-        'resolution', '720p', 'Which video of Go2FrontVideoData.', choices=('720p', '360p', '180p')
+        "resolution", "720p", "Which video of Go2FrontVideoData.", choices=("720p", "360p", "180p")
     ),
-    Parameter('video_reliability', 'best_effort', 'QoS of the subscription.', choices=RELIABILITY),
+    Parameter("video_reliability", "best_effort", "QoS of the subscription.", choices=RELIABILITY),
     Parameter(
-        'output',
-        'compressed',
-        'compressed: JPEG on camera/image_raw/compressed; raw: rgb8 on camera/image_raw.',
-        choices=('compressed', 'raw'),
+        "output",
+        "compressed",
+        "compressed: JPEG on camera/image_raw/compressed; raw: rgb8 on camera/image_raw.",
+        choices=("compressed", "raw"),
     ),
-    Parameter('frame_id', 'front_camera', 'frame_id of the pictures where the source has none.'),
+    Parameter("frame_id", "front_camera", "frame_id of the pictures where the source has none."),
     Parameter(
-        'max_width',
+        "max_width",
         640,
-        'Wider pictures are scaled down to this many pixels; 0: never.',
+        "Wider pictures are scaled down to this many pixels; 0: never.",
         0,
         4096,
         live=True,
     ),
     Parameter(
-        'max_rate_hz',
+        "max_rate_hz",
         15.0,
-        'At most this many pictures a second are passed on.',
+        "At most this many pictures a second are passed on.",
         0.5,
         120.0,
         live=True,
     ),
-    Parameter('jpeg_quality', 90, 'Quality of JPEG.', 30, 100, live=True),
+    Parameter("jpeg_quality", 90, "Quality of JPEG.", 30, 100, live=True),
     Parameter(
-        'require_key_picture',
+        "require_key_picture",
         True,
-        'After a loss pass nothing on until the next key picture; false: pictures may be smeared.',
+        "After a loss pass nothing on until the next key picture; false: pictures may be smeared.",
     ),
     Parameter(
-        'silence_s',
+        "silence_s",
         1.0,
-        'No video for this long is an error on /diagnostics, s.',
+        "No video for this long is an error on /diagnostics, s.",
         0.1,
         60.0,
         live=True,

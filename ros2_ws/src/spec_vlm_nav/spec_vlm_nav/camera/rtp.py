@@ -29,7 +29,7 @@ import struct
 from spec_vlm_nav.camera.h264 import START_CODE
 
 MAX_UNIT_BYTES = 8 << 20
-_HEADER = struct.Struct('!BBHII')
+_HEADER = struct.Struct("!BBHII")
 _STAP_A, _FU_A, _LAST_SINGLE = 24, 28, 23
 
 
@@ -101,7 +101,7 @@ class Depacketizer:
         elif number == _STAP_A:
             at = 1
             while (begin := at + 2) < len(payload):
-                size = int.from_bytes(payload[at:begin], 'big')
+                size = int.from_bytes(payload[at:begin], "big")
                 end = begin + size
                 if size == 0 or end > len(payload):
                     self._spoiled = True
@@ -148,7 +148,7 @@ def _parse(data: bytes) -> _Packet | None:
         if len(data) < begin + 4:
             return None
         extension = data[begin:]
-        begin += 4 + 4 * int.from_bytes(extension[2:4], 'big')
+        begin += 4 + 4 * int.from_bytes(extension[2:4], "big")
     if first & 0x20:
         end -= data[-1]
     if begin >= end:

@@ -55,10 +55,10 @@ def parse_url(url: str) -> VideoUrl:
         port = parts.port
     except ValueError as error:
         raise CameraError(f"url '{url}' refused: {error}") from error
-    if parts.scheme not in ('udp', 'rtp'):
+    if parts.scheme not in ("udp", "rtp"):
         raise CameraError(f"url '{url}' refused: it must begin with udp:// or rtp://")
     try:
-        host = ipaddress.IPv4Address(parts.hostname or '')
+        host = ipaddress.IPv4Address(parts.hostname or "")
     except ValueError:
         raise CameraError(
             f"url '{url}' refused: it needs an IPv4 address, as in udp://230.1.1.1:1720"
@@ -71,11 +71,11 @@ def parse_url(url: str) -> VideoUrl:
 def parse_interface(address: str) -> ipaddress.IPv4Address:
     """Check the address of our own interface; empty: any. Raises CameraError."""
     try:
-        return ipaddress.IPv4Address(address or '0.0.0.0')
+        return ipaddress.IPv4Address(address or "0.0.0.0")
     except ValueError:
         raise CameraError(
             f"interface '{address}' refused: it is our own IPv4 address on the camera's network, "
-            'as in 192.168.123.99, or empty'
+            "as in 192.168.123.99, or empty"
         ) from None
 
 
@@ -97,7 +97,7 @@ class UrlReader:
         self._on_unit, self._on_problem = on_unit, on_problem
         self._depacketizer = Depacketizer()
         self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._run, name='video_url', daemon=True)
+        self._thread = threading.Thread(target=self._run, name="video_url", daemon=True)
         self._thread.start()
 
     @property
@@ -117,7 +117,7 @@ class UrlReader:
                     self._read(listening)
             except OSError as error:
                 self._on_problem(
-                    f'cannot listen at {self._where.host}:{self._where.port} ({error})'
+                    f"cannot listen at {self._where.host}:{self._where.port} ({error})"
                 )
                 self._closed.wait(AGAIN_S)
 

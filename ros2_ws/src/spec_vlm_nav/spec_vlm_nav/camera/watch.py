@@ -39,7 +39,7 @@ class CameraWatch:
         self.frame: Frame | None = None
         self.repeated = 0  # frames that carried the stamp of the one before
         self.received = 0
-        self._looks: bytes | object = b''
+        self._looks: bytes | object = b""
         self._sequence = -1  # of the motion under way
         self._moved = Motion()
         self._moved_at_change = Motion()

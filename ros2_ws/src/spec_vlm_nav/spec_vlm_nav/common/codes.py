@@ -92,7 +92,7 @@ class LinkState(enum.Enum):
     LOST = 2
 
 
-SOURCES = {'MODEL': 0, 'EXPLORATION': 1, 'SUPERVISOR': 2}
+SOURCES = {"MODEL": 0, "EXPLORATION": 1, "SUPERVISOR": 2}
 """Whose action it is: MotionCommand, DecisionMetrics."""
-UNVERIFIED = '[unverified] '
+UNVERIFIED = "[unverified] "
 """In front of words that the draft model alone has said: ~/reasoning, ~/action."""

@@ -38,8 +38,8 @@ WALK_EVERY_S = 1.0  # how often as many are tried as a chain is long: some 10 ms
 class ChainPosition(Enum):
     """Where in a session's chain a hash is that has no number."""
 
-    FOREIGN = 'not in it'
-    UNKNOWN = 'not found, and not looked for to the end'
+    FOREIGN = "not in it"
+    UNKNOWN = "not found, and not looked for to the end"
 
 
 def following(nonce: bytes) -> bytes:
@@ -110,14 +110,14 @@ class SessionProof:
     def objection(self, nonce: bytes, now: float) -> str:
         """Return why a command with this nonce is not the session's, or ""; uses it up."""
         if self._disputed:
-            return 'two senders say that the session is theirs'
+            return "two senders say that the session is theirs"
         if not self._places:
-            return 'its session has not said by what its commands are known'
+            return "its session has not said by what its commands are known"
         place = self._find(nonce, now)
         if not isinstance(place, int) or place <= self._last:
-            return 'its nonce is not the next of its session'
+            return "its nonce is not the next of its session"
         self._last = place
-        return ''
+        return ""
 
     def _find(self, value: bytes, now: float) -> int | ChainPosition:
         """Return the place of a hash in the chain."""

@@ -41,14 +41,14 @@ class Tighter(enum.Enum):
     operator while the robot stands. The value says it in words.
     """
 
-    ANY = 'any'  # no safety limit
-    LOWER = 'lower'
-    LOWER_0_OFF = 'lower; 0 is none'
-    HIGHER = 'higher'
-    TRUE = 'true'
-    EARLIER = 'the earlier choice'
-    FEWER = 'fewer numbers'
-    NONE = 'none'  # either direction may be the wrong one
+    ANY = "any"  # no safety limit
+    LOWER = "lower"
+    LOWER_0_OFF = "lower; 0 is none"
+    HIGHER = "higher"
+    TRUE = "true"
+    EARLIER = "the earlier choice"
+    FEWER = "fewer numbers"
+    NONE = "none"  # either direction may be the wrong one
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Parameter:
     choices: tuple[str, ...] = ()
     live: bool = False
     tighter: Tighter = Tighter.ANY
-    form: str = field(default='', repr=False)
+    form: str = field(default="", repr=False)
     refuses: Callable[[str], str] | None = field(default=None, repr=False)
 
     @property
@@ -78,10 +78,10 @@ class Parameter:
         if self.form:
             return self.form
         if self.choices:
-            return 'one of ' + ', '.join(self.choices)
+            return "one of " + ", ".join(self.choices)
         if self.low is not None and self.high is not None:
-            return f'{self.low:g} to {self.high:g}'
-        return {bool: 'true or false', str: 'any text'}.get(type(self.default), 'any number')
+            return f"{self.low:g} to {self.high:g}"
+        return {bool: "true or false", str: "any text"}.get(type(self.default), "any number")
 
     def check(self, value: object) -> None:
         """Raise ParameterError with the allowed values unless `value` is one of them."""
@@ -94,11 +94,11 @@ class Parameter:
             assert isinstance(value, (int, float))
             right = math.isfinite(value) and self.low <= value <= self.high
         if right and self.refuses is not None and (why := self.refuses(str(value))):
-            raise ParameterError(f'parameter {self.name} = {value!r} refused: {why}')
+            raise ParameterError(f"parameter {self.name} = {value!r} refused: {why}")
         if not right:
-            kind_name = '' if right_type else f'{kind.__name__}, '
+            kind_name = "" if right_type else f"{kind.__name__}, "
             raise ParameterError(
-                f'parameter {self.name} = {value!r} refused: allowed is {kind_name}{self.allowed}'
+                f"parameter {self.name} = {value!r} refused: allowed is {kind_name}{self.allowed}"
             )
 
     def loosens(self, old: Value, new: Value) -> bool:
@@ -111,7 +111,7 @@ class Parameter:
         if tighter is Tighter.EARLIER:
             return self.choices.index(str(new)) > self.choices.index(str(old))
         if tighter is Tighter.FEWER:
-            words = [{word.strip() for word in str(v).split(',')} for v in (old, new)]
+            words = [{word.strip() for word in str(v).split(",")} for v in (old, new)]
             return not words[1] <= words[0]
         before, after = float(old), float(new)
         if tighter is Tighter.LOWER_0_OFF:
@@ -126,7 +126,7 @@ def like(kind: type, name: str, live: bool = False, **changes: Any) -> Parameter
     return replace(made, **changes)
 
 
-RELIABILITY: tuple[str, ...] = ('best_effort', 'reliable')
+RELIABILITY: tuple[str, ...] = ("best_effort", "reliable")
 
 
 def check_all(table: Sequence[Parameter], values: Mapping[str, object]) -> None:
@@ -145,14 +145,14 @@ def check_all(table: Sequence[Parameter], values: Mapping[str, object]) -> None:
 def markdown(table: Sequence[Parameter]) -> str:
     """Return the table as Markdown."""
     rows = [
-        '| parameter | default | allowed | live | safer | meaning |',
-        '|---|---|---|---|---|---|',
+        "| parameter | default | allowed | live | safer | meaning |",
+        "|---|---|---|---|---|---|",
     ]
     for p in table:
         text = str(p.default).lower() if isinstance(p.default, bool) else str(p.default)
-        default = f'`{text or chr(34) * 2}`'
+        default = f"`{text or chr(34) * 2}`"
         rows.append(
             f'| `{p.name}` | {default} | {p.allowed} | {"yes" if p.live else "no"} '
             f'| {"" if p.tighter is Tighter.ANY else p.tighter.value} | {p.description} |'
         )
-    return '\n'.join(rows)
+    return "\n".join(rows)

@@ -54,12 +54,12 @@ class Status:
     state: MotionState
     session: int = 0
     sequence: int = 0
-    reason: str = ''
+    reason: str = ""
     done: Motion = NO_MOTION
     left: Motion = NO_MOTION
     unverified: bool = False
     standing: bool = False
     estopped: bool = False
-    held_by: str = ''
+    held_by: str = ""
     rear_free_m: float = 0.0
     since: float = 0.0  # s, by the clock of motion_node's stamps; 0: not told

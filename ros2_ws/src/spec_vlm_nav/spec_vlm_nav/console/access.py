@@ -36,16 +36,16 @@ from urllib.parse import urlsplit
 from spec_vlm_nav.common.errors import ConsoleError
 from specdec.whole_files import write_whole
 
-PREFIX = 'snc_'
-NONE = 'none'  # the setting that has everybody on this machine come in
+PREFIX = "snc_"
+NONE = "none"  # the setting that has everybody on this machine come in
 LARGEST_FILE = 1_000_000
 
 
 class AccessRole(enum.Enum):
     """A viewer looks, and may stop the robot; only an operator has it moved."""
 
-    VIEWER = 'viewer'
-    OPERATOR = 'operator'
+    VIEWER = "viewer"
+    OPERATOR = "operator"
 
 
 @dataclass(frozen=True)
@@ -81,27 +81,27 @@ def read_tokens(file: Path) -> tuple[Token, ...] | None:
     Raises ConsoleError, also when others may read it.
     """
     try:
-        with open(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), 'rb') as stream:
+        with open(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
             found = os.fstat(stream.fileno())
             if not stat.S_ISREG(found.st_mode):
-                raise ConsoleError(f'{file} must be a regular file')
+                raise ConsoleError(f"{file} must be a regular file")
             if found.st_mode & 0o077:
-                raise ConsoleError(f'{file} may be read by others: chmod 600 {file}')
+                raise ConsoleError(f"{file} may be read by others: chmod 600 {file}")
             text = stream.read(LARGEST_FILE + 1)
         if len(text) > LARGEST_FILE:
-            raise ConsoleError(f'{file} must be at most {LARGEST_FILE} bytes long')
+            raise ConsoleError(f"{file} must be at most {LARGEST_FILE} bytes long")
         rows = json.loads(text)
         if not isinstance(rows, list):
             raise ValueError
         return tuple(
-            Token(str(r['name'])[:80], AccessRole(r['role']), str(r['sha256'])) for r in rows
+            Token(str(r["name"])[:80], AccessRole(r["role"]), str(r["sha256"])) for r in rows
         )
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise ConsoleError(f'{file}: {error.strerror or error}') from error
+        raise ConsoleError(f"{file}: {error.strerror or error}") from error
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ConsoleError(f'{file} holds no tokens: make them anew with --new-token') from error
+        raise ConsoleError(f"{file} holds no tokens: make them anew with --new-token") from error
 
 
 class AccessTokens:
@@ -122,8 +122,8 @@ class AccessTokens:
         self.known = read_tokens(self.file)
         if self.known is None and given:
             raise ConsoleError(
-                f'tokens_file {self.file} must exist: make a token with ros2 run spec_vlm_nav '
-                f'console_node --new-token operator:NAME {self.file}, or say tokens_file: {NONE}'
+                f"tokens_file {self.file} must exist: make a token with ros2 run spec_vlm_nav "
+                f"console_node --new-token operator:NAME {self.file}, or say tokens_file: {NONE}"
             )
 
     def look(self) -> str | None:
@@ -132,21 +132,21 @@ class AccessTokens:
             return None
         before, self._seen = self.known, self._state()
         try:
-            found, wrong = read_tokens(self.file), ''
+            found, wrong = read_tokens(self.file), ""
             if found is None and before is not None:
-                wrong = f'{self.file} is gone: all connections are refused'
+                wrong = f"{self.file} is gone: all connections are refused"
             self._was_bad = False
         except ConsoleError as error:
-            found, wrong = before, ''
+            found, wrong = before, ""
             if self._was_bad:
-                found, wrong = (), f'{error}; all connections are refused'
+                found, wrong = (), f"{error}; all connections are refused"
             self._was_bad = not self._was_bad
         self.known = () if found is None and before is not None else found
         return None if self.known == before else wrong
 
     def _state(self) -> tuple[int, ...] | None:
         try:
-            found = os.stat(self.file or '')
+            found = os.stat(self.file or "")
         except OSError:
             return None
         return found.st_mtime_ns, found.st_size, found.st_ino, found.st_mode
@@ -155,20 +155,20 @@ class AccessTokens:
 def add_token(file: Path, token: Token) -> None:
     """Add a token to a file, in the place of one of the same name. Raises ConsoleError."""
     kept = [each for each in read_tokens(file) or () if each.name != token.name]
-    rows = [{'name': t.name, 'role': t.role.value, 'sha256': t.sha256} for t in (*kept, token)]
+    rows = [{"name": t.name, "role": t.role.value, "sha256": t.sha256} for t in (*kept, token)]
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(file, (json.dumps(rows, indent=1) + '\n').encode(), private=True)
+        write_whole(file, (json.dumps(rows, indent=1) + "\n").encode(), private=True)
     except OSError as error:
-        raise ConsoleError(f'{file}: {error.strerror or error}') from error
+        raise ConsoleError(f"{file}: {error.strerror or error}") from error
 
 
 def is_loopback(host: str) -> bool:
     """Return whether an address is this machine's own."""
-    if host == 'localhost':
+    if host == "localhost":
         return True
     try:
-        return ipaddress.ip_address(host.strip('[]')).is_loopback
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return False
 
@@ -185,13 +185,13 @@ def check_binding(
         return
     if not tokens:
         raise ConsoleError(
-            f'host {host} is reached from outside, and there are no tokens: make one with '
-            'ros2 run spec_vlm_nav console_node --new-token operator:NAME'
+            f"host {host} is reached from outside, and there are no tokens: make one with "
+            "ros2 run spec_vlm_nav console_node --new-token operator:NAME"
         )
     if not certificate and not insecure:
         raise ConsoleError(
-            f'host {host} is reached from outside without TLS: give certificate and key '
-            '(or insecure: true, where the network is a tunnel of its own)'
+            f"host {host} is reached from outside without TLS: give certificate and key "
+            "(or insecure: true, where the network is a tunnel of its own)"
         )
 
 
@@ -203,15 +203,15 @@ def check_origin(origin: str | None, host: str | None, bound_to_loopback: bool) 
     have its own name lead here (DNS rebinding).
     """
     if not host:
-        return 'no Host'
+        return "no Host"
     if not origin:
-        return 'no Origin: only pages of this console may open the socket'
+        return "no Origin: only pages of this console may open the socket"
     parts = urlsplit(origin)
-    if parts.scheme not in ('http', 'https') or parts.netloc.lower() != host.lower():
-        return f'origin {origin[:80]} is not this console'
-    if bound_to_loopback and not is_loopback(parts.hostname or ''):
-        return f'host {host[:80]} is not loopback'
-    return ''
+    if parts.scheme not in ("http", "https") or parts.netloc.lower() != host.lower():
+        return f"origin {origin[:80]} is not this console"
+    if bound_to_loopback and not is_loopback(parts.hostname or ""):
+        return f"host {host[:80]} is not loopback"
+    return ""
 
 
 class MessageBucket:

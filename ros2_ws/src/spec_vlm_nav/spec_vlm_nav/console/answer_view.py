@@ -33,12 +33,12 @@ class AnswerView:
     """Of one robot."""
 
     def __init__(self) -> None:
-        self._words = ''
+        self._words = ""
         self._pieces: list[tuple[str, str]] = []
 
     def clear(self) -> None:
         """Forget it: the decision is made."""
-        self._words, self._pieces = '', []
+        self._words, self._pieces = "", []
 
     def on_tokens(self, said: str) -> bool:
         """Take tokens; returns whether they could be read."""
@@ -50,7 +50,7 @@ class AnswerView:
         except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
             return False
         self._pieces = pieces
-        self._words = ''.join(words for words, _ in pieces)
+        self._words = "".join(words for words, _ in pieces)
         return True
 
     def on_sentence(self, words: str) -> None:
@@ -64,7 +64,7 @@ class AnswerView:
         """Return what a page shows."""
         bare = any(origin == ORIGINS[-1] for _, origin in self._pieces)
         return {
-            'words': self._words.removeprefix(UNVERIFIED),
-            'pieces': list(self._pieces),
-            'unverified': bare or self._words.startswith(UNVERIFIED),
+            "words": self._words.removeprefix(UNVERIFIED),
+            "pieces": list(self._pieces),
+            "unverified": bare or self._words.startswith(UNVERIFIED),
         }

@@ -37,7 +37,7 @@ def read_aside(text: str, told: Callable[[int, str], None]) -> None:
     loop = asyncio.get_running_loop()
     turn, waiting = _turns.setdefault(loop, (asyncio.Lock(), set()))
     if len(waiting) >= MOST_WAITING:
-        told(0, 'too many missions are being read: wait a moment')
+        told(0, "too many missions are being read: wait a moment")
         return
     task = loop.create_task(_read(text, told, turn))
     waiting.add(task)
@@ -48,7 +48,7 @@ async def _read(text: str, told: Callable[[int, str], None], turn: asyncio.Lock)
     async with turn:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
-            '-m',
+            "-m",
             __name__,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
@@ -58,9 +58,9 @@ async def _read(text: str, told: Callable[[int, str], None], turn: asyncio.Lock)
             said, _ = await asyncio.wait_for(process.communicate(text.encode()), LIMIT_S)
             steps, wrong = json.loads(said)
         except asyncio.TimeoutError:
-            steps, wrong = 0, f'the mission is not read in {LIMIT_S:g} s: make it shorter'
+            steps, wrong = 0, f"the mission is not read in {LIMIT_S:g} s: make it shorter"
         except ValueError:
-            steps, wrong = 0, 'the mission cannot be read'
+            steps, wrong = 0, "the mission cannot be read"
         finally:
             if process.returncode is None:
                 process.kill()
@@ -78,5 +78,5 @@ def main() -> None:
     read_at_once(text, lambda steps, wrong: print(json.dumps([steps, wrong])))
 
 
-if __name__ == '__main__':
+if __name__ == "__main__":
     main()

@@ -48,31 +48,31 @@ class Audit:
     ) -> None:
         """Take note of a command; may be called by any thread."""
         line = {
-            'at': time.strftime('%Y-%m-%dT%H:%M:%S%z'),
-            'who': who[:LONGEST_NAME],
-            'role': role,
-            'from': where[:LONGEST_NAME],
-            'robot': robot[:LONGEST_NAME],
-            'command': command[:LONGEST],
-            'outcome': outcome[:LONGEST],
+            "at": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+            "who": who[:LONGEST_NAME],
+            "role": role,
+            "from": where[:LONGEST_NAME],
+            "robot": robot[:LONGEST_NAME],
+            "command": command[:LONGEST],
+            "outcome": outcome[:LONGEST],
         }
         with self._lock:
             try:
-                self._append((json.dumps(line, ensure_ascii=False) + '\n').encode())
+                self._append((json.dumps(line, ensure_ascii=False) + "\n").encode())
                 self._has_complained = False
             except OSError as error:
                 if not self._has_complained:
-                    self._complain(f'commands cannot be noted in {self._file}: {error}')
+                    self._complain(f"commands cannot be noted in {self._file}: {error}")
                 self._has_complained = True
 
     def _append(self, line: bytes) -> None:
         self._file.parent.mkdir(parents=True, exist_ok=True)
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC
         number = os.open(self._file, flags, 0o600)
-        with os.fdopen(number, 'ab') as stream:
+        with os.fdopen(number, "ab") as stream:
             found = os.fstat(number)
             if not stat.S_ISREG(found.st_mode):
-                raise OSError('it must be a regular file')
+                raise OSError("it must be a regular file")
             if not found.st_size or found.st_size + len(line) <= self._largest:
                 stream.write(line)
                 return
@@ -83,4 +83,4 @@ class Audit:
         self._append(line)
 
     def _beside(self, place: int) -> Path:
-        return self._file.with_name(f'{self._file.name}.{place}')
+        return self._file.with_name(f"{self._file.name}.{place}")

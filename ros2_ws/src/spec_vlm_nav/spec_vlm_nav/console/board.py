@@ -43,8 +43,8 @@ class ShownCommand:
     sequence: int
     moves: bool
     motion: Motion = NO_MOTION
-    text: str = ''
-    source: str = 'SUPERVISOR'
+    text: str = ""
+    source: str = "SUPERVISOR"
     unverified: bool = False
     deadline_s: float = 0.0
 
@@ -57,9 +57,9 @@ class BoardScene:
     `motion` is None unless the robot carries one out.
     """
 
-    action: str = ''
-    decided_by: str = ''
-    state: str = ''
+    action: str = ""
+    decided_by: str = ""
+    state: str = ""
     unverified: bool = False
     motion: Motion | None = None
 
@@ -113,11 +113,11 @@ class Board:
 
     def _state(self, now: float) -> str:
         if self._status is None:
-            return ''
+            return ""
         if now - self._status_at > STATUS_SILENT_S:
-            return 'motion_node is silent'
-        name = self._status.state.name.replace('_', ' ')
+            return "motion_node is silent"
+        name = self._status.state.name.replace("_", " ")
         reason = self._status.reason
         if not reason or (self._told is not None and reason == self._told.text):
             return name
-        return f'{name}: {reason}'
+        return f"{name}: {reason}"

@@ -46,14 +46,14 @@ class Control:
     @property
     def name(self) -> str:
         """Return who has control; "" for nobody."""
-        return self._holder.name if self._holder else ''
+        return self._holder.name if self._holder else ""
 
     def take(self, page: int, name: str, now: float, by_force: bool) -> str:
         """Take control; returns why not, or "". by_force: also from somebody who is there."""
         if self._holder is not None and self._holder.page != page and not by_force:
-            return f'{self._holder.name} has control: take it from them, or ask'
+            return f"{self._holder.name} has control: take it from them, or ask"
         self._holder = _ControlHolder(page, name, now)
-        return ''
+        return ""
 
     def beat(self, page: int, now: float) -> None:
         """Take note of a sign of life."""
@@ -70,6 +70,6 @@ class Control:
     def lost(self, now: float) -> str:
         """Return who fell silent since the last call and lost control by that, or ""."""
         if self._holder is None or now - self._holder.heard_at <= self.silence_s:
-            return ''
+            return ""
         name, self._holder = self._holder.name, None
         return name

@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any
 
-ORIGINS = ('own', 'drafted', 'ahead', 'unverified')
+ORIGINS = ("own", "drafted", "ahead", "unverified")
 
 
 def time_shares(spans: Iterable[tuple[str, str, float, float]]) -> dict[str, float]:
@@ -31,18 +31,18 @@ def time_shares(spans: Iterable[tuple[str, str, float, float]]) -> dict[str, flo
     waited for: the cloud before the link before the edge.
     """
     lanes: dict[str, list[tuple[float, float]]] = {
-        lane: [] for lane in ('cloud', 'link', 'edge', 'camera')
+        lane: [] for lane in ("cloud", "link", "edge", "camera")
     }
     for lane, name, start, end in spans:
         if end > start:
-            where = 'link' if lane in ('uplink', 'downlink') else lane
-            where = 'camera' if name == 'prepare frame' else where
+            where = "link" if lane in ("uplink", "downlink") else lane
+            where = "camera" if name == "prepare frame" else where
             lanes.setdefault(where, []).append((start, end))
     cuts = sorted({t for each in lanes.values() for span in each for t in span})
-    shares = dict.fromkeys(('camera', 'edge', 'link', 'cloud'), 0.0)
+    shares = dict.fromkeys(("camera", "edge", "link", "cloud"), 0.0)
     for begin, end in pairwise(cuts):
         middle = (begin + end) / 2
-        for lane in ('cloud', 'link', 'camera', 'edge'):
+        for lane in ("cloud", "link", "camera", "edge"):
             if any(a <= middle < b for a, b in lanes[lane]):
                 shares[lane] += end - begin
                 break
@@ -51,32 +51,32 @@ def time_shares(spans: Iterable[tuple[str, str, float, float]]) -> dict[str, flo
 
 def decision_record(m: Any) -> dict[str, Any]:
     """Return a DecisionMetrics message, live or of a bag, as a plain record."""
-    texts, origins = list(getattr(m, 'token_texts', ())), list(getattr(m, 'token_origins', ()))
+    texts, origins = list(getattr(m, "token_texts", ())), list(getattr(m, "token_origins", ()))
     pieces = [[t, ORIGINS[min(int(o), 3)]] for t, o in zip(texts, origins, strict=False)]
     times = (map(float, m.span_start_ms), map(float, m.span_end_ms))
     spans = list(zip(m.span_lane, m.span_name, *times, strict=False))
-    joules = float(getattr(m, 'joules', -1.0))  # older recordings tell nothing of it
+    joules = float(getattr(m, "joules", -1.0))  # older recordings tell nothing of it
     return {
-        'session': str(m.session),
-        'sequence': int(m.sequence),
-        'at': m.header.stamp.sec + m.header.stamp.nanosec * 1e-9,
-        'instruction': m.instruction_text,
-        'method': m.method,
-        'reasoning': m.reasoning,
-        'text': m.text,
-        'action': m.action,
-        'by': ('model', 'exploration', 'supervisor')[min(int(m.source), 2)],
-        'rule': m.rule,
-        'verification': int(m.verification),
-        'error': m.error,
-        'decision_ms': round(float(m.decision_ms), 1),
-        'camera_to_action_ms': round(float(m.camera_to_action_ms), 1),
-        'total_ms': round(float(m.total_ms), 1),
-        'joules': round(joules, 3) if joules >= 0 else None,
-        'rounds': int(m.rounds),
-        'drafted': int(sum(m.drafted)),
-        'accepted': int(sum(m.accepted)),
-        'bytes': int(sum(m.uplink_bytes) + sum(m.downlink_bytes) + m.prompt_bytes),
-        'pieces': pieces,
-        'shares': time_shares(spans),
+        "session": str(m.session),
+        "sequence": int(m.sequence),
+        "at": m.header.stamp.sec + m.header.stamp.nanosec * 1e-9,
+        "instruction": m.instruction_text,
+        "method": m.method,
+        "reasoning": m.reasoning,
+        "text": m.text,
+        "action": m.action,
+        "by": ("model", "exploration", "supervisor")[min(int(m.source), 2)],
+        "rule": m.rule,
+        "verification": int(m.verification),
+        "error": m.error,
+        "decision_ms": round(float(m.decision_ms), 1),
+        "camera_to_action_ms": round(float(m.camera_to_action_ms), 1),
+        "total_ms": round(float(m.total_ms), 1),
+        "joules": round(joules, 3) if joules >= 0 else None,
+        "rounds": int(m.rounds),
+        "drafted": int(sum(m.drafted)),
+        "accepted": int(sum(m.accepted)),
+        "bytes": int(sum(m.uplink_bytes) + sum(m.downlink_bytes) + m.prompt_bytes),
+        "pieces": pieces,
+        "shares": time_shares(spans),
     }

@@ -31,7 +31,7 @@ import socket
 from spec_vlm_nav.console.access import MessageBucket
 
 AT_ONCE = 8  # accepted before others have their turn
-STOP_REQUEST, TLS_HANDSHAKE = b'POST /stop', b'\x16'
+STOP_REQUEST, TLS_HANDSHAKE = b"POST /stop", b"\x16"
 SERVED_A_S = 100.0  # beside requests for STOP
 RETRY_S = 0.01
 Serve = Callable[[socket.socket], None]
@@ -90,7 +90,7 @@ class Doorway:
                 )
                 return
             one.setblocking(False)
-            address = str(peer[0]) if peer else ''
+            address = str(peer[0]) if peer else ""
             if not self._look(one, address):
                 if len(self._silent) >= self._most:
                     self._make_room()
@@ -105,10 +105,10 @@ class Doorway:
         except (BlockingIOError, InterruptedError):
             return False
         except OSError:
-            said = b''
+            said = b""
         if not said or (self._secured and not said.startswith(TLS_HANDSHAKE)):
             one.close()
-        elif not self._secured and said.startswith(STOP_REQUEST) and b'\r\n\r\n' in said:
+        elif not self._secured and said.startswith(STOP_REQUEST) and b"\r\n\r\n" in said:
             self._serve(one)
         elif self._count >= self._most and not self._leave_for(address):
             one.close()

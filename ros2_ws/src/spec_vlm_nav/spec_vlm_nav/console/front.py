@@ -61,10 +61,10 @@ STUCK_S = 60.0  # a page that takes nothing for this long is left
 MOST_OTHERS = 64  # connections that are not pages (yet)
 SPARE_FILES = 64
 BACKLOG = 1024  # connections that came while the front did something else
-OWN_HEADERS = (b'x-front-connection', b'x-front-client')
+OWN_HEADERS = (b"x-front-connection", b"x-front-client")
 NOT_PASSED = (
-    *OWN_HEADERS, b'connection', b'keep-alive', b'transfer-encoding', b'content-length',
-    b'expect', b'sec-websocket-extensions',
+    *OWN_HEADERS, b"connection", b"keep-alive", b"transfer-encoding", b"content-length",
+    b"expect", b"sec-websocket-extensions",
 )  # fmt: skip
 _STOP_SOMEWHERE = re.compile(rb'"t"\s*:\s*"e?stop"')
 _look_at = lru_cache(512)(is_stop)
@@ -108,19 +108,19 @@ class Front:
         self._tokens: tuple[Token, ...] | None = ()
         self._robots: list[str] = []
         self._tell: asyncio.StreamWriter | None = None
-        self._behind, self._bound_to_loopback = '', True
+        self._behind, self._bound_to_loopback = "", True
         self._most_others, self._head_s = MOST_OTHERS, 5.0
 
     async def serve(self, listening: socket.socket) -> None:
         """Serve the pages that come to a listening socket."""
         hear, self._tell = await asyncio.open_connection(sock=self._control, limit=10_000_000)
         given = json.loads(await hear.readline())
-        self._behind, self._bound_to_loopback = given['behind'], given['loopback']
-        self._most_others, self._head_s = _most_others(given['max_pages']), given['head_s']
+        self._behind, self._bound_to_loopback = given["behind"], given["loopback"]
+        self._most_others, self._head_s = _most_others(given["max_pages"]), given["head_s"]
         secured = None
-        if given['certificate']:
+        if given["certificate"]:
             secured = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            secured.load_cert_chain(given['certificate'], given['key'] or None)
+            secured.load_cert_chain(given["certificate"], given["key"] or None)
         listening.setblocking(False)
         listening.listen(BACKLOG)
         coming = set[asyncio.Task[None]]()
@@ -133,7 +133,7 @@ class Front:
         doorway = Doorway(
             listening, welcome, self._most_others, self._head_s, secured is not None, HEAD_BYTES
         )
-        self._said({'ready': True})
+        self._said({"ready": True})
         while line := await hear.readline():
             self._told(json.loads(line))
         doorway.close()
@@ -141,7 +141,7 @@ class Front:
     async def _welcome(self, one: socket.socket, secured: ssl.SSLContext | None) -> None:
         reader = asyncio.StreamReader(HEAD_BYTES)
         protocol = asyncio.StreamReaderProtocol(reader, self._come)
-        limit = {'ssl_handshake_timeout': self._head_s} if secured else {}
+        limit = {"ssl_handshake_timeout": self._head_s} if secured else {}
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
                 lambda: protocol, one, ssl=secured, **limit
@@ -152,24 +152,24 @@ class Front:
     # -- the console behind
 
     def _told(self, said: dict[str, Any]) -> None:
-        if 'tokens' in said:
-            rows = said['tokens']
+        if "tokens" in said:
+            rows = said["tokens"]
             made = None if rows is None else tuple(Token(n, AccessRole(r), h) for n, r, h in rows)
             self._tokens = made
-        if 'robots' in said:
-            self._robots = said['robots']
+        if "robots" in said:
+            self._robots = said["robots"]
             self._meet(self._robots)
-        if 'page' in said:
-            number = said['page']
+        if "page" in said:
+            number = said["page"]
             found = self._pages.get(number) or self._others.pop(number, None)
             if found is not None:
-                found.robots = (said['robot'],)
+                found.robots = (said["robot"],)
                 self._pages[number] = found
 
     def _said(self, what: dict[str, Any]) -> None:
         """Tell the console; one that does not listen is told less, and STOP works anyway."""
         if self._tell is not None and self._tell.transport.get_write_buffer_size() < HELD_BACK:
-            self._tell.write(json.dumps(what).encode() + b'\n')
+            self._tell.write(json.dumps(what).encode() + b"\n")
 
     def _stop(self, names: tuple[str, ...], kind: str) -> bool:
         heard = [self._publish(name, kind) for name in names]
@@ -178,8 +178,8 @@ class Front:
     # -- connections
 
     async def _come(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        peer = writer.get_extra_info('peername')
-        one = Connection(next(self._numbers), writer, str(peer[0]) if peer else '?')
+        peer = writer.get_extra_info("peername")
+        one = Connection(next(self._numbers), writer, str(peer[0]) if peer else "?")
         while len(self._others) >= self._most_others:
             # The oldest: one that says nothing makes room for one that may have something to say.
             self._others.pop(next(iter(self._others))).writer.transport.abort()
@@ -196,9 +196,9 @@ class Front:
 
     async def _answer(self, one: Connection, reader: asyncio.StreamReader) -> None:
         try:
-            head = await asyncio.wait_for(reader.readuntil(b'\r\n\r\n'), self._head_s)
+            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), self._head_s)
         except asyncio.LimitOverrunError:
-            await _reply(one, 431, f'a request has at most {HEAD_BYTES} bytes of headers')
+            await _reply(one, 431, f"a request has at most {HEAD_BYTES} bytes of headers")
             return
         parser = h11.Connection(h11.SERVER)
         try:
@@ -207,35 +207,35 @@ class Front:
         except h11.RemoteProtocolError:
             request = None
         if not isinstance(request, h11.Request):
-            await _reply(one, 400, 'not understood: HTTP is spoken here')
-        elif request.method == b'POST' and request.target.partition(b'?')[0] == b'/stop':
+            await _reply(one, 400, "not understood: HTTP is spoken here")
+        elif request.method == b"POST" and request.target.partition(b"?")[0] == b"/stop":
             await self._stop_by_post(one, {k.decode(): v for k, v in request.headers})
-        elif request.method in (b'GET', b'HEAD'):
+        elif request.method in (b"GET", b"HEAD"):
             await self._pass_on(one, reader, request)
         else:
-            await _reply(one, 405, 'GET, and POST to /stop')
+            await _reply(one, 405, "GET, and POST to /stop")
 
     async def _stop_by_post(self, one: Connection, headers: dict[str, bytes]) -> None:
         """Stop a robot without a socket: a page whose socket is gone tries this, too."""
 
         def header(name: str) -> str:
-            return headers.get(name, b'').decode('utf-8', 'replace')
+            return headers.get(name, b"").decode("utf-8", "replace")
 
-        wrong = check_origin(header('origin'), header('host'), self._bound_to_loopback)
-        name, token = header('x-robot'), None
+        wrong = check_origin(header("origin"), header("host"), self._bound_to_loopback)
+        name, token = header("x-robot"), None
         if not wrong and self._tokens is not None:
-            token = find_token(self._tokens, header('x-token'))
+            token = find_token(self._tokens, header("x-token"))
             if token is None:
-                await _reply(one, 401, 'this token is not known here')
+                await _reply(one, 401, "this token is not known here")
                 return
         if wrong or name not in self._robots:
-            await _reply(one, 403 if wrong else 404, wrong or 'this robot is not there')
+            await _reply(one, 403 if wrong else 404, wrong or "this robot is not there")
             return
-        heard = self._stop((name,), 'stop')
-        who, role = (token.name, token.role) if token else ('operator', AccessRole.OPERATOR)
-        told = {'who': who, 'role': role.value, 'where': one.where, 'heard': heard}
-        self._said({'posted': name, **told})
-        await _reply(one, 200, '')
+        heard = self._stop((name,), "stop")
+        who, role = (token.name, token.role) if token else ("operator", AccessRole.OPERATOR)
+        told = {"who": who, "role": role.value, "where": one.where, "heard": heard}
+        self._said({"posted": name, **told})
+        await _reply(one, 200, "")
 
     async def _pass_on(
         self, one: Connection, reader: asyncio.StreamReader, request: h11.Request
@@ -243,22 +243,22 @@ class Front:
         """Have the console answer."""
         await _wait(self._asked.debt(asyncio.get_running_loop().time(), 1))
         upgrades = any(
-            name == b'upgrade' and value.lower() == b'websocket' for name, value in request.headers
+            name == b"upgrade" and value.lower() == b"websocket" for name, value in request.headers
         )
         kept = [(n, v) for n, v in request.headers if n not in NOT_PASSED]
         kept += [
-            (b'connection', b'Upgrade' if upgrades else b'close'),
-            (b'x-front-connection', str(one.number).encode()),
-            (b'x-front-client', one.where.encode()),
+            (b"connection", b"Upgrade" if upgrades else b"close"),
+            (b"x-front-connection", str(one.number).encode()),
+            (b"x-front-client", one.where.encode()),
         ]
-        lines = [request.method + b' ' + request.target + b' HTTP/1.1']
-        lines += [name + b': ' + value for name, value in kept]
+        lines = [request.method + b" " + request.target + b" HTTP/1.1"]
+        lines += [name + b": " + value for name, value in kept]
         behind, to_behind = await asyncio.wait_for(
             asyncio.open_unix_connection(self._behind), self._head_s
         )
         tasks = [asyncio.ensure_future(_pipe(behind, one.writer))]
         try:
-            to_behind.write(b'\r\n'.join((*lines, b'', b'')))
+            to_behind.write(b"\r\n".join((*lines, b"", b"")))
             if upgrades:
                 tasks.append(asyncio.ensure_future(self._listen(one, reader, to_behind)))
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -298,7 +298,7 @@ class Front:
                     if size > LARGEST_MESSAGE or len(parts) > MOST_PARTS:
                         return
                     if frame.fin:
-                        kind, whole = parts[0].opcode, b''.join(bytes(p.data) for p in parts)
+                        kind, whole = parts[0].opcode, b"".join(bytes(p.data) for p in parts)
                         parts, size = [], 0
                         self._take(one, Frame(kind, whole), behind, loop.time())
                         since += len(whole) // 100
@@ -313,23 +313,23 @@ class Front:
         self, one: Connection, frame: Frame, behind: asyncio.StreamWriter, now: float
     ) -> None:
         said = _read(bytes(frame.data)) if frame.opcode is Opcode.TEXT else None
-        kind = str((said or {}).get('t', ''))
-        how = ''
-        words = str(said.get('text', '')) if said and kind in ('heard', 'say') else ''
+        kind = str((said or {}).get("t", ""))
+        how = ""
+        words = str(said.get("text", "")) if said and kind in ("heard", "say") else ""
         if words and not one.texts.take(now, 1 + len(words[:LONGEST_WORDS]) / SAID_AT_ONCE):
             return  # nobody speaks so fast
         if 0 < len(words) <= SAID_AT_ONCE and _look_at(words):
-            how, kind = 'spoken' if kind == 'heard' else 'typed', 'stop'
+            how, kind = "spoken" if kind == "heard" else "typed", "stop"
         if said is not None and kind in STOPPING and one.robots is not None:
             heard = self._stop(one.robots, kind)
-            number = '' if how else str(said.get('id', ''))[:40]
-            how = how or str(said.get('how', ''))[:40]
-            told = {'kind': kind, 'id': number, 'how': how, 'heard': heard}
-            self._said({'stop': one.number, **told})
+            number = "" if how else str(said.get("id", ""))[:40]
+            how = how or str(said.get("how", ""))[:40]
+            told = {"kind": kind, "id": number, "how": how, "heard": heard}
+            self._said({"stop": one.number, **told})
             return
-        if kind == 'look' and said is not None and one.robots is not None:
+        if kind == "look" and said is not None and one.robots is not None:
             # Until the console has agreed, a STOP is for both.
-            name = str(said.get('robot', ''))
+            name = str(said.get("robot", ""))
             if name in self._robots:
                 one.robots = (*one.robots[:1], name)
         if kind in STOPPING or one.passed.take(now):
@@ -368,12 +368,12 @@ async def _pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 async def _reply(one: Connection, status: int, why: str) -> None:
-    body = json.dumps({'error': why} if why else {'stop': 'sent'}).encode()
-    words = {200: 'OK', 400: 'Bad Request', 401: 'Unauthorized', 403: 'Forbidden'}.get(status, '')
+    body = json.dumps({"error": why} if why else {"stop": "sent"}).encode()
+    words = {200: "OK", 400: "Bad Request", 401: "Unauthorized", 403: "Forbidden"}.get(status, "")
     one.writer.write(
-        f'HTTP/1.1 {status} {words}\r\ncontent-type: application/json\r\n'
-        f'content-length: {len(body)}\r\nx-content-type-options: nosniff\r\n'
-        'cache-control: no-cache\r\nconnection: close\r\n\r\n'.encode()
+        f"HTTP/1.1 {status} {words}\r\ncontent-type: application/json\r\n"
+        f"content-length: {len(body)}\r\nx-content-type-options: nosniff\r\n"
+        "cache-control: no-cache\r\nconnection: close\r\n\r\n".encode()
         + body
     )
     await asyncio.wait_for(one.writer.drain(), STUCK_S)

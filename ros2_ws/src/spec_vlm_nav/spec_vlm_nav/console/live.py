@@ -23,7 +23,7 @@ from spec_vlm_nav.common.parameters import Parameter
 from spec_vlm_nav.deciding.parameters import VLM_NAV
 from spec_vlm_nav.motion.parameters.motion import MOTION
 
-_TABLES: dict[str, tuple[Parameter, ...]] = {'vlm_nav_node': tuple(VLM_NAV), 'motion_node': MOTION}
+_TABLES: dict[str, tuple[Parameter, ...]] = {"vlm_nav_node": tuple(VLM_NAV), "motion_node": MOTION}
 _LIVE = {node: {p.name: p for p in table if p.live} for node, table in _TABLES.items()}
 LIVE: dict[str, tuple[str, ...]] = {node: tuple(table) for node, table in _LIVE.items()}
 
@@ -32,14 +32,14 @@ def live_rows(values: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return them with kind, range and meaning; values: by NODE/NAME, those that are known."""
     return [
         {
-            'node': node,
-            'name': p.name,
-            'value': values.get(f'{node}/{p.name}'),
-            'kind': type(p.default).__name__,
-            'low': p.low,
-            'high': p.high,
-            'choices': list(p.choices),
-            'about': p.description,
+            "node": node,
+            "name": p.name,
+            "value": values.get(f"{node}/{p.name}"),
+            "kind": type(p.default).__name__,
+            "low": p.low,
+            "high": p.high,
+            "choices": list(p.choices),
+            "about": p.description,
         }
         for node, table in _LIVE.items()
         for p in table.values()

@@ -38,7 +38,7 @@ class Page:
     role: AccessRole
     where: str
     send: Send
-    robot: str = ''
+    robot: str = ""
     token: Token | None = None
     connection: int = 0  # by the front's count
     end: Callable[[int, str], Any] = lambda code, why: None

@@ -32,26 +32,26 @@ from spec_vlm_nav.language.stop_words import is_stop
 from spec_vlm_nav.missions.reading import from_sentence, read
 from spec_vlm_nav.missions.sentences import split
 
-MOVING = ('say', 'cancel', 'mission', 'order', 'reset', 'param', 'fault', 'room')
+MOVING = ("say", "cancel", "mission", "order", "reset", "param", "fault", "room")
 LONGEST_MISSION = 200_000
 HEALTHY = {
-    'camera_fault': 'none',
-    'odom_fault': 'none',
-    'base_fault': 'none',
-    'command_delay_s': 0.0,
-    'drops_zeros': False,
+    "camera_fault": "none",
+    "odom_fault": "none",
+    "base_fault": "none",
+    "command_delay_s": 0.0,
+    "drops_zeros": False,
 }
 # Of the simulator's parameters; each fault ends the one before.
 FAULTS: dict[str, dict[str, Any]] = {
-    'none': HEALTHY,
-    'camera stops': {**HEALTHY, 'camera_fault': 'stopped'},
-    'camera freezes': {**HEALTHY, 'camera_fault': 'frozen_restamped'},
-    'odometry stops': {**HEALTHY, 'odom_fault': 'stopped'},
-    'odometry jumps': {**HEALTHY, 'odom_fault': 'jumping'},
-    'base stuck': {**HEALTHY, 'base_fault': 'stuck'},
-    'pushed aside': {**HEALTHY, 'base_fault': 'pushed'},
-    'late base': {**HEALTHY, 'command_delay_s': 1.0},
-    'driver drops zeros': {**HEALTHY, 'drops_zeros': True},
+    "none": HEALTHY,
+    "camera stops": {**HEALTHY, "camera_fault": "stopped"},
+    "camera freezes": {**HEALTHY, "camera_fault": "frozen_restamped"},
+    "odometry stops": {**HEALTHY, "odom_fault": "stopped"},
+    "odometry jumps": {**HEALTHY, "odom_fault": "jumping"},
+    "base stuck": {**HEALTHY, "base_fault": "stuck"},
+    "pushed aside": {**HEALTHY, "base_fault": "pushed"},
+    "late base": {**HEALTHY, "command_delay_s": 1.0},
+    "driver drops zeros": {**HEALTHY, "drops_zeros": True},
 }
 
 
@@ -73,7 +73,7 @@ ReadMission = Callable[[str, Callable[[int, str], None]], None]
 def read_at_once(text: str, told: Callable[[int, str], None]) -> None:
     """Read a mission here and now."""
     try:
-        steps, wrong = len(read(text).steps), ''
+        steps, wrong = len(read(text).steps), ""
     except MissionError as error:
         steps, wrong = 0, str(error)
     told(steps, wrong)
@@ -93,42 +93,42 @@ class Orders:
         def answer(good: bool, words: str) -> None:
             self._desk.call(lambda: self._desk.answered(page, kind, good, words))
 
-        if kind == 'say':
-            return self._say(page, robot, str(message.get('text', ''))[:LONGEST_WORDS], message)
-        if kind == 'cancel':
+        if kind == "say":
+            return self._say(page, robot, str(message.get("text", ""))[:LONGEST_WORDS], message)
+        if kind == "cancel":
             robot.cancel()
-        elif kind == 'reset':
+        elif kind == "reset":
             robot.reset()
-            self._desk.log(page.robot, 'warn', f'{page.name} reset the emergency stop')
-        elif kind in ('fault', 'room'):
+            self._desk.log(page.robot, "warn", f"{page.name} reset the emergency stop")
+        elif kind in ("fault", "room"):
             return self._simulate(page, robot, kind, message, answer)
-        elif kind == 'mission':
+        elif kind == "mission":
             self._run_mission(page, robot, message, answer)
             return None
-        elif kind == 'order':
-            order, steps = str(message.get('order', ''))[:20], str(message.get('steps', ''))
+        elif kind == "order":
+            order, steps = str(message.get("order", ""))[:20], str(message.get("steps", ""))
             try:
-                number, place = int(message.get('step', 0)), int(message.get('place', 0))
+                number, place = int(message.get("step", 0)), int(message.get("place", 0))
             except (TypeError, ValueError, OverflowError):
-                return 'step and place are numbers'
+                return "step and place are numbers"
             if not 0 <= number < 2**31 or not 0 <= place < 2**31:
-                return 'step and place are numbers from 0'
+                return "step and place are numbers from 0"
             robot.change_mission(order, number, place, steps[:LONGEST_MISSION], answer)
         else:
             return self._set_parameter(page, robot, message)
-        return ''
+        return ""
 
     def _run_mission(
         self, page: Page, robot: ConsoleRobot, message: dict[str, Any], answer: Answer
     ) -> None:
-        text = str(message.get('text', ''))[:LONGEST_MISSION]
+        text = str(message.get("text", ""))[:LONGEST_MISSION]
 
         def when_read(steps: int, wrong: str) -> None:
             if not wrong and not self._desk.has_control(page):
-                wrong = 'control was lost while the mission was read'
+                wrong = "control was lost while the mission was read"
             self._desk.done(page, message, wrong)
             if not wrong:
-                self._desk.log(page.robot, 'info', f'{page.name}: mission of {steps} steps')
+                self._desk.log(page.robot, "info", f"{page.name}: mission of {steps} steps")
                 robot.run_mission(text, answer)
 
         self._read_mission(text, when_read)
@@ -136,62 +136,62 @@ class Orders:
     def _say(
         self, page: Page, robot: ConsoleRobot, words: str, message: dict[str, Any]
     ) -> str | None:
-        words = ' '.join(words.split())
+        words = " ".join(words.split())
         if not words:
             return 'say where to go: "find the silver bottle"'
         if is_stop(words):
-            self._desk.stop(page, 'stop', '', f'“{words[:30]}”')
-            return ''
+            self._desk.stop(page, "stop", "", f"“{words[:30]}”")
+            return ""
         parts = split(words)
-        if len(parts) > 1 and not message.get('one'):
-            if not message.get('confirmed'):
-                page.tell('steps', text=words, steps=parts)  # shown before they start
-                return ''
+        if len(parts) > 1 and not message.get("one"):
+            if not message.get("confirmed"):
+                page.tell("steps", text=words, steps=parts)  # shown before they start
+                return ""
             try:
                 from_sentence(words)
             except MissionError as error:
                 return str(error)
-            return self.carry_out(page, robot, 'mission', {'text': words})
+            return self.carry_out(page, robot, "mission", {"text": words})
         robot.instruct(words)
-        self._desk.log(page.robot, 'info', f'{page.name}: “{words[:120]}”')
-        return ''
+        self._desk.log(page.robot, "info", f"{page.name}: “{words[:120]}”")
+        return ""
 
     def _simulate(
         self, page: Page, robot: ConsoleRobot, kind: str, message: dict[str, Any], answer: Answer
     ) -> str:
-        if not robot.state().get('simulator'):
-            return 'this robot is not simulated: faults and rooms are of the simulator alone'
-        if kind == 'room':
+        if not robot.state().get("simulator"):
+            return "this robot is not simulated: faults and rooms are of the simulator alone"
+        if kind == "room":
             try:
-                seed = int(message.get('seed', 0))
+                seed = int(message.get("seed", 0))
             except (TypeError, ValueError, OverflowError):
-                return 'a room is a number'
+                return "a room is a number"
             if not 0 <= seed < 2**31:
-                return 'a room is a number from 0'
+                return "a room is a number from 0"
             robot.cancel()
             robot.enter_room(seed)
-            self._desk.log(page.robot, 'info', f'{page.name}: room {seed}')
-            return ''
-        name = str(message.get('name', ''))
+            self._desk.log(page.robot, "info", f"{page.name}: room {seed}")
+            return ""
+        name = str(message.get("name", ""))
         if name not in FAULTS:
             return f'no fault is called {name[:40]!r}; there are {", ".join(FAULTS)}'
         robot.inject(FAULTS[name], answer)
-        self._desk.log(page.robot, 'warn', f'{page.name}: simulated fault: {name}')
-        return ''
+        self._desk.log(page.robot, "warn", f"{page.name}: simulated fault: {name}")
+        return ""
 
     def _set_parameter(self, page: Page, robot: ConsoleRobot, message: dict[str, Any]) -> str:
-        node, name = str(message.get('node', '')), str(message.get('name', ''))
+        node, name = str(message.get("node", "")), str(message.get("name", ""))
         try:
-            value = checked(node, name, message.get('value'))
+            value = checked(node, name, message.get("value"))
         except KeyError:
-            return f'{node} {name} is not a live parameter'
+            return f"{node} {name} is not a live parameter"
         except ParameterError as error:
             return str(error)
 
         def answer(good: bool, words: str) -> None:
-            said = f'{page.name}: {node} {name} = {value}' + ('' if good else f' refused: {words}')
-            self._desk.call(lambda: self._desk.answered(page, 'param', good, said))
-            self._desk.call(lambda: self._desk.log(page.robot, 'info' if good else 'warn', said))
+            said = f"{page.name}: {node} {name} = {value}" + ("" if good else f" refused: {words}")
+            self._desk.call(lambda: self._desk.answered(page, "param", good, said))
+            self._desk.call(lambda: self._desk.log(page.robot, "info" if good else "warn", said))
 
         robot.set_parameter(node, name, value, answer)
-        return ''
+        return ""

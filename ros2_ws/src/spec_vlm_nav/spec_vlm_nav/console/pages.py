@@ -44,7 +44,7 @@ from spec_vlm_nav.language.stop_words import is_stop
 STATE_S, MAP_S, HEALTH_S, WATCH_S, HOLD_S = 0.2, 1.0, 1.0, 0.05, 0.1
 PATIENCE_S = 5.0
 LONGEST_REFUSAL = 1000
-TOO_MANY = 'too many commands at once: wait a moment'
+TOO_MANY = "too many commands at once: wait a moment"
 
 
 class Pages:
@@ -103,10 +103,10 @@ class Pages:
         """Take a new page in."""
         page = Page(next(self._numbers), name, role, where, send)
         names = self._robots.names()
-        page.robot = names[0] if names else ''
+        page.robot = names[0] if names else ""
         self._pages.add(page)
         page.tell(
-            'hello',
+            "hello",
             page=page.number,
             role=role.value,
             name=name,
@@ -125,7 +125,7 @@ class Pages:
         robot = self._robots.get(page.robot)
         if robot is not None:
             robot.ask_parameters()
-            page.tell('decisions', all=page.take_decisions(robot.decisions()))
+            page.tell("decisions", all=page.take_decisions(robot.decisions()))
         self._tell_state(page)
         self._tell_map(page)
 
@@ -134,58 +134,58 @@ class Pages:
         self._pages.discard(page)
         for robot, control in self._controls.items():
             if control.let_go(page.number):
-                self._let_go(robot, f'{page.name} has gone')
+                self._let_go(robot, f"{page.name} has gone")
 
     def _let_go(self, name: str, why: str) -> None:
         robot = self._robots.get(name)
         if robot is not None and self._require_operator:
             robot.stop()
             robot.hold(_holder(name), False)
-        self.log(name, 'warn', f'{why}: no page has control' + self._stopped())
+        self.log(name, "warn", f"{why}: no page has control" + self._stopped())
 
     def _stopped(self) -> str:
-        return '; the robot is stopped' if self._require_operator else ''
+        return "; the robot is stopped" if self._require_operator else ""
 
     # -- what a page wants
 
     def take(self, page: Page, message: dict[str, Any]) -> None:
         """Do what a page asks for; what is wrong is told to it."""
-        kind = str(message.get('t', ''))
-        if kind == 'beat':
+        kind = str(message.get("t", ""))
+        if kind == "beat":
             self.control(page.robot).beat(page.number, time.monotonic())
-        elif kind == 'drawn':
+        elif kind == "drawn":
             page.in_flight = 0
             self._feed(page)
-        elif kind == 'look':
-            self._look(page, str(message.get('robot', '')))
+        elif kind == "look":
+            self._look(page, str(message.get("robot", "")))
             page.on_look()
         elif kind in STOPPING:  # before all limits: a stop is obeyed whoever says it
-            number, how = (str(message.get(key, ''))[:40] for key in ('id', 'how'))
+            number, how = (str(message.get(key, ""))[:40] for key in ("id", "how"))
             self.stop(page, kind, number, how)
-        elif kind in ('heard', 'say') and is_stop(str(message.get('text', ''))[:LONGEST_WORDS]):
-            self.stop(page, 'stop', '', 'spoken' if kind == 'heard' else 'typed')
-        elif kind == 'heard':
+        elif kind in ("heard", "say") and is_stop(str(message.get("text", ""))[:LONGEST_WORDS]):
+            self.stop(page, "stop", "", "spoken" if kind == "heard" else "typed")
+        elif kind == "heard":
             pass  # speech so far: only what means stop acts before it is said back
-        elif kind in ('files', 'file'):
+        elif kind in ("files", "file"):
             if page.bucket.take(time.monotonic()):
-                self._aside(lambda: self._tell_files(page, kind, str(message.get('name', ''))))
+                self._aside(lambda: self._tell_files(page, kind, str(message.get("name", ""))))
         else:
             self._command(page, kind, message)
 
     def _look(self, page: Page, name: str) -> None:
-        names, why = self._robots.names(), ''
+        names, why = self._robots.names(), ""
         if not page.bucket.take(time.monotonic()):
             why = TOO_MANY
         elif name not in names:
-            there = ', '.join(repr(other) for other in names[:8]) or 'none yet'
-            why = f'there is no robot {name[:60]!r} here; there is {there}'
+            there = ", ".join(repr(other) for other in names[:8]) or "none yet"
+            why = f"there is no robot {name[:60]!r} here; there is {there}"
         if why:
-            self._note(page, f'look {name[:200]}', f'refused: {why}')
-            page.tell('no', to='look', why=why)
+            self._note(page, f"look {name[:200]}", f"refused: {why}")
+            page.tell("no", to="look", why=why)
             return
         for control in self._controls.values():
             if control.let_go(page.number):
-                self._let_go(page.robot, f'{page.name} looks at another robot')
+                self._let_go(page.robot, f"{page.name} looks at another robot")
         page.robot = name
         self._welcome(page)
 
@@ -198,66 +198,66 @@ class Pages:
 
     def _tell_files(self, page: Page, kind: str, name: str) -> None:
         what, told = self.shelf.answer(page.robot, kind, name, time.monotonic())
-        if kind == 'file':
-            why = told.get('why')
-            self._note(page, f'file {name[:200]}', f'refused: {why}' if why else 'done')
+        if kind == "file":
+            why = told.get("why")
+            self._note(page, f"file {name[:200]}", f"refused: {why}" if why else "done")
         self.call(lambda: page.tell(what, **told))
 
     def stop(self, page: Page, kind: str, number: str, how: str) -> None:
         """Stop a page's robot, whoever looks at it, and tell when it stands."""
         robot = self._robots.get(page.robot)
         if robot is None:
-            page.tell('no', to=kind, why='this robot is not there')
+            page.tell("no", to=kind, why="this robot is not there")
             return
-        robot.stop() if kind == 'stop' else robot.estop()
+        robot.stop() if kind == "stop" else robot.estop()
         self._after_stop(page, kind, number, how)
 
     def stopped(self, said: dict[str, Any]) -> None:
         """Take note of a STOP that the front has published."""
-        for page in [p for p in self._pages if p.connection == said['stop']]:
+        for page in [p for p in self._pages if p.connection == said["stop"]]:
             # Where the front's publisher reaches nobody (yet), ours does.
-            then = self._after_stop if said['heard'] else self.stop
-            then(page, said['kind'], said['id'], said['how'])
+            then = self._after_stop if said["heard"] else self.stop
+            then(page, said["kind"], said["id"], said["how"])
 
     def _after_stop(self, page: Page, kind: str, number: str, how: str) -> None:
         now = time.monotonic()
         self._standing.ask(page, number, now)
         if page.bucket.take(now):  # not the stop, only its line
-            self._note(page, f'{kind} {how}'.strip(), 'sent')
-            said = f' ({how})' if how else ''
-            self.log(page.robot, 'warn', f'{kind.upper()} by {page.name}{said}')
+            self._note(page, f"{kind} {how}".strip(), "sent")
+            said = f" ({how})" if how else ""
+            self.log(page.robot, "warn", f"{kind.upper()} by {page.name}{said}")
 
     def stopped_by_post(self, said: dict[str, Any]) -> None:
         """Take note of a STOP of somebody without a socket."""
-        name, robot = said['posted'], self._robots.get(said['posted'])
-        if robot is not None and not said['heard']:
+        name, robot = said["posted"], self._robots.get(said["posted"])
+        if robot is not None and not said["heard"]:
             robot.stop()
         if self._posts.take(time.monotonic()):
-            who = said['who']
-            self._audit.note(who, said['role'], said['where'], name, 'stop by POST', 'sent')
-            self.log(name, 'warn', f'STOP by {who} (its socket was gone)')
+            who = said["who"]
+            self._audit.note(who, said["role"], said["where"], name, "stop by POST", "sent")
+            self.log(name, "warn", f"STOP by {who} (its socket was gone)")
 
     def _command(self, page: Page, kind: str, message: dict[str, Any]) -> None:
-        robot, why = self._robots.get(page.robot), ''
+        robot, why = self._robots.get(page.robot), ""
         if not page.bucket.take(time.monotonic()):
             why = TOO_MANY
-        elif kind not in (*MOVING, 'take', 'release'):
-            why = f'{kind[:40]!r} is not a command'
+        elif kind not in (*MOVING, "take", "release"):
+            why = f"{kind[:40]!r} is not a command"
         elif page.role is not AccessRole.OPERATOR:
-            why = 'viewers look; an operator has the robot moved'
+            why = "viewers look; an operator has the robot moved"
         elif robot is None:
-            why = 'this robot is not there'
+            why = "this robot is not there"
         elif kind in MOVING and self.control(page.robot).page != page.number:
             name = self.control(page.robot).name
             why = f'{name or "nobody"} has control: take it first'
         if why == TOO_MANY and not page.excess.take(time.monotonic()):
             return  # that there are too many is said once a second
         if why or robot is None:
-            self._note(page, _words(message), f'refused: {why}')
-            page.tell('no', to=kind, why=why)
+            self._note(page, _words(message), f"refused: {why}")
+            page.tell("no", to=kind, why=why)
             return
-        if kind in ('take', 'release'):
-            self._change_control(page, robot, kind, bool(message.get('force')))
+        if kind in ("take", "release"):
+            self._change_control(page, robot, kind, bool(message.get("force")))
             return
         wrong = self._orders.carry_out(page, robot, kind, message)
         if wrong is not None:
@@ -265,9 +265,9 @@ class Pages:
 
     def done(self, page: Page, message: dict[str, Any], wrong: str) -> None:
         """Take note of a command that was carried out, or of why it was not."""
-        self._note(page, _words(message), f'refused: {wrong}' if wrong else 'done')
+        self._note(page, _words(message), f"refused: {wrong}" if wrong else "done")
         if wrong:
-            page.tell('no', to=str(message.get('t', '')), why=wrong[:LONGEST_REFUSAL])
+            page.tell("no", to=str(message.get("t", "")), why=wrong[:LONGEST_REFUSAL])
 
     def has_control(self, page: Page) -> bool:
         """Return whether a page has control of the robot that it looks at."""
@@ -275,32 +275,32 @@ class Pages:
 
     def _change_control(self, page: Page, robot: ConsoleRobot, kind: str, force: bool) -> None:
         control, now = self.control(page.robot), time.monotonic()
-        if kind == 'release':
+        if kind == "release":
             if control.let_go(page.number):
-                self._let_go(page.robot, f'{page.name} let go')
-            self._note(page, 'release', 'done')
+                self._let_go(page.robot, f"{page.name} let go")
+            self._note(page, "release", "done")
             return
         before, had = control.name, control.page
         why = control.take(page.number, page.name, now, force)
-        asked = 'take by force' if force else 'take'
-        self._note(page, asked, f'refused: {why}' if why else 'done')
+        asked = "take by force" if force else "take"
+        self._note(page, asked, f"refused: {why}" if why else "done")
         if why:
-            page.tell('no', to='take', why=why)
+            page.tell("no", to="take", why=why)
             return
         if had is not None and had != page.number:
             robot.stop()
-            said = f'{page.name} took control from {before}; the robot is stopped'
-            self.log(page.robot, 'warn', said)
+            said = f"{page.name} took control from {before}; the robot is stopped"
+            self.log(page.robot, "warn", said)
         elif had is None:
-            self.log(page.robot, 'info', f'{page.name} has control')
+            self.log(page.robot, "info", f"{page.name} has control")
         self._hold(page.robot)
         self.tell_states(page.robot)
 
     def answered(self, page: Page, kind: str, good: bool, words: str) -> None:
         """Tell a page what came of its order."""
-        page.tell('yes' if good else 'no', to=kind, why=words)
-        if kind == 'param' and (robot := self._robots.get(page.robot)) is not None:
-            page.tell('params', rows=robot.parameters())
+        page.tell("yes" if good else "no", to=kind, why=words)
+        if kind == "param" and (robot := self._robots.get(page.robot)) is not None:
+            page.tell("params", rows=robot.parameters())
 
     # -- what pages are told
 
@@ -316,31 +316,31 @@ class Pages:
         self.call(lambda: self._woken(robot, what))
 
     def _woken(self, name: str, what: str) -> None:
-        if what.startswith('log:'):
-            _, level, words = what.split(':', 2)
+        if what.startswith("log:"):
+            _, level, words = what.split(":", 2)
             self.log(name, level, words)
         for page in [p for p in self._pages if p.robot == name]:
-            if what == 'frame':
+            if what == "frame":
                 self._feed(page)
-            elif what == 'status':
+            elif what == "status":
                 self._tell_state(page)
-            elif what == 'thought' and (robot := self._robots.get(name)) is not None:
-                page.tell('thought', **robot.thought())
-            elif what == 'map':
+            elif what == "thought" and (robot := self._robots.get(name)) is not None:
+                page.tell("thought", **robot.thought())
+            elif what == "map":
                 self._tell_map(page)
-            elif what == 'decision' and (robot := self._robots.get(name)) is not None:
+            elif what == "decision" and (robot := self._robots.get(name)) is not None:
                 self._tell_decisions(page, robot)
-        if what == 'status':
+        if what == "status":
             self._look_whether_it_stands(name)
 
     def _tell_decisions(self, page: Page, robot: ConsoleRobot) -> None:
         if new := page.take_decisions(robot.decisions()):
-            page.tell('decisions', new=new)
+            page.tell("decisions", new=new)
 
     def _look_whether_it_stands(self, name: str) -> None:
         robot, now = self._robots.get(name), time.monotonic()
         if self._standing.is_awaited(name):
-            self._standing.look(name, bool(robot and robot.state().get('standing')), now)
+            self._standing.look(name, bool(robot and robot.state().get("standing")), now)
 
     def _feed(self, page: Page) -> None:
         """Send the newest picture, if the page has drawn the one before."""
@@ -350,7 +350,7 @@ class Pages:
             return
         number, received, jpeg = frame
         page.in_flight = page.sent_frame = number
-        page.outbox.put_nowait(struct.pack('<Id', number & 0xFFFFFFFF, _unix(received)) + jpeg)
+        page.outbox.put_nowait(struct.pack("<Id", number & 0xFFFFFFFF, _unix(received)) + jpeg)
 
     def tell_states(self, robot: str) -> None:
         """Tell all pages of a robot how it is."""
@@ -361,7 +361,7 @@ class Pages:
         robot, control = self._robots.get(page.robot), self.control(page.robot)
         told = robot.state() if robot is not None else {}
         page.tell(
-            'state',
+            "state",
             robot=page.robot,
             robots=self._robots.names(),
             control=control.name,
@@ -373,12 +373,12 @@ class Pages:
 
     def _tell_map(self, page: Page) -> None:
         if (robot := self._robots.get(page.robot)) is not None:
-            page.tell('map', **robot.map())
+            page.tell("map", **robot.map())
 
     def log(self, robot: str, level: str, words: str) -> None:
         """Tell all pages of a robot what happened, in plain words."""
         for page in [p for p in self._pages if p.robot == robot]:
-            page.tell('log', level=level, words=words, at=time.time())
+            page.tell("log", level=level, words=words, at=time.time())
 
     def _note(self, page: Page, command: str, outcome: str) -> None:
         self._audit.note(page.name, page.role.value, page.where, page.robot, command, outcome)
@@ -388,8 +388,8 @@ class Pages:
     async def watch(self) -> None:
         """Watch control and tell states, until it is canceled."""
         self._loop = asyncio.get_running_loop()
-        due = {'state': 0.0, 'map': 0.0, 'health': 0.0, 'hold': 0.0}
-        periods = {'state': STATE_S, 'map': MAP_S, 'health': HEALTH_S, 'hold': HOLD_S}
+        due = {"state": 0.0, "map": 0.0, "health": 0.0, "hold": 0.0}
+        periods = {"state": STATE_S, "map": MAP_S, "health": HEALTH_S, "hold": HOLD_S}
         while True:
             await asyncio.sleep(WATCH_S)
             now = time.monotonic()
@@ -397,7 +397,7 @@ class Pages:
                 self._safely(self._poll, name)
             for name, control in self._controls.items():
                 if lost := control.lost(now):
-                    self._let_go(name, f'the page of {lost} is lost')
+                    self._let_go(name, f"the page of {lost} is lost")
                     self._safely(self.tell_states, name)
                 self._safely(self._look_whether_it_stands, name)
             for what in [w for w, at in due.items() if now >= at]:
@@ -415,27 +415,27 @@ class Pages:
             act(what)
         except Exception as error:
             for page in self._pages:
-                said = f'the console itself failed: {type(error).__name__}: {error}'
-                page.tell('log', level='bad', words=said, at=time.time())
+                said = f"the console itself failed: {type(error).__name__}: {error}"
+                page.tell("log", level="bad", words=said, at=time.time())
 
     def _regularly(self, what: str) -> None:
-        if what == 'hold':
+        if what == "hold":
             for name in self._controls:
                 self._hold(name)
             return
-        health = self._robots.health() if what == 'health' and self._pages else []
-        tiles = what == 'map' and bool(self._pages)
+        health = self._robots.health() if what == "health" and self._pages else []
+        tiles = what == "map" and bool(self._pages)
         fleet = in_short(self._robots, lambda name: self.control(name).name) if tiles else []
         for page in self._pages:
-            if what == 'state':
+            if what == "state":
                 self._tell_state(page)
-            elif what == 'map':
+            elif what == "map":
                 self._tell_map(page)
-                page.tell('fleet', robots=fleet)
+                page.tell("fleet", robots=fleet)
             else:
                 robot = self._robots.get(page.robot)
-                page.tell('health', rows=health)
-                page.tell('params', rows=robot.parameters() if robot else [])
+                page.tell("health", rows=health)
+                page.tell("params", rows=robot.parameters() if robot else [])
 
     def _hold(self, name: str) -> None:
         """Say that an operator is there: motion_node stops the robot when this ends."""

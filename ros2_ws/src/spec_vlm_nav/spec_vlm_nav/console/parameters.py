@@ -19,78 +19,78 @@ from __future__ import annotations
 from spec_vlm_nav.common.parameters import Parameter, RELIABILITY
 
 CONSOLE: tuple[Parameter, ...] = (
-    Parameter('host', '127.0.0.1', 'Address to listen on; beyond loopback tokens are needed.'),
-    Parameter('port', 8765, 'Port of the page; 0: a free one, said in the log.', 0, 65535),
-    Parameter('certificate', '', 'TLS: certificate file (PEM).'),
-    Parameter('key', '', 'TLS: its key file (PEM).'),
-    Parameter('insecure', False, 'Beyond loopback also without TLS.'),
+    Parameter("host", "127.0.0.1", "Address to listen on; beyond loopback tokens are needed."),
+    Parameter("port", 8765, "Port of the page; 0: a free one, said in the log.", 0, 65535),
+    Parameter("certificate", "", "TLS: certificate file (PEM)."),
+    Parameter("key", "", "TLS: its key file (PEM)."),
+    Parameter("insecure", False, "Beyond loopback also without TLS."),
     Parameter(
-        'published_on_loopback',
+        "published_on_loopback",
         False,
-        'In a container whose port is published on the loopback of its host, and nowhere else: '
-        'served as on loopback, without tokens.',
+        "In a container whose port is published on the loopback of its host, and nowhere else: "
+        "served as on loopback, without tokens.",
     ),
     Parameter(
-        'tokens_file',
-        '',
-        'Hashes of the tokens; empty: spec_vlm_nav/console_tokens.json in ROS_HOME or ~/.ros; '
-        'none: on loopback everybody is an operator.',
+        "tokens_file",
+        "",
+        "Hashes of the tokens; empty: spec_vlm_nav/console_tokens.json in ROS_HOME or ~/.ros; "
+        "none: on loopback everybody is an operator.",
     ),
     Parameter(
-        'audit_file',
-        '',
-        'Where every command is noted, a JSON line each; empty: spec_vlm_nav/console_audit.jsonl '
-        'in ROS_HOME or ~/.ros.',
+        "audit_file",
+        "",
+        "Where every command is noted, a JSON line each; empty: spec_vlm_nav/console_audit.jsonl "
+        "in ROS_HOME or ~/.ros.",
     ),
     Parameter(
-        'audit_mb',
+        "audit_mb",
         10.0,
-        'A full audit_file is put aside, three are kept: size of each, MB.',
+        "A full audit_file is put aside, three are kept: size of each, MB.",
         0.1,
         1000.0,
     ),
     Parameter(
-        'require_operator',
+        "require_operator",
         False,
         "Dead man: when the page that has control is lost, the robot stops (motion_node's own "
-        'require_operator has it stand without one, too).',
+        "require_operator has it stand without one, too).",
     ),
     Parameter(
-        'page_timeout_s',
+        "page_timeout_s",
         0.6,
-        'A page without a heartbeat for this long loses control, s.',
+        "A page without a heartbeat for this long loses control, s.",
         0.3,
         10.0,
     ),
     Parameter(
-        'page_busy_s',
+        "page_busy_s",
         0.4,
-        'A page in control that does not answer for this long while the robot moves has it '
-        'stopped: no STOP would be heard, s; 0: not watched.',
+        "A page in control that does not answer for this long while the robot moves has it "
+        "stopped: no STOP would be heard, s; 0: not watched.",
         0.0,
         10.0,
     ),
     Parameter(
-        'image_transport', 'compressed', 'Type of the image topic.', choices=('compressed', 'raw')
+        "image_transport", "compressed", "Type of the image topic.", choices=("compressed", "raw")
     ),
-    Parameter('image_reliability', 'best_effort', 'QoS of the camera.', choices=RELIABILITY),
-    Parameter('odom_reliability', 'best_effort', 'QoS of the odometry.', choices=RELIABILITY),
+    Parameter("image_reliability", "best_effort", "QoS of the camera.", choices=RELIABILITY),
+    Parameter("odom_reliability", "best_effort", "QoS of the odometry.", choices=RELIABILITY),
     Parameter(
-        'templates',
-        '',
-        'Instructions the page offers, with | between them; empty: some of its own.',
+        "templates",
+        "",
+        "Instructions the page offers, with | between them; empty: some of its own.",
     ),
     Parameter(
-        'blackbox_folder',
-        '',
+        "blackbox_folder",
+        "",
         "Whose files the page lists: blackbox_node's folder; empty: its default.",
     ),
     Parameter(
-        'simulator',
+        "simulator",
         False,
-        'The robot is simulated (navsim): the page offers faults and other rooms.',
+        "The robot is simulated (navsim): the page offers faults and other rooms.",
     ),
     Parameter(
-        'max_pages', 16, 'Pages at the same time; a quarter is left to operators.', 1, 256
+        "max_pages", 16, "Pages at the same time; a quarter is left to operators.", 1, 256
     ),
 )

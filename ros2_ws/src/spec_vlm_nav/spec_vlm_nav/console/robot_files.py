@@ -27,7 +27,7 @@ from typing import Any
 
 GOOD_FOR_S = 60.0
 MOST_LISTED, MOST_TICKETS = 50, 200
-ENDING = '.mcap'
+ENDING = ".mcap"
 
 
 class RobotFiles:
@@ -40,39 +40,39 @@ class RobotFiles:
     def listing(self, robot: str) -> dict[str, Any]:
         """Return the files of a robot, newest first, and where they are or why there are none."""
         if self._folder is None:
-            return {'files': [], 'folder': '', 'why': 'no folder of a black box is known here'}
+            return {"files": [], "folder": "", "why": "no folder of a black box is known here"}
         folder = self._folder / robot
         try:
             found = [(f.stat(), f.name) for f in folder.iterdir() if f.suffix == ENDING]
         except FileNotFoundError:
-            return {'files': [], 'folder': str(folder), 'why': 'nothing was written yet'}
+            return {"files": [], "folder": str(folder), "why": "nothing was written yet"}
         except OSError as error:
-            return {'files': [], 'folder': str(folder), 'why': error.strerror or str(error)}
+            return {"files": [], "folder": str(folder), "why": error.strerror or str(error)}
         found.sort(key=lambda one: (one[0].st_mtime, one[1]), reverse=True)
         rows = [
-            {'name': name, 'bytes': stat.st_size, 'at': stat.st_mtime}
+            {"name": name, "bytes": stat.st_size, "at": stat.st_mtime}
             for stat, name in found[:MOST_LISTED]
         ]
-        return {'files': rows, 'folder': str(folder), 'why': '' if rows else 'no file yet'}
+        return {"files": rows, "folder": str(folder), "why": "" if rows else "no file yet"}
 
     def ticket(self, robot: str, name: str, now: float) -> tuple[str, str]:
         """Return a ticket for a file that is listed, or "" and why not. now: steady clock, s."""
-        listed = {row['name'] for row in self.listing(robot)['files']}
+        listed = {row["name"] for row in self.listing(robot)["files"]}
         if name not in listed or self._folder is None:
-            return '', f'there is no file {name[:80]!r}'
+            return "", f"there is no file {name[:80]!r}"
         self._tickets = {t: e for t, e in self._tickets.items() if e[1] > now}
         if len(self._tickets) >= MOST_TICKETS:
-            return '', 'too many downloads at once: wait a minute'
+            return "", "too many downloads at once: wait a minute"
         ticket = secrets.token_urlsafe(24)
         self._tickets[ticket] = (self._folder / robot / name, now + GOOD_FOR_S)
-        return ticket, ''
+        return ticket, ""
 
     def answer(self, robot: str, kind: str, name: str, now: float) -> tuple[str, dict[str, Any]]:
         """Return what a page is told that asks for the files, or for a file."""
-        if kind == 'files':
-            return 'files', self.listing(robot)
+        if kind == "files":
+            return "files", self.listing(robot)
         ticket, why = self.ticket(robot, name, now)
-        return ('no', {'to': 'file', 'why': why}) if why else ('file', {'ticket': ticket})
+        return ("no", {"to": "file", "why": why}) if why else ("file", {"ticket": ticket})
 
     def redeem(self, ticket: str, now: float) -> Path | None:
         """Return the file of a ticket, once; None when it is none or too old."""

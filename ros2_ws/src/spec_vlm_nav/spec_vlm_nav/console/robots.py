@@ -77,14 +77,14 @@ class Robots(Protocol):
 
 
 SHORT = (
-    'state',
-    'standing',
-    'estopped',
-    'instruction',
-    'action',
-    'link',
-    'camera_age_s',
-    'battery',
+    "state",
+    "standing",
+    "estopped",
+    "instruction",
+    "action",
+    "link",
+    "camera_age_s",
+    "battery",
 )
 
 
@@ -95,5 +95,5 @@ def in_short(robots: Robots, controller: Callable[[str], str]) -> list[dict[str,
         if (robot := robots.get(name)) is not None:
             told = robot.state()
             short = {key: told.get(key) for key in SHORT}
-            found.append({'name': name, 'control': controller(name), **short})
+            found.append({"name": name, "control": controller(name), **short})
     return found

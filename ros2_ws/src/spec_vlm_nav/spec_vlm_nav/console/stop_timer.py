@@ -50,8 +50,8 @@ class StopTimer:
         """Tell those who wait for a robot."""
         for one in [one for one in self._asked if one.robot == robot]:
             if stands:
-                one.page.tell('stands', id=one.number, ms=round(1000 * (now - one.at)))
+                one.page.tell("stands", id=one.number, ms=round(1000 * (now - one.at)))
             if stands or now - one.at > STANDS_S:
                 self._asked.remove(one)
                 if not stands:
-                    one.page.tell('stands', id=one.number, ms=None)
+                    one.page.tell("stands", id=one.number, ms=None)

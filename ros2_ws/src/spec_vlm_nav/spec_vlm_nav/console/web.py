@@ -57,28 +57,28 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 import uvicorn
 
-PAGE = Path(__file__).parent / 'page'
+PAGE = Path(__file__).parent / "page"
 FILES = {
-    '': ('index.html', 'text/html; charset=utf-8'),
-    'console.css': ('console.css', 'text/css; charset=utf-8'),
-    'console.js': ('console.js', 'text/javascript; charset=utf-8'),
-    'extras.js': ('extras.js', 'text/javascript; charset=utf-8'),
-    'cards.js': ('cards.js', 'text/javascript; charset=utf-8'),
-    'map.js': ('map.js', 'text/javascript; charset=utf-8'),
-    'link.js': ('link.js', 'text/javascript; charset=utf-8'),
+    "": ("index.html", "text/html; charset=utf-8"),
+    "console.css": ("console.css", "text/css; charset=utf-8"),
+    "console.js": ("console.js", "text/javascript; charset=utf-8"),
+    "extras.js": ("extras.js", "text/javascript; charset=utf-8"),
+    "cards.js": ("cards.js", "text/javascript; charset=utf-8"),
+    "map.js": ("map.js", "text/javascript; charset=utf-8"),
+    "link.js": ("link.js", "text/javascript; charset=utf-8"),
 }
 HEADERS = {
-    'Content-Security-Policy': (
+    "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; worker-src 'self'; style-src 'self'; "
         "img-src 'self' blob: data:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
         "frame-ancestors 'none'"
     ),
-    'X-Content-Type-Options': 'nosniff',
-    'Referrer-Policy': 'no-referrer',
-    'Cache-Control': 'no-cache',
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
 }
 LOOK_S, START_S = 0.5, 30.0
-FRONT = ('-m', 'spec_vlm_nav.ros.console.front_process')
+FRONT = ("-m", "spec_vlm_nav.ros.console.front_process")
 TRIES, TRY_BURST = 0.2, 5.0  # wrong tokens a second, of all addresses together
 WRONG, FULL, FORBIDDEN = 4401, 4429, 4403
 
@@ -87,10 +87,10 @@ WRONG, FULL, FORBIDDEN = 4401, 4429, 4403
 class WebConfig:
     """Where to listen and who may come."""
 
-    host: str = '127.0.0.1'
+    host: str = "127.0.0.1"
     port: int = 0
-    certificate: str = ''
-    key: str = ''
+    certificate: str = ""
+    key: str = ""
     max_pages: int = 16
     head_s: float = 5.0  # a request is complete, and a page has said hello, in this long
     front: tuple[str, ...] = FRONT  # arguments of Python that start the front
@@ -124,15 +124,15 @@ class Web:
         self._check_certificate()
         listening = _listen(config)
         self.port = int(listening.getsockname()[1])
-        scheme = 'https' if config.certificate else 'http'
-        host = f'[{config.host}]' if ':' in config.host else config.host
-        self.url = f'{scheme}://{host}:{self.port}/'
+        scheme = "https" if config.certificate else "http"
+        host = f"[{config.host}]" if ":" in config.host else config.host
+        self.url = f"{scheme}://{host}:{self.port}/"
         self._server = uvicorn.Server(
             uvicorn.Config(
                 self._app(),
-                log_level='warning',
-                http='h11',
-                ws='websockets-sansio',
+                log_level="warning",
+                http="h11",
+                ws="websockets-sansio",
                 ws_max_size=LARGEST_MESSAGE,
                 ws_per_message_deflate=False,
                 timeout_graceful_shutdown=1,
@@ -144,9 +144,9 @@ class Web:
         self.failure: ConsoleError | None = None
         self._closing, self._is_ready = False, threading.Event()
         self._tell: asyncio.StreamWriter | None = None
-        self._folder = Path(tempfile.mkdtemp(prefix='spec_vlm_nav_console_'))  # for us alone
+        self._folder = Path(tempfile.mkdtemp(prefix="spec_vlm_nav_console_"))  # for us alone
         self._behind = socket.socket(socket.AF_UNIX)
-        self._behind.bind(str(self._folder / 'pages'))
+        self._behind.bind(str(self._folder / "pages"))
         self._behind.listen(128)
         self._control, theirs = socket.socketpair()
         with listening, theirs:
@@ -156,12 +156,12 @@ class Web:
                 pass_fds=numbers,
                 stdin=subprocess.DEVNULL,
             )
-        self._thread = threading.Thread(target=self._run, name='console web', daemon=True)
+        self._thread = threading.Thread(target=self._run, name="console web", daemon=True)
         self._thread.start()
         self._is_ready.wait(START_S)
         if self._tell is None or self.failure is not None or not self._is_ready.is_set():
             self.close()
-            raise self.failure or ConsoleError('the process of the sockets did not start')
+            raise self.failure or ConsoleError("the process of the sockets did not start")
 
     def _check_certificate(self) -> None:
         c = self._config
@@ -170,10 +170,10 @@ class Web:
         try:
             ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(c.certificate, c.key or None)
         except (OSError, ssl.SSLError) as error:
-            said = getattr(error, 'reason', None) or getattr(error, 'strerror', None) or error
+            said = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
             raise ConsoleError(
-                f'certificate {c.certificate} and key {c.key or c.certificate} cannot be used: '
-                f'{said}'
+                f"certificate {c.certificate} and key {c.key or c.certificate} cannot be used: "
+                f"{said}"
             ) from error
 
     def _run(self) -> None:
@@ -199,12 +199,12 @@ class Web:
         config = self._config
         self._say(
             {
-                'behind': str(self._folder / 'pages'),
-                'loopback': config.is_local,
-                'certificate': config.certificate,
-                'key': config.key,
-                'max_pages': config.max_pages,
-                'head_s': config.head_s,
+                "behind": str(self._folder / "pages"),
+                "loopback": config.is_local,
+                "certificate": config.certificate,
+                "key": config.key,
+                "max_pages": config.max_pages,
+                "head_s": config.head_s,
             }
         )
         self._say_tokens()
@@ -212,25 +212,25 @@ class Web:
         with contextlib.suppress(ConnectionError):
             while line := await hear.readline():
                 said = json.loads(line)
-                if 'ready' in said:
+                if "ready" in said:
                     self._is_ready.set()
-                elif 'stop' in said:
+                elif "stop" in said:
                     self._pages.stopped(said)
                 else:
                     self._pages.stopped_by_post(said)
         looking.cancel()
         if not self._closing:
-            self.failure = ConsoleError('the process of the sockets has ended: start anew')
+            self.failure = ConsoleError("the process of the sockets has ended: start anew")
         self._is_ready.set()
 
     def _say(self, what: dict[str, Any]) -> None:
         if self._tell is not None:
-            self._tell.write(json.dumps(what).encode() + b'\n')
+            self._tell.write(json.dumps(what).encode() + b"\n")
 
     def _say_tokens(self) -> None:
         known = self._tokens.known
         rows = None if known is None else [(t.name, t.role.value, t.sha256) for t in known]
-        self._say({'tokens': rows})
+        self._say({"tokens": rows})
 
     async def _look_after(self) -> None:
         """Have the front know the robots, and nobody stay whose token was taken away."""
@@ -238,7 +238,7 @@ class Web:
         while True:
             if (names := self._pages.robot_names()) != told:
                 told = names
-                self._say({'robots': names})
+                self._say({"robots": names})
             wrong = await asyncio.to_thread(self._tokens.look)
             if wrong is not None:
                 if wrong:
@@ -246,7 +246,7 @@ class Web:
                 self._say_tokens()
                 for page in self._pages.all():
                     if page.token not in (self._tokens.known or ()) and not self._is_open:
-                        page.end(WRONG, 'this token was taken away')
+                        page.end(WRONG, "this token was taken away")
             await asyncio.sleep(LOOK_S)
 
     @property
@@ -269,12 +269,12 @@ class Web:
                     task.cancel()
 
         routes: list[Any] = [
-            Route(f'/{path}', self._file(name, kind)) for path, (name, kind) in FILES.items()
+            Route(f"/{path}", self._file(name, kind)) for path, (name, kind) in FILES.items()
         ]
         routes += [
-            Route('/healthz', self._health),
-            Route('/file/{ticket}', self._file_of),
-            WebSocketRoute('/socket', self._socket_of),
+            Route("/healthz", self._health),
+            Route("/file/{ticket}", self._file_of),
+            WebSocketRoute("/socket", self._socket_of),
         ]
         return Starlette(routes=routes, lifespan=life)
 
@@ -285,13 +285,13 @@ class Web:
         return serve
 
     async def _health(self, request: Request) -> Response:
-        told = {'pages': self._pages.count, 'robots': self._pages.robots_heard}
+        told = {"pages": self._pages.count, "robots": self._pages.robots_heard}
         return JSONResponse(told, headers=HEADERS)
 
     async def _file_of(self, request: Request) -> Response:
-        path = self._pages.shelf.redeem(request.path_params['ticket'], time.monotonic())
+        path = self._pages.shelf.redeem(request.path_params["ticket"], time.monotonic())
         if path is None or not path.is_file():
-            return JSONResponse({'error': 'ask for this file again'}, 404, headers=HEADERS)
+            return JSONResponse({"error": "ask for this file again"}, 404, headers=HEADERS)
         return FileResponse(path, filename=path.name, headers=HEADERS)
 
     # -- the socket
@@ -302,7 +302,7 @@ class Web:
 
     async def _serve_socket(self, ws: WebSocket) -> None:
         bound = self._config.is_local
-        wrong = check_origin(ws.headers.get('origin'), ws.headers.get('host'), bound)
+        wrong = check_origin(ws.headers.get("origin"), ws.headers.get("host"), bound)
         if wrong:
             await ws.close(FORBIDDEN, wrong)
             return
@@ -312,14 +312,14 @@ class Web:
             return
         name, role, token = who
         if not self._make_room(role):
-            await _closed(ws, FULL, 'too many pages are open')
+            await _closed(ws, FULL, "too many pages are open")
             return
-        where = ws.headers.get('x-front-client', '?')
+        where = ws.headers.get("x-front-client", "?")
         page = self._pages.open(name, role, where, ws.send_text)  # type: ignore[arg-type]
-        page.connection, page.token = int(ws.headers.get('x-front-connection', '0')), token
+        page.connection, page.token = int(ws.headers.get("x-front-connection", "0")), token
         ending: set[asyncio.Task[None]] = set()
         page.end = lambda code, why: ending.add(asyncio.create_task(_closed(ws, code, why)))
-        page.on_look = lambda: self._say({'page': page.connection, 'robot': page.robot})
+        page.on_look = lambda: self._say({"page": page.connection, "robot": page.robot})
         page.on_look()
         sender = asyncio.create_task(_send(ws, page))
         try:
@@ -336,7 +336,7 @@ class Web:
             most = self._config.most_viewers
             return len(pages) < self._config.max_pages and len(viewers) < most
         if len(pages) >= self._config.max_pages and viewers:
-            viewers[-1].end(FULL, 'an operator needed the place')
+            viewers[-1].end(FULL, "an operator needed the place")
             return True
         return len(pages) < self._config.max_pages
 
@@ -347,18 +347,18 @@ class Web:
         except (asyncio.TimeoutError, WebSocketDisconnect, KeyError):
             said = None
         if said is None:
-            await _closed(ws, WRONG, 'say hello first')
+            await _closed(ws, WRONG, "say hello first")
             return None
-        name = ' '.join(str(said.get('name', '')).split())[:40]
+        name = " ".join(str(said.get("name", "")).split())[:40]
         if self._is_open:
-            return name or 'operator', AccessRole.OPERATOR, None  # loopback alone: checked before
-        token = find_token(self._tokens.known or (), str(said.get('token', '')))
+            return name or "operator", AccessRole.OPERATOR, None  # loopback alone: checked before
+        token = find_token(self._tokens.known or (), str(said.get("token", "")))
         if token is not None:
             return token.name, token.role, token
         loop = asyncio.get_running_loop()
         if not self._tries.take(loop.time()):
             await asyncio.sleep(2.0)
-        await _closed(ws, WRONG, 'this token is not known here')
+        await _closed(ws, WRONG, "this token is not known here")
         return None
 
     async def _receive(self, ws: WebSocket, page: Page) -> None:
@@ -368,7 +368,7 @@ class Web:
             except KeyError:  # bytes
                 message = None
             if message is None:
-                page.tell('no', to='', why='not understood: an object of plain values is wanted')
+                page.tell("no", to="", why="not understood: an object of plain values is wanted")
             else:
                 self._pages.take(page, message)
             await asyncio.sleep(0)  # more may have come: others have their turn first
@@ -390,7 +390,7 @@ async def _closed(ws: WebSocket, code: int, why: str) -> None:
 
 
 def _listen(config: WebConfig) -> socket.socket:
-    family = socket.AF_INET6 if ':' in config.host else socket.AF_INET
+    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -398,9 +398,9 @@ def _listen(config: WebConfig) -> socket.socket:
         listening.listen(128)  # now: whoever reads that the console is ready may come at once
     except (OSError, OverflowError) as error:
         listening.close()
-        said = getattr(error, 'strerror', None) or error
+        said = getattr(error, "strerror", None) or error
         raise ConsoleError(
-            f'the console cannot listen on {config.host}:{config.port}: {said}; '
-            'give another host or port'
+            f"the console cannot listen on {config.host}:{config.port}: {said}; "
+            "give another host or port"
         ) from error
     return listening

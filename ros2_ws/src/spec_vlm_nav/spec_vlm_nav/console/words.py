@@ -25,9 +25,9 @@ import math
 import re
 from typing import Any
 
-STOPPING = ('stop', 'estop')
+STOPPING = ("stop", "estop")
 LONGEST_WORDS, LARGEST_MESSAGE = 2000, 256_000
-_ODD = re.compile('[\0\ud800-\udfff]')
+_ODD = re.compile("[\0\ud800-\udfff]")
 MOST_FIELDS, LARGEST = 20, 2**53  # beyond, a browser's numbers are not exact
 
 
@@ -46,7 +46,7 @@ def understood(text: str) -> dict[str, Any] | None:
     plain = {key: value for key, value in said.items() if _is_plain(key) and _is_plain(value)}
     if len(plain) == len(said) <= MOST_FIELDS:
         return plain
-    return {'t': plain['t']} if plain.get('t') in STOPPING else None
+    return {"t": plain["t"]} if plain.get("t") in STOPPING else None
 
 
 def _is_plain(value: object) -> bool:
@@ -59,7 +59,7 @@ def _is_plain(value: object) -> bool:
 
 def page_message(what: str, told: dict[str, Any]) -> str:
     """Return a message for a page; what is no number becomes null, for JSON has no word for it."""
-    message = {'t': what, **told}
+    message = {"t": what, **told}
     try:
         return json.dumps(message, ensure_ascii=False, allow_nan=False)
     except ValueError:

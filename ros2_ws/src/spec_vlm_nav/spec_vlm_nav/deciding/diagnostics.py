@@ -43,8 +43,8 @@ class DecidingDiagnostics:
 
     def __init__(self) -> None:
         self.errors: Counter[str] = Counter()
-        self.last_error = ''
-        self.last_outcome = ''
+        self.last_error = ""
+        self.last_outcome = ""
         self._decision_ms: deque[float] = deque(maxlen=KEPT)
         self._frames = (0, 0.0)
         self._rate = 0.0
@@ -78,13 +78,13 @@ class DecidingDiagnostics:
         self._frames = (camera.received, now)
         age = camera.age(now)
         stale = age > camera_timeout_s
-        said = 'frozen' if camera.is_frozen else 'no fresh frames' if stale else 'ok'
+        said = "frozen" if camera.is_frozen else "no fresh frames" if stale else "ok"
         values: dict[str, object] = {
-            'rate Hz': self._rate,
-            'age s': age,
-            'repeated frames': camera.repeated,
+            "rate Hz": self._rate,
+            "age s": age,
+            "repeated frames": camera.repeated,
         }
-        rows = [DiagnosticRow('camera', Level.ERROR if stale else Level.OK, said, values)]
+        rows = [DiagnosticRow("camera", Level.ERROR if stale else Level.OK, said, values)]
         level = {
             LinkState.UP: Level.OK,
             LinkState.LOST: Level.ERROR,
@@ -92,35 +92,35 @@ class DecidingDiagnostics:
         }[link.state]
         heard = math.inf if link.heard_at is None else now - link.heard_at
         words = link.reason or link.state.name.lower()
-        values = {'RTT ms': link.rtt_ms, 'heard s ago': heard}
+        values = {"RTT ms": link.rtt_ms, "heard s ago": heard}
         if course.rounds:
             values |= {
-                'load': course.load,
-                'forward ms': course.forward_ms,
-                'waiting ms': course.queue_ms,
-                'answers a forward': course.sessions,
+                "load": course.load,
+                "forward ms": course.forward_ms,
+                "waiting ms": course.queue_ms,
+                "answers a forward": course.sessions,
             }
-        rows.append(DiagnosticRow('verifier', level, words, values))
+        rows.append(DiagnosticRow("verifier", level, words, values))
         if course.method:
-            chosen = f'{course.method}: {course.plan}' if course.plan else course.method
-            why = {'why': course.why} if course.why else {}
-            tau = {'tokens a round': course.tau} if course.rounds else {}
-            rows.append(DiagnosticRow('method', Level.OK, chosen, {**why, **tau}))
+            chosen = f"{course.method}: {course.plan}" if course.plan else course.method
+            why = {"why": course.why} if course.why else {}
+            tau = {"tokens a round": course.tau} if course.rounds else {}
+            rows.append(DiagnosticRow("method", Level.OK, chosen, {**why, **tau}))
         times = list(self._decision_ms)
-        parse = self.errors['PARSE_FAILED']
+        parse = self.errors["PARSE_FAILED"]
         rows.append(
             DiagnosticRow(
-                'decisions',
+                "decisions",
                 Level.WARN if parse else Level.OK,
                 self.last_error or activity,
                 {
-                    'decision ms p50': percentile(times, 0.5),
-                    'decision ms p95': percentile(times, 0.95),
-                    'parse failures': parse,
-                    **{f'errors {name}': number for name, number in sorted(self.errors.items())},
+                    "decision ms p50": percentile(times, 0.5),
+                    "decision ms p95": percentile(times, 0.95),
+                    "parse failures": parse,
+                    **{f"errors {name}": number for name, number in sorted(self.errors.items())},
                     **figures,
-                    'instruction': activity,
-                    'last outcome': self.last_outcome,
+                    "instruction": activity,
+                    "last outcome": self.last_outcome,
                 },
             )
         )

@@ -52,7 +52,7 @@ from spec_vlm_nav.model.worker import ActionFound, Answered, Failed, Reconciled
 from spec_vlm_nav.model.worker import Event as DecisionEvent
 from spec_vlm_nav.motion.command import OPERATOR_STOP
 
-LOADING = 'the model is still being loaded'
+LOADING = "the model is still being loaded"
 OLD_STOP_S = 0.2
 EVENTS = {
     ActionFound: NavigatorEvent.ACTION_FOUND,
@@ -140,7 +140,7 @@ class Navigator:
         text: str,
         now: float,
         allowance_s: float = 0.0,
-        hint: str = '',
+        hint: str = "",
         stamp: float = math.inf,
     ) -> int:
         """
@@ -164,7 +164,7 @@ class Navigator:
             self.on_cancel(now)
             return self.number
         if self._is.estopped_by:
-            why = f'{self._is.estopped_by} is latched: reset it first'
+            why = f"{self._is.estopped_by} is latched: reset it first"
             self._happens(
                 NavigatorEvent.REFUSAL, InstructionRefusal(words, ErrorCode.ESTOPPED, why), now
             )
@@ -191,10 +191,10 @@ class Navigator:
         if not self.camera.take(frame):
             return
         now = frame.received
-        self._is.failures.recovered(ErrorCode.STALE_CAMERA, now, 'camera frames arrive again')
+        self._is.failures.recovered(ErrorCode.STALE_CAMERA, now, "camera frames arrive again")
         self._happens(NavigatorEvent.FRAME, frame, now)
 
-    def on_link(self, link: LinkState, now: float, reason: str = '') -> None:
+    def on_link(self, link: LinkState, now: float, reason: str = "") -> None:
         """
         Take note of the link.
 

@@ -32,37 +32,37 @@ from spec_vlm_nav.deciding.parts.situation import Situation
 
 IDLE, LOOKING, THINKING, MOVING = NavigatorPhase
 MEANINGS = {
-    IDLE: 'no instruction, or it is over',
-    LOOKING: 'waits for a frame newer than the last motion, or for what is missing',
-    THINKING: 'the model decides',
-    MOVING: 'motion_node carries a motion out; the answer may still be streaming',
+    IDLE: "no instruction, or it is over",
+    LOOKING: "waits for a frame newer than the last motion, or for what is missing",
+    THINKING: "the model decides",
+    MOVING: "motion_node carries a motion out; the answer may still be streaming",
 }
 
 
 class NavigatorEvent(enum.Enum):
     """What can happen to the navigator; the value says it in words."""
 
-    INSTRUCTION = 'an instruction came'
-    REFUSAL = 'an instruction came that may not begin'
-    CANCEL = 'cancel, or a stop word as an instruction'
-    OPERATOR_STOP = 'the operator stopped the robot at motion_node'
-    ESTOP = 'the emergency stop is latched'
-    RESET = 'the emergency stop was reset'
-    LINK_LOST = 'the verifier is not heard'
-    LINK_BACK = 'the verifier is heard again'
-    CAMERA_STALE = 'no frame that can be trusted for too long'
-    FRAME = 'there is a frame: a new one, or still at a tick'
-    ACTION_FOUND = 'the action sentence is complete'
-    ANSWERED = 'the answer is complete'
-    FAILED = 'the decision failed'
-    DECISION_LATE = 'the decision takes too long'
-    CONFIRMED = 'the target says what the draft model said alone'
-    REFUTED = 'the target says something else'
-    MOTION_GOES_ON = 'motion_node reports the motion under way'
-    MOTION_ENDED = 'motion_node reports its end'
-    MOTION_SILENT = 'motion_node should have reported by now'
-    STALLED = 'this process itself stood still'
-    TICK = 'time passes'
+    INSTRUCTION = "an instruction came"
+    REFUSAL = "an instruction came that may not begin"
+    CANCEL = "cancel, or a stop word as an instruction"
+    OPERATOR_STOP = "the operator stopped the robot at motion_node"
+    ESTOP = "the emergency stop is latched"
+    RESET = "the emergency stop was reset"
+    LINK_LOST = "the verifier is not heard"
+    LINK_BACK = "the verifier is heard again"
+    CAMERA_STALE = "no frame that can be trusted for too long"
+    FRAME = "there is a frame: a new one, or still at a tick"
+    ACTION_FOUND = "the action sentence is complete"
+    ANSWERED = "the answer is complete"
+    FAILED = "the decision failed"
+    DECISION_LATE = "the decision takes too long"
+    CONFIRMED = "the target says what the draft model said alone"
+    REFUTED = "the target says something else"
+    MOTION_GOES_ON = "motion_node reports the motion under way"
+    MOTION_ENDED = "motion_node reports its end"
+    MOTION_SILENT = "motion_node should have reported by now"
+    STALLED = "this process itself stood still"
+    TICK = "time passes"
 
 
 Handler = Callable[[Situation, Any, float], None]
@@ -160,7 +160,7 @@ def react(situation: Situation, event: NavigatorEvent, what: Any, now: float) ->
 
 def page() -> str:
     """Return docs/navigator.md."""
-    return '\n\n'.join((INTRODUCTION, _states(), _diagram(), _table(), _handlers())) + '\n'
+    return "\n\n".join((INTRODUCTION, _states(), _diagram(), _table(), _handlers())) + "\n"
 
 
 INTRODUCTION = """\
@@ -174,8 +174,8 @@ empty cell: the event is of no interest in that state."""
 
 
 def _states() -> str:
-    rows = [f'| {phase.name} | {meaning} |' for phase, meaning in MEANINGS.items()]
-    return '\n'.join(('| state | meaning |', '|---|---|', *rows))
+    rows = [f"| {phase.name} | {meaning} |" for phase, meaning in MEANINGS.items()]
+    return "\n".join(("| state | meaning |", "|---|---|", *rows))
 
 
 def _diagram() -> str:
@@ -186,30 +186,30 @@ def _diagram() -> str:
             if after is not phase:
                 causes.setdefault((phase, after), []).append(event.name)
     arrows = [f'    {a.name} --> {b.name}: {", ".join(by)}' for (a, b), by in causes.items()]
-    return '\n'.join(('```mermaid', 'stateDiagram-v2', '    [*] --> IDLE', *arrows, '```'))
+    return "\n".join(("```mermaid", "stateDiagram-v2", "    [*] --> IDLE", *arrows, "```"))
 
 
 def _table() -> str:
-    rows = [f'| event | {" | ".join(phase.name for phase in NavigatorPhase)} |', '|---' * 5 + '|']
+    rows = [f'| event | {" | ".join(phase.name for phase in NavigatorPhase)} |', "|---" * 5 + "|"]
     for event, cells in TABLE.items():
-        shown = ' | '.join(_shown(cells.get(phase)) for phase in NavigatorPhase)
-        rows.append(f'| **{event.name}**: {event.value} | {shown} |')
-    return '\n'.join(('`what is done` → the state afterwards', '', *rows))
+        shown = " | ".join(_shown(cells.get(phase)) for phase in NavigatorPhase)
+        rows.append(f"| **{event.name}**: {event.value} | {shown} |")
+    return "\n".join(("`what is done` → the state afterwards", "", *rows))
 
 
 def _shown(reaction: Reaction | None) -> str:
     if reaction is None:
-        return ''
+        return ""
     return f'`{reaction.name}` → {", ".join(phase.name for phase in reaction.leads_to)}'
 
 
 def _handlers() -> str:
     handlers = {reaction.name: reaction.handler for _, _, reaction in _cells()}
-    rows = ['| what is done | in `deciding/handlers/` |', '|---|---|']
+    rows = ["| what is done | in `deciding/handlers/` |", "|---|---|"]
     for name, handler in handlers.items():
-        said = (handler.__doc__ or '').strip().splitlines()[0]
+        said = (handler.__doc__ or "").strip().splitlines()[0]
         rows.append(f'| `{name}`: {said} | {handler.__module__.rpartition(".")[2]}.py |')
-    return '\n'.join(rows)
+    return "\n".join(rows)
 
 
 def _cells() -> Iterator[tuple[NavigatorEvent, NavigatorPhase, Reaction]]:
@@ -218,7 +218,7 @@ def _cells() -> Iterator[tuple[NavigatorEvent, NavigatorPhase, Reaction]]:
             yield event, phase, reaction
 
 
-if __name__ == '__main__':
+if __name__ == "__main__":
     import sys
 
     sys.stdout.write(page())

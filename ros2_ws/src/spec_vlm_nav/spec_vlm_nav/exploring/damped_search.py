@@ -41,11 +41,11 @@ class SearchState:
 
 
 # The rules' names, as they appear in metrics and reports.
-RULE_CONTACT = 'contact: turn aside'
-RULE_LOST = 'lost after a turn: forward'
-RULE_UNSEEN = 'not seen for long: forward'
-RULE_FREEING = 'something in the way: pass it'
-RULE_DAMPED = 'turn sign flipped: halved'
+RULE_CONTACT = "contact: turn aside"
+RULE_LOST = "lost after a turn: forward"
+RULE_UNSEEN = "not seen for long: forward"
+RULE_FREEING = "something in the way: pass it"
+RULE_DAMPED = "turn sign flipped: halved"
 
 SIDESTEP = (Action(ActionKind.TURN_LEFT, 45), Action(ActionKind.TURN_RIGHT, 45))
 PASS_BY = Action(ActionKind.FORWARD, 50)

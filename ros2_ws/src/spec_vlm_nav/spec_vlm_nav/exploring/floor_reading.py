@@ -145,7 +145,7 @@ def _floor_colour(
     bins = np.round(pixels[:, 1:] / BIN).astype(int)
     keys = bins[:, 0] * 1000 + bins[:, 1]
     values, counts = np.unique(keys, return_counts=True)
-    likeliest = values[np.argsort(-counts, kind='stable')[:CANDIDATES]]
+    likeliest = values[np.argsort(-counts, kind="stable")[:CANDIDATES]]
     found, most = None, MORE
     for key in likeliest:
         colour = np.median(pixels[keys == key], axis=0)
@@ -180,6 +180,6 @@ def _on_the_floor(x: Floats, y: Floats, focal: float, eye: CameraGeometry) -> Fl
     ahead = math.cos(eye.down) - math.sin(eye.down) * y / focal
     below = math.sin(eye.down) + math.cos(eye.down) * y / focal
     right = x / focal
-    with np.errstate(divide='ignore', invalid='ignore'):
+    with np.errstate(divide="ignore", invalid="ignore"):
         far = np.where(below > 1e-6, eye.height_m * np.hypot(ahead, right) / below, np.inf)
     return FloorReading(-np.arctan2(right, ahead), np.where(far < FAR_M, far, np.inf))

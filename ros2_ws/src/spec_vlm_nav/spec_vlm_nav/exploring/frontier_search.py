@@ -43,12 +43,12 @@ from spec_vlm_nav.exploring.side_obstacles import SideObstacles
 from spec_vlm_nav.language.actions import Action, ActionKind
 from spec_vlm_nav.language.sightings import Sighting
 
-RULE_LOOK = 'not seen: look where it may be'
-RULE_WALK = 'not seen: walk to where it may be seen'
-RULE_LOST = 'lost from view straight ahead: on'
-RULE_AGAIN = 'touched this way before: turn aside'
-RULE_OUT = 'no way on from here: look for one out'
-RULE_ROUND = 'to and fro on one spot: go round'
+RULE_LOOK = "not seen: look where it may be"
+RULE_WALK = "not seen: walk to where it may be seen"
+RULE_LOST = "lost from view straight ahead: on"
+RULE_AGAIN = "touched this way before: turn aside"
+RULE_OUT = "no way on from here: look for one out"
+RULE_ROUND = "to and fro on one spot: go round"
 
 LONGEST_M = 0.8  # one motion; more than that was not gone in a straight line
 JUMP_M = 1.5  # no motion is so long: odometry has begun anew

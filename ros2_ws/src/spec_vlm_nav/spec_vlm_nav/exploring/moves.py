@@ -28,8 +28,8 @@ from spec_vlm_nav.language.sightings import Sighting, sighting_of
 class ActionSource(enum.Enum):
     """Whose action it is."""
 
-    MODEL = 'MODEL'
-    EXPLORATION = 'EXPLORATION'
+    MODEL = "MODEL"
+    EXPLORATION = "EXPLORATION"
 
 
 @dataclass(frozen=True)
@@ -65,4 +65,4 @@ class Move:
 
     action: Action
     source: ActionSource
-    rule: str = ''
+    rule: str = ""

@@ -66,7 +66,7 @@ CLEAR_LENGTH = 0.8  # metres ahead that "clear" speaks of
 
 def _cells(cell: float, size: int) -> tuple[Grid, Grid]:
     axis = ((np.arange(size) + 0.5) * cell - HALF).astype(np.float32)
-    xs, ys = np.meshgrid(axis, axis, indexing='ij')
+    xs, ys = np.meshgrid(axis, axis, indexing="ij")
     return xs, ys
 
 

@@ -32,7 +32,7 @@ from spec_vlm_nav.exploring.floor_reading import Colour, Floats, FloorReading
 from spec_vlm_nav.exploring.moves import ActionSource, Move
 from spec_vlm_nav.language.actions import Action, ActionKind
 
-RULE_WIDER = 'something stands beside: pass it wider'
+RULE_WIDER = "something stands beside: pass it wider"
 
 KEPT_M, KEPT_LOOKS = 1.6, 25  # from the robot, and decisions: further or older is forgotten
 SEEN_M, THROUGH_M = 0.7, 0.15  # a point that far away, with floor so far behind it, is not there

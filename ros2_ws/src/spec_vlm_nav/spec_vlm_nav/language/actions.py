@@ -30,10 +30,10 @@ import math
 class ActionKind(enum.Enum):
     """What a motion does; there is none that goes where the robot does not look."""
 
-    STOP = 'stop'
-    FORWARD = 'forward'
-    TURN_LEFT = 'turn left'
-    TURN_RIGHT = 'turn right'
+    STOP = "stop"
+    FORWARD = "forward"
+    TURN_LEFT = "turn left"
+    TURN_RIGHT = "turn right"
 
 
 _TURNS = (ActionKind.TURN_LEFT, ActionKind.TURN_RIGHT)
@@ -52,7 +52,7 @@ class Action:
 
     def __post_init__(self) -> None:
         if not math.isfinite(self.amount) or self.amount < 0:
-            raise ValueError(f'amount of an action must be finite and >= 0, got {self.amount}')
+            raise ValueError(f"amount of an action must be finite and >= 0, got {self.amount}")
 
     @property
     def is_turn(self) -> bool:
@@ -78,7 +78,7 @@ class Action:
     @property
     def short(self) -> str:
         """Return a few words, such as "turn left 30": for prompts and displays."""
-        return self.kind.value if self.is_stop else f'{self.kind.value} {self.amount:.0f}'
+        return self.kind.value if self.is_stop else f"{self.kind.value} {self.amount:.0f}"
 
     @property
     def sentence(self) -> str:
@@ -87,32 +87,32 @@ class Action:
 
         Halved turns and backing off have none.
         """
-        return _SENTENCE_OF.get(self, '')
+        return _SENTENCE_OF.get(self, "")
 
 
 STOP = Action(ActionKind.STOP)
-STOP_SENTENCE = 'I think I should stop because I have finished the instruction.'
+STOP_SENTENCE = "I think I should stop because I have finished the instruction."
 
 # The whole language: sentence -> action.
 ACTION_SENTENCES: dict[str, Action] = {
     **{
-        f'The next action is move forward {cm} cm.': Action(ActionKind.FORWARD, cm)
+        f"The next action is move forward {cm} cm.": Action(ActionKind.FORWARD, cm)
         for cm in (25, 50, 75)
     },
     **{
-        f'The next action is turn left {deg} degree.': Action(ActionKind.TURN_LEFT, deg)
+        f"The next action is turn left {deg} degree.": Action(ActionKind.TURN_LEFT, deg)
         for deg in (15, 30, 45)
     },
     **{
-        f'The next action is turn right {deg} degree.': Action(ActionKind.TURN_RIGHT, deg)
+        f"The next action is turn right {deg} degree.": Action(ActionKind.TURN_RIGHT, deg)
         for deg in (15, 30, 45)
     },
     STOP_SENTENCE: STOP,
 }
 _SENTENCE_OF = {action: sentence for sentence, action in ACTION_SENTENCES.items()}
 
-_SENTENCE_ENDS = '.!?'
-_BLANKS = ' \t\r\n'
+_SENTENCE_ENDS = ".!?"
+_BLANKS = " \t\r\n"
 
 
 def _starts_a_sentence(text: str, at: int) -> bool:
@@ -126,7 +126,7 @@ def _starts_a_sentence(text: str, at: int) -> bool:
     gap = before.removeprefix(said)
     if not said:
         return True
-    return bool(gap) and ('\n' in gap or said[-1] in _SENTENCE_ENDS)
+    return bool(gap) and ("\n" in gap or said[-1] in _SENTENCE_ENDS)
 
 
 def _first_action(text: str) -> tuple[int, int, Action] | None:
@@ -179,11 +179,11 @@ def sees_target(text: str) -> bool | None:
     It says so with "I see …" or "I do not see …". Only the beginning of a sentence counts, and the
     first sentence that says either decides.
     """
-    for chunk in text.replace('!', '.').replace('\n', '.').split('.'):
+    for chunk in text.replace("!", ".").replace("\n", ".").split("."):
         sentence = chunk.strip(_BLANKS)
-        if sentence.startswith(('I do not see ', "I don't see ", 'I cannot see ')):
+        if sentence.startswith(("I do not see ", "I don't see ", "I cannot see ")):
             return False
-        if sentence.startswith('I see '):
+        if sentence.startswith("I see "):
             return True
     return None
 
@@ -194,7 +194,7 @@ def ahead_clear(text: str) -> bool | None:
 
     Such an end is "…, blocked.".
     """
-    said = reasoning_of(text).rstrip(_BLANKS).rstrip('.')
-    if said.endswith(', clear'):
+    said = reasoning_of(text).rstrip(_BLANKS).rstrip(".")
+    if said.endswith(", clear"):
         return True
-    return False if said.endswith(', blocked') else None
+    return False if said.endswith(", blocked") else None

@@ -18,9 +18,9 @@ from __future__ import annotations
 
 from spec_vlm_nav.common.errors import ParameterError
 
-FRONTIER_SEARCH, NONE = 'frontier_search', 'none'
+FRONTIER_SEARCH, NONE = "frontier_search", "none"
 POLICIES = (FRONTIER_SEARCH, NONE)
-AUTO = 'auto'  # the policy that the model's prompt spec declares
+AUTO = "auto"  # the policy that the model's prompt spec declares
 
 
 def fitting_policy(wanted: str, spoken: str, model: str) -> str:
@@ -35,5 +35,5 @@ def fitting_policy(wanted: str, spoken: str, model: str) -> str:
         return wanted
     raise ParameterError(
         f"parameter exploration = '{wanted}' refused: {model} does not speak the language of this "
-        'policy (nothing in its nav_prompt.json declares it); use none, or auto'
+        "policy (nothing in its nav_prompt.json declares it); use none, or auto"
     )

@@ -30,9 +30,9 @@ from specdec.errors import OptionsError
 if TYPE_CHECKING:
     from specdec.sampling.grammar import Grammars
 
-_LEAD = 'The next action is '
-_BEGINNING = 'The next'
-_STOP_BEGINNING = 'I think I should stop because'
+_LEAD = "The next action is "
+_BEGINNING = "The next"
+_STOP_BEGINNING = "I think I should stop because"
 """What starts a sentence with these words is an action: the rest is certain, and takes no time."""
 _REST_OF_A_CHARACTER = 3  # tokens, at most
 
@@ -43,20 +43,20 @@ def _alternatives(sentences: list[str]) -> str:
         return _escaped(sentences[0])
     by_word = [
         (word, [sentence[len(word):] for sentence in group])
-        for word, group in groupby(sorted(sentences), key=lambda s: s.split(' ')[0])
+        for word, group in groupby(sorted(sentences), key=lambda s: s.split(" ")[0])
     ]
     parts = [_escaped(word) + _alternatives_behind(rest) for word, rest in by_word]
-    return parts[0] if len(parts) == 1 else '(' + '|'.join(parts) + ')'
+    return parts[0] if len(parts) == 1 else "(" + "|".join(parts) + ")"
 
 
 def _alternatives_behind(rest: list[str]) -> str:
     """Return what may follow a word: nothing, or a blank and more."""
     more = [one[1:] for one in rest if one]
-    return '' if not more else ' ' + _alternatives(more)
+    return "" if not more else " " + _alternatives(more)
 
 
 def _escaped(text: str) -> str:
-    return ''.join('\\' + c if c in r'.\/()[]{}|*+?^$' else c for c in text)
+    return "".join("\\" + c if c in r".\/()[]{}|*+?^$" else c for c in text)
 
 
 MOVES = _alternatives(
@@ -103,4 +103,4 @@ def action_grammar(grammars: Grammars, max_new_tokens: int, action_first: bool =
             f'an action takes up to {needed or "very many"} tokens of this model: '
             f'raise max_new_tokens ({max_new_tokens}), or do without the grammar'
         )
-    return f'{_FREELY}%%after {max_new_tokens - needed}\n{_AT_ONCE}'
+    return f"{_FREELY}%%after {max_new_tokens - needed}\n{_AT_ONCE}"

@@ -37,11 +37,11 @@ from spec_vlm_nav.language.exploration import FRONTIER_SEARCH, POLICIES
 if TYPE_CHECKING:
     from specdec.models import Prompt
 
-SPEC_FILE = 'nav_prompt.json'
-FRAME = '<|vision_start|><|image_pad|><|vision_end|>'
-IMAGE_PAD = '<|image_pad|>'
+SPEC_FILE = "nav_prompt.json"
+FRAME = "<|vision_start|><|image_pad|><|vision_end|>"
+IMAGE_PAD = "<|image_pad|>"
 MAX_INSTRUCTION_CHARS = 500
-_FIELDS = {'instruction', 'last_actions', 'history', 'frame'}
+_FIELDS = {"instruction", "last_actions", "history", "frame"}
 
 
 @dataclass(frozen=True)
@@ -61,15 +61,15 @@ class PromptSpec:
     name: str
     template: str
     last_actions: int = 0
-    no_actions: str = 'none'
-    action_separator: str = ', '
+    no_actions: str = "none"
+    action_separator: str = ", "
     history_frames: int = 0
     # "even": spread over all past frames (the first one included); "latest"
-    history_sampling: str = 'even'
+    history_sampling: str = "even"
     pad_history: bool = False  # missing history: black frames in front, else fewer frames
     max_instruction_chars: int = MAX_INSTRUCTION_CHARS
-    action_first: str = ''
-    exploration: str = 'none'
+    action_first: str = ""
+    exploration: str = "none"
     picture: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
@@ -77,7 +77,7 @@ class PromptSpec:
             size = tuple(self.picture)  # JSON has lists
             if len(size) != 2 or not all(type(n) is int and 0 < n <= 8192 for n in size):
                 raise PromptError(f"prompt '{self.name}': picture is [width, height] in pixels")
-            object.__setattr__(self, 'picture', size)
+            object.__setattr__(self, "picture", size)
         if self.exploration not in POLICIES:
             raise PromptError(f"prompt '{self.name}': exploration is one of {', '.join(POLICIES)}")
         used = {
@@ -86,19 +86,19 @@ class PromptSpec:
         if unknown := used - _FIELDS:
             raise PromptError(
                 f"prompt '{self.name}': unknown fields {sorted(unknown)}; "
-                f'known are {sorted(_FIELDS)}'
+                f"known are {sorted(_FIELDS)}"
             )
-        if missing := {'instruction', 'frame'} - used:
+        if missing := {"instruction", "frame"} - used:
             raise PromptError(f"prompt '{self.name}': the template lacks {sorted(missing)}")
-        if ('history' in used) != (self.history_frames > 0):
+        if ("history" in used) != (self.history_frames > 0):
             raise PromptError(
                 f"prompt '{self.name}': {{history}} and history_frames > 0 belong together"
             )
-        if ('last_actions' in used) != (self.last_actions > 0):
+        if ("last_actions" in used) != (self.last_actions > 0):
             raise PromptError(
                 f"prompt '{self.name}': {{last_actions}} and last_actions > 0 belong together"
             )
-        if self.history_sampling not in ('even', 'latest'):
+        if self.history_sampling not in ("even", "latest"):
             raise PromptError(f"prompt '{self.name}': history_sampling is 'even' or 'latest'")
 
     def fitted(self, options: PictureOptions) -> PictureOptions:
@@ -114,14 +114,14 @@ class PromptSpec:
         Raises PromptError where the model answers in the order it was trained on, whatever it is
         asked.
         """
-        if order == 'as_trained':
+        if order == "as_trained":
             return self
         if not self.action_first:
             raise PromptError(
                 f"a model of prompt '{self.name}' answers in the order it was trained on; "
-                'answer_order has to be as_trained'
+                "answer_order has to be as_trained"
             )
-        return replace(self, template=self.action_first, action_first='')
+        return replace(self, template=self.action_first, action_first="")
 
     @classmethod
     def preset(cls, name: str) -> PromptSpec:
@@ -134,7 +134,7 @@ class PromptSpec:
             ) from None
 
     @classmethod
-    def from_model_folder(cls, path: str | Path, fallback: str = 'tiny_nav') -> PromptSpec:
+    def from_model_folder(cls, path: str | Path, fallback: str = "tiny_nav") -> PromptSpec:
         """
         Return the spec saved beside the model.
 
@@ -144,28 +144,28 @@ class PromptSpec:
         if not file.is_file():
             return cls.preset(fallback)
         try:
-            said: dict[str, Any] = json.loads(file.read_text(encoding='utf-8'))
+            said: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
             known = {field.name for field in fields(cls)}
             if unknown := set(said) - known:
                 raise PromptError(
-                    f'{file}: unknown settings {sorted(unknown)}; known are {sorted(known)}'
+                    f"{file}: unknown settings {sorted(unknown)}; known are {sorted(known)}"
                 )
             # Models that were made for the policy before this one use the same words.
-            if 'exploration' in said and said['exploration'] == 'damped_search':
-                said = {**said, 'exploration': FRONTIER_SEARCH}
+            if "exploration" in said and said["exploration"] == "damped_search":
+                said = {**said, "exploration": FRONTIER_SEARCH}
             return cls(**said)
         except (ValueError, TypeError) as error:
-            raise PromptError(f'{file} is not a prompt spec: {error}') from error
+            raise PromptError(f"{file} is not a prompt spec: {error}") from error
 
     def save(self, folder: str | Path) -> None:
         """Write the spec beside a model."""
-        text = json.dumps(asdict(self), indent=1, ensure_ascii=False) + '\n'
-        (Path(folder) / SPEC_FILE).write_text(text, encoding='utf-8')
+        text = json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n"
+        (Path(folder) / SPEC_FILE).write_text(text, encoding="utf-8")
 
 
 _CHAT = (
-    '<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n'
-    '<|im_start|>user\n{body}<|im_end|>\n<|im_start|>assistant\n'
+    "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n"
+    "<|im_start|>user\n{body}<|im_end|>\n<|im_start|>assistant\n"
 )
 _NAVILA = (
     'Imagine you are a robot programmed for navigation tasks. You have been given a video of '
@@ -182,10 +182,10 @@ _NAVILA_FRAMES_LAST = (
     '{history} and current observation {frame}.'
 )
 _PILOT = (
-    'You are the pilot of a small robot. The picture shows what is in front of you: {frame} '
-    'Your task: {instruction}. Your last actions: {last_actions}. Answer with two sentences. '
+    "You are the pilot of a small robot. The picture shows what is in front of you: {frame} "
+    "Your task: {instruction}. Your last actions: {last_actions}. Answer with two sentences. "
 )
-_SENTENCES = '\n'.join(ACTION_SENTENCES)
+_SENTENCES = "\n".join(ACTION_SENTENCES)
 _TAUGHT = (
     _PILOT
     + 'The first says where you see the target, or "I do not see" it. The second is exactly one '
@@ -209,31 +209,31 @@ PRESETS: dict[str, PromptSpec] = {
         # image tokens can be read in its light; image first gave no grounding at all in a model
         # this small. It is also what the pair's chat template renders.
         PromptSpec(
-            'tiny_nav',
-            '<|im_start|>user\nTask: {instruction}{frame}<|im_end|>\n<|im_start|>assistant\n',
-            exploration='frontier_search',
+            "tiny_nav",
+            "<|im_start|>user\nTask: {instruction}{frame}<|im_end|>\n<|im_start|>assistant\n",
+            exploration="frontier_search",
             picture=(224, 140),
         ),
         # NaVILA's own frame (8 images, missing history black); its checkpoints are fine-tuned on
         # the ten sentences.
-        PromptSpec('navila', _CHAT.replace('{body}', _NAVILA), history_frames=7, pad_history=True),
+        PromptSpec("navila", _CHAT.replace("{body}", _NAVILA), history_frames=7, pad_history=True),
         # For a Qwen2-VL as published, which does not know the ten sentences.
         PromptSpec(
-            'qwen2_vl',
-            _CHAT.replace('{body}', _TAUGHT),
+            "qwen2_vl",
+            _CHAT.replace("{body}", _TAUGHT),
             last_actions=4,
-            action_first=_CHAT.replace('{body}', _TAUGHT_ACTION_FIRST),
+            action_first=_CHAT.replace("{body}", _TAUGHT_ACTION_FIRST),
         ),
         # The same two with what repeats from one decision to the next in front: both sides keep
         # its keys and values. No checkpoint was trained on these.
         PromptSpec(
-            'navila_frames_last',
-            _CHAT.replace('{body}', _NAVILA_FRAMES_LAST),
+            "navila_frames_last",
+            _CHAT.replace("{body}", _NAVILA_FRAMES_LAST),
             history_frames=7,
             pad_history=True,
         ),
         PromptSpec(
-            'qwen2_vl_frames_last', _CHAT.replace('{body}', _TAUGHT_FRAMES_LAST), last_actions=4
+            "qwen2_vl_frames_last", _CHAT.replace("{body}", _TAUGHT_FRAMES_LAST), last_actions=4
         ),
     )
 }
@@ -248,11 +248,11 @@ def clean_instruction(text: str, max_chars: int = MAX_INSTRUCTION_CHARS) -> str:
     """
     if len(text) > max_chars:
         raise InstructionError(
-            f'instruction of {len(text)} characters refused: the limit is {max_chars}'
+            f"instruction of {len(text)} characters refused: the limit is {max_chars}"
         )
-    printable = ''.join(c if c.isprintable() else ' ' for c in text)
-    words = ' '.join(printable.replace('<|', '< |').replace('|>', '| >').split())
-    words = words.rstrip(' .!?')
+    printable = "".join(c if c.isprintable() else " " for c in text)
+    words = " ".join(printable.replace("<|", "< |").replace("|>", "| >").split())
+    words = words.rstrip(" .!?")
     if not words:
         raise InstructionError(
             "empty instruction refused: publish a sentence such as 'find the silver bottle'"
@@ -260,7 +260,7 @@ def clean_instruction(text: str, max_chars: int = MAX_INSTRUCTION_CHARS) -> str:
     return words
 
 
-def pick_history(past: int, wanted: int, sampling: str = 'even') -> tuple[int, ...]:
+def pick_history(past: int, wanted: int, sampling: str = "even") -> tuple[int, ...]:
     """
     Choose which of `past` earlier frames go into the prompt.
 
@@ -268,7 +268,7 @@ def pick_history(past: int, wanted: int, sampling: str = 'even') -> tuple[int, .
     """
     if past <= wanted:
         return tuple(range(past))
-    if sampling == 'latest':
+    if sampling == "latest":
         return tuple(range(past - wanted, past))
     return tuple(i * past // wanted for i in range(wanted))
 
@@ -284,10 +284,10 @@ def render(
     count = spec.last_actions
     recent = list(last_actions)[-count:] if count else []
     values = {
-        'instruction': clean_instruction(instruction, spec.max_instruction_chars),
-        'last_actions': spec.action_separator.join(a.short for a in recent) or spec.no_actions,
-        'history': FRAME * history,
-        'frame': FRAME,
+        "instruction": clean_instruction(instruction, spec.max_instruction_chars),
+        "last_actions": spec.action_separator.join(a.short for a in recent) or spec.no_actions,
+        "history": FRAME * history,
+        "frame": FRAME,
     }
     return spec.template.format_map(values)
 
@@ -309,9 +309,9 @@ def build_prompt(
     from specdec.models import Prompt
 
     for special in sorted(tokenizer.all_special_tokens, key=len, reverse=True):
-        instruction = instruction.replace(special, ' ')
+        instruction = instruction.replace(special, " ")
     text = render(spec, instruction, last_actions, len(frames) - 1)
-    ids = tuple(int(i) for i in tokenizer(text, add_special_tokens=False)['input_ids'])
+    ids = tuple(int(i) for i in tokenizer(text, add_special_tokens=False)["input_ids"])
     pad = tokenizer.convert_tokens_to_ids(IMAGE_PAD)
     if ids.count(pad) != len(frames):
         raise PromptError(

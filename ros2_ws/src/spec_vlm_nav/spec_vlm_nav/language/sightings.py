@@ -27,9 +27,9 @@ import re
 FARTHEST = 20.0  # metres; what is said to be farther away is not believed
 
 _PLACE = re.compile(
-    r'(?:^|[.!?\n]\s*)I see [^.!?\n]{1,200}?, '
-    r'(?:(?P<ahead>ahead)|(?P<side>left|right) (?P<degrees>\d{1,3}) degrees), '
-    r'about (?P<metres>\d{1,2}(?:\.\d{1,2})?) m(?=[,.])'
+    r"(?:^|[.!?\n]\s*)I see [^.!?\n]{1,200}?, "
+    r"(?:(?P<ahead>ahead)|(?P<side>left|right) (?P<degrees>\d{1,3}) degrees), "
+    r"about (?P<metres>\d{1,2}(?:\.\d{1,2})?) m(?=[,.])"
 )
 
 
@@ -46,8 +46,8 @@ def sighting_of(text: str) -> Sighting | None:
     found = _PLACE.search(text[:2000])
     if found is None:
         return None
-    degrees = 0 if found['ahead'] else int(found['degrees'])
-    distance = float(found['metres'])
+    degrees = 0 if found["ahead"] else int(found["degrees"])
+    distance = float(found["metres"])
     if degrees > 180 or not 0.0 < distance <= FARTHEST:
         return None
-    return Sighting(math.radians(degrees if found['side'] != 'right' else -degrees), distance)
+    return Sighting(math.radians(degrees if found["side"] != "right" else -degrees), distance)

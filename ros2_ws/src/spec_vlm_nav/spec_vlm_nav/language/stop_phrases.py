@@ -24,7 +24,7 @@ from __future__ import annotations
 
 def _phrases(text: str) -> tuple[tuple[str, ...], ...]:
     """Return the phrases of a text that bars separate, longest first."""
-    found = {tuple(phrase.split()) for phrase in text.split('|')}
+    found = {tuple(phrase.split()) for phrase in text.split("|")}
     return tuple(sorted((p for p in found if p), key=lambda p: (-len(p), p)))
 
 
@@ -165,7 +165,7 @@ PLACES = _words_of(
     """
 )
 # Between a head and a place: "stop right at the door", "halt kurz vor der Wand".
-ADVERBS = _words_of('right just directly exactly only shortly immediately genau direkt juste')
+ADVERBS = _words_of("right just directly exactly only shortly immediately genau direkt juste")
 
 # These begin like places and conditions and are none.
 NO_PLACES = _phrases(
@@ -183,13 +183,13 @@ NO_PLACES = _phrases(
     """
 )
 
-NEGATIONS = _words_of('inte ikke niet')  # behind their verb: "stanna inte"
+NEGATIONS = _words_of("inte ikke niet")  # behind their verb: "stanna inte"
 # Behind these "a" and "an" are articles ("stop a person"), unless another language's follows.
 ENGLISH_HEADS = _words_of(
-    'stop halt freeze abort cancel pause wait emergency dont don do full hold stand stay keep'
+    "stop halt freeze abort cancel pause wait emergency dont don do full hold stand stay keep"
 )
-ROMANCE_ARTICLES = _words_of('la le l les los las un une una lo gli i cote droite gauche')
+ROMANCE_ARTICLES = _words_of("la le l les los las un une una lo gli i cote droite gauche")
 GERMAN_ARTICLES = _words_of(
-    'der die das dem den einer einem einen ein jeder jedem dieser diesem diesen meiner meinem '
-    'deiner deinem seiner seinem ihrer ihrem unserer unserem'
+    "der die das dem den einer einem einen ein jeder jedem dieser diesem diesen meiner meinem "
+    "deiner deinem seiner seinem ihrer ihrem unserer unserem"
 )

@@ -33,49 +33,49 @@ LOOKED_AT = 1000  # characters at the beginning, and as many at the end
 READ = 20_000  # the same, blanks and invisible ones among them
 
 _ESCAPES = re.compile(  # of a terminal: colours, titles, links; also where the first byte is lost
-    r'(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|(?:\x1b\]|\x9d)[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?'
-    r'|\x1b[PX^_][^\x1b]*(?:\x1b\\)?|\x1b[ -/]*[0-~]|\[[0-9;]{1,20}m'
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|(?:\x1b\]|\x9d)[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?"
+    r"|\x1b[PX^_][^\x1b]*(?:\x1b\\)?|\x1b[ -/]*[0-~]|\[[0-9;]{1,20}m"
 )
-_MARKUP = re.compile(r'<\|[^|<>]*\|>|</?[a-zA-Z][^<>]{0,200}>')  # of models and of pages
-_BLANKS = re.compile(r'[^\S\n]*\n\s*|\s+')
-_APOSTROPHES = re.compile('[’‘´`ʼ＇]')
-_SPELLED = re.compile(r'(?<![^\W_])(?:[^\W\d_][\W_]{1,5}){2,200}[^\W\d_](?![^\W_])')
-_DRAWN_OUT = re.compile(r'([^\W\d_])\1{2,}')
+_MARKUP = re.compile(r"<\|[^|<>]*\|>|</?[a-zA-Z][^<>]{0,200}>")  # of models and of pages
+_BLANKS = re.compile(r"[^\S\n]*\n\s*|\s+")
+_APOSTROPHES = re.compile("[’‘´`ʼ＇]")
+_SPELLED = re.compile(r"(?<![^\W_])(?:[^\W\d_][\W_]{1,5}){2,200}[^\W\d_](?![^\W_])")
+_DRAWN_OUT = re.compile(r"([^\W\d_])\1{2,}")
 _BEGGED = re.compile(
-    r'\b(?:please|pls|plz|bitte|por favor|robot|now|wait|hey|ok|okay)\s+(\w+)[\s!.]*$'
+    r"\b(?:please|pls|plz|bitte|por favor|robot|now|wait|hey|ok|okay)\s+(\w+)[\s!.]*$"
 )
 _AROUND = ' "“”„«»*_!.\''
 _NAMED = frozenset(
-    ['say', 'says', 'saying', 'read', 'reads', 'reading', 'sign', 'word', 'named', 'called']
+    ["say", "says", "saying", "read", "reads", "reading", "sign", "word", "named", "called"]
 )
 # What a keyboard offers for a letter.
-_LEET: dict[int, int | str] = {**str.maketrans('01345789@$€!|+', 'oieastbgaseiit')}
-_LEET_L = {**_LEET, ord('1'): 'l', ord('|'): 'l'}
+_LEET: dict[int, int | str] = {**str.maketrans("01345789@$€!|+", "oieastbgaseiit")}
+_LEET_L = {**_LEET, ord("1"): "l", ord("|"): "l"}
 # Look-alikes that Unicode's table does not have.
-_MORE_ALIKE = {'ᔕ': 's', 'ᔖ': 's', '§': 's', '†': 't', '‡': 't', 'ʇ': 't', 'ɟ': 'f'}
+_MORE_ALIKE = {"ᔕ": "s", "ᔖ": "s", "§": "s", "†": "t", "‡": "t", "ʇ": "t", "ɟ": "f"}
 # Letters for the eye alone, which are drawn as nothing.
-_BLANK_LETTERS = frozenset('\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0')
+_BLANK_LETTERS = frozenset("\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 _FOLDED: dict[int, str | None] = {
     ord(letter): plain
     for letter, plain in (
-        *zip('ıøłđŧħ', 'ioldth', strict=True),
-        ('æ', 'ae'),
-        ('œ', 'oe'),
-        ('ß', 'ss'),
-        ('þ', 'th'),
-        ('ð', 'd'),
+        *zip("ıøłđŧħ", "ioldth", strict=True),
+        ("æ", "ae"),
+        ("œ", "oe"),
+        ("ß", "ss"),
+        ("þ", "th"),
+        ("ð", "d"),
         # Arabic letters as Persian and Urdu keyboards have them; the stroke that lengthens a word
-        *zip('کیىہھة', 'كييههه', strict=True),
-        ('ـ', None),
+        *zip("کیىہھة", "كييههه", strict=True),
+        ("ـ", None),
     )
 }
-_MARKS_OF = ('COMBINING', 'VARIATION', 'ARABIC', 'HEBREW', 'MONGOLIAN FREE')
-_RIGHT_TO_LEFT = '\u202e'
+_MARKS_OF = ("COMBINING", "VARIATION", "ARABIC", "HEBREW", "MONGOLIAN FREE")
+_RIGHT_TO_LEFT = "\u202e"
 _LATIN_NAME = re.compile(
-    r'(?:LATIN LETTER SMALL CAPITAL|(?:LATIN|TAG LATIN) (?:SMALL|CAPITAL) LETTER'
-    r'|MODIFIER LETTER (?:SMALL|CAPITAL)|REGIONAL INDICATOR SYMBOL LETTER'
-    r'|(?:(?:NEGATIVE|CROSSED) )*(?:SQUARED|CIRCLED|PARENTHESIZED) LATIN (?:SMALL|CAPITAL) LETTER)'
-    r' ([A-Z])(?: WITH .*)?'
+    r"(?:LATIN LETTER SMALL CAPITAL|(?:LATIN|TAG LATIN) (?:SMALL|CAPITAL) LETTER"
+    r"|MODIFIER LETTER (?:SMALL|CAPITAL)|REGIONAL INDICATOR SYMBOL LETTER"
+    r"|(?:(?:NEGATIVE|CROSSED) )*(?:SQUARED|CIRCLED|PARENTHESIZED) LATIN (?:SMALL|CAPITAL) LETTER)"
+    r" ([A-Z])(?: WITH .*)?"
 )
 
 
@@ -92,17 +92,17 @@ def readings(text: str) -> Iterator[str]:
 def _as_shown(text: str) -> Iterator[str]:
     """Yield a text without what is not drawn, which may stand within a word or between two."""
     text = _ends(text.strip(), READ)
-    if '\x1b' in text or '\x9b' in text or '\x9d' in text or '[' in text:
-        text = _ESCAPES.sub('', text)
-    if '<' in text or '&' in text:
-        text = html.unescape(_MARKUP.sub(' ', text))
+    if "\x1b" in text or "\x9b" in text or "\x9d" in text or "[" in text:
+        text = _ESCAPES.sub("", text)
+    if "<" in text or "&" in text:
+        text = html.unescape(_MARKUP.sub(" ", text))
     hidden = {c for c in set(text) if _is_hidden(c)}
-    ways = [''.join(instead if c in hidden else c for c in text) for instead in ('', ' ')]
+    ways = ["".join(instead if c in hidden else c for c in text) for instead in ("", " ")]
     for way in ways if hidden else ways[:1]:
         yield _ends(_BLANKS.sub(_one_blank, way).strip(), LOOKED_AT)
     if any(0xE0041 <= ord(c) <= 0xE007A for c in hidden):  # "tags": hidden letters
-        told = (_latin(c) or ('' if c in hidden else c) for c in text)
-        yield _ends(''.join(told), LOOKED_AT)
+        told = (_latin(c) or ("" if c in hidden else c) for c in text)
+        yield _ends("".join(told), LOOKED_AT)
     if _RIGHT_TO_LEFT in hidden:
         yield _ends(ways[0], LOOKED_AT)[::-1]
 
@@ -115,13 +115,13 @@ def _as_letters(way: str) -> Iterator[str]:
         for alike in (fold(_alike(way)), fold(_alike(plain))):
             yield from _as_meant(alike, way)
             plain = alike
-    if any(c.isdigit() or c in '@$€!|+' for c in plain):
+    if any(c.isdigit() or c in "@$€!|+" for c in plain):
         yield from (plain.translate(_LEET), plain.translate(_LEET_L))
 
 
 def _as_meant(plain: str, way: str) -> Iterator[str]:
     """Yield a text with drawn-out, doubled and spelled words as they are meant."""
-    plain = _DRAWN_OUT.sub(r'\1', plain)
+    plain = _DRAWN_OUT.sub(r"\1", plain)
     spelled = _SPELLED.sub(_joined, plain)
     yield spelled
     if spelled != plain:
@@ -134,70 +134,70 @@ def _as_meant(plain: str, way: str) -> Iterator[str]:
 
 def _emphasised(way: str) -> str:
     """Return what stands in capitals behind other words: "go to the door STOP"; or ""."""
-    *before, last = way.split() or ['']
+    *before, last = way.split() or [""]
     last = last.strip(_AROUND)
     if not before or not last.isalpha() or not last.isupper() or len(last) < 3:
-        return ''
+        return ""
     if before[-1].strip(_AROUND).lower() in _NAMED or not any(map(str.islower, before)):
-        return ''
+        return ""
     return fold(last)
 
 
 def _joined(found: re.Match[str]) -> str:
-    return re.sub(r'[\W_]', '', found.group())
+    return re.sub(r"[\W_]", "", found.group())
 
 
 def _ends(text: str, most: int) -> str:
-    return text if len(text) <= 2 * most else f'{text[:most]}\n{text[-most:]}'
+    return text if len(text) <= 2 * most else f"{text[:most]}\n{text[-most:]}"
 
 
 def _one_blank(found: re.Match[str]) -> str:
     """Return one blank for many; a line's end is the end of a sentence."""
-    return '\n' if '\n' in found.group() else ' '
+    return "\n" if "\n" in found.group() else " "
 
 
 @lru_cache(4096)
 def _is_hidden(c: str) -> bool:
     kind = unicodedata.category(c)
     return (
-        kind in ('Cf', 'Co', 'Cn', 'Cs')
+        kind in ("Cf", "Co", "Cn", "Cs")
         or c in _BLANK_LETTERS
-        or (kind == 'Cc' and not c.isspace())
+        or (kind == "Cc" and not c.isspace())
     )
 
 
 def fold(text: str) -> str:
     """Return lower case without accents, as phrases are compared."""
-    text = unicodedata.normalize('NFKC', text)[: 4 * LOOKED_AT].casefold()
+    text = unicodedata.normalize("NFKC", text)[: 4 * LOOKED_AT].casefold()
     if text.isascii():
         return _APOSTROPHES.sub("'", text)
-    letters = (c for c in unicodedata.normalize('NFKD', text) if not _is_accent(c))
-    text = unicodedata.normalize('NFC', ''.join(letters)).translate(_FOLDED)
+    letters = (c for c in unicodedata.normalize("NFKD", text) if not _is_accent(c))
+    text = unicodedata.normalize("NFC", "".join(letters)).translate(_FOLDED)
     return _APOSTROPHES.sub("'", text)
 
 
 @lru_cache(4096)
 def _is_accent(c: str) -> bool:
     kind = unicodedata.category(c)
-    return kind == 'Me' or (
-        kind == 'Mn' and unicodedata.name(c, 'COMBINING').startswith(_MARKS_OF)
+    return kind == "Me" or (
+        kind == "Mn" and unicodedata.name(c, "COMBINING").startswith(_MARKS_OF)
     )
 
 
 def _alike(text: str) -> str:
-    return ''.join(c if c.isascii() else _MORE_ALIKE.get(c) or _latin(c) or c for c in text)
+    return "".join(c if c.isascii() else _MORE_ALIKE.get(c) or _latin(c) or c for c in text)
 
 
 @lru_cache(4096)
 def _latin(c: str) -> str:
     """Return the Latin letter that a character looks like, or ""."""
-    if found := _LATIN_NAME.fullmatch(unicodedata.name(c, '')):
+    if found := _LATIN_NAME.fullmatch(unicodedata.name(c, "")):
         return found[1].lower()
-    alike = [each['c'] for each in confusables.confusables_data.get(c, ())]
+    alike = [each["c"] for each in confusables.confusables_data.get(c, ())]
     for each in alike:
         if len(each) == 1 and each.isascii() and each.isalpha():
             return str(each)
     for each in alike:
-        if len(each) == 1 and (found := _LATIN_NAME.fullmatch(unicodedata.name(each, ''))):
+        if len(each) == 1 and (found := _LATIN_NAME.fullmatch(unicodedata.name(each, ""))):
             return found[1].lower()
-    return ''
+    return ""

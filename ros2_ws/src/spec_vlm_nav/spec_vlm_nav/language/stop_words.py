@@ -49,16 +49,16 @@ from spec_vlm_nav.language.stop_phrases import (
 from spec_vlm_nav.language.stop_readings import fold, LOOKED_AT, readings
 from spec_vlm_nav.language.stop_scripts import UNSPACED, WITH_BLANKS
 
-SYMBOLS = '🛑⛔✋🚫🤚🖐⏹⏸🙅'
+SYMBOLS = "🛑⛔✋🚫🤚🖐⏹⏸🙅"
 
 _POLITE = re.compile(r"\b(?:please|pls|plz|bitte|por favor|s['’ ]?il (?:te|vous) plait|stp|svp)\b")
-_SENTENCE_ENDS = re.compile('[.!?;\n。！？；…¡¿।॥۔؟؛։።။៕]+')
-_CLAUSE_ENDS = re.compile(r'[,:、，：،·•—–|/\\()\[\]{}=>»«~]+|(?<=\s)-+(?=\s)')
+_SENTENCE_ENDS = re.compile("[.!?;\n。！？；…¡¿।॥۔؟؛։።။៕]+")
+_CLAUSE_ENDS = re.compile(r"[,:、，：،·•—–|/\\()\[\]{}=>»«~]+|(?<=\s)-+(?=\s)")
 # Vowel signs of South and South-East Asia belong to their words; Python's \w leaves them out.
-_LETTER = r'[^\W_]|[\u0900-\u0963\u0966-\u0dff\u0e00-\u0eff\u1000-\u1049\u1780-\u17d3]'
-_WORDS = re.compile(f'(?:{_LETTER})+')
+_LETTER = r"[^\W_]|[\u0900-\u0963\u0966-\u0dff\u0e00-\u0eff\u1000-\u1049\u1780-\u17d3]"
+_WORDS = re.compile(f"(?:{_LETTER})+")
 _AND_THEN = frozenset(
-    ['and', 'then', 'und', 'dann', 'et', 'puis', 'y', 'luego', 'e', 'poi', 'и', 'потом']
+    ["and", "then", "und", "dann", "et", "puis", "y", "luego", "e", "poi", "и", "потом"]
 )
 
 
@@ -69,8 +69,8 @@ def is_stop(text: str) -> bool:
 
 # -- what the words mean
 
-_REPEATED = re.compile(r'(\w{3,20}?)\1+')
-_DOUBLED = re.compile(r'([a-zа-я])\1')
+_REPEATED = re.compile(r"(\w{3,20}?)\1+")
+_DOUBLED = re.compile(r"([a-zа-я])\1")
 _CRIES: set[str] = set()  # heads of one word; filled below
 _IN_HEADS: set[str] = set()  # their words
 
@@ -80,10 +80,10 @@ Phrases = dict[str, list[tuple[str, ...]]]  # by their first words, longest firs
 def _index(*tables: object) -> Phrases:
     found: Phrases = {}
     for table in tables:
-        phrases = table if isinstance(table, tuple) else str(table).split('|')
+        phrases = table if isinstance(table, tuple) else str(table).split("|")
         for phrase in phrases:
-            said = fold(phrase if isinstance(phrase, str) else ' '.join(phrase))
-            words = tuple(_WORDS.findall(said.replace("n't", 'nt')))
+            said = fold(phrase if isinstance(phrase, str) else " ".join(phrase))
+            words = tuple(_WORDS.findall(said.replace("n't", "nt")))
             if words and words not in found.setdefault(words[0], []):
                 found[words[0]].append(words)
     for each in found.values():
@@ -93,14 +93,14 @@ def _index(*tables: object) -> Phrases:
 
 @lru_cache(256)
 def _words(clause: str) -> tuple[str, ...]:
-    return tuple(map(_once, _WORDS.findall(clause.replace("n't", 'nt'))))
+    return tuple(map(_once, _WORDS.findall(clause.replace("n't", "nt"))))
 
 
 @lru_cache(4096)
 def _once(word: str) -> str:
     """Return "stop" for "stopstop" and "sttoop"."""
     found = _REPEATED.fullmatch(word)
-    once = found[1] if found else _DOUBLED.sub(r'\1', word)
+    once = found[1] if found else _DOUBLED.sub(r"\1", word)
     return once if once in _CRIES and word not in _IN_HEADS else word
 
 
@@ -114,11 +114,11 @@ _PLACES = PLACES | {word for each in _languages for word in _WORDS.findall(fold(
 _CRIES.update(words[0] for each in _OPEN.values() for words in each if len(words) == 1)
 for _heads in (_OPEN, _CLOSED):
     _IN_HEADS.update(word for each in _heads.values() for words in each for word in words)
-_ANY_SPACED = frozenset(('no', 'a'))  # not enough to stop by themselves
+_ANY_SPACED = frozenset(("no", "a"))  # not enough to stop by themselves
 
 
 def _means_stop(plain: str) -> bool:
-    plain = _POLITE.sub(' ', plain[: 4 * LOOKED_AT])
+    plain = _POLITE.sub(" ", plain[: 4 * LOOKED_AT])
     known = any(word in _OPEN or word in _CLOSED for word in _words(plain))
     if not known and not _SCRIPTS.search(plain) and not any(s in plain for s in SYMBOLS):
         return False
@@ -131,7 +131,7 @@ def _means_stop(plain: str) -> bool:
         return True
     # A cry at the end counts, whatever was said before it.
     clauses = _clauses(sentences[-1]) if sentences else []
-    return plain.rstrip().endswith('!') and len(clauses) > 1 and _is_stop_clause(clauses[-1])
+    return plain.rstrip().endswith("!") and len(clauses) > 1 and _is_stop_clause(clauses[-1])
 
 
 def _clauses(sentence: str) -> list[str]:
@@ -182,7 +182,7 @@ def _is_bare_stop(clause: str) -> bool:
 
 
 _WHEN = frozenset(
-    ['now', 'right', 'immediately', 'at', 'once', 'jetzt', 'sofort', 'maintenant', 'ahora', 'ya']
+    ["now", "right", "immediately", "at", "once", "jetzt", "sofort", "maintenant", "ahora", "ya"]
 )
 
 
@@ -231,7 +231,7 @@ def _is_place(head: str, words: tuple[str, ...]) -> bool:
         return False
     if head not in ENGLISH_HEADS:
         return True
-    articles = {'a': ROMANCE_ARTICLES, 'an': GERMAN_ARTICLES, 'no': ()}
+    articles = {"a": ROMANCE_ARTICLES, "an": GERMAN_ARTICLES, "no": ()}
     return words[1] in articles.get(words[0], (words[1],))
 
 
@@ -241,8 +241,8 @@ def _is_place(head: str, words: tuple[str, ...]) -> bool:
 def _parts(tables: Iterator[str]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for table in tables:
-        for word in table.split('|'):
-            plain = ''.join(_WORDS.findall(fold(word)))
+        for word in table.split("|"):
+            plain = "".join(_WORDS.findall(fold(word)))
             if plain:
                 found.setdefault(plain[0], []).append(plain)
     return found
@@ -253,7 +253,7 @@ _HEAD_PARTS = _parts(each.heads for each in _unspaced)
 _OPENER_PARTS = _parts(each.openers for each in _unspaced)
 _TAIL_PARTS = _parts(each.tails for each in _unspaced)
 _SCRIPTS = re.compile(
-    '[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]'
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
 )
 
 
@@ -266,7 +266,7 @@ def _reads_unspaced(clause: str) -> tuple[bool, bool]:
     """
     if not _SCRIPTS.search(clause):
         return False, False
-    clause = ''.join(_WORDS.findall(clause))
+    clause = "".join(_WORDS.findall(clause))
     polite, stopped = {0}, set[int]()
     for at in range(len(clause)):
         if at in polite:

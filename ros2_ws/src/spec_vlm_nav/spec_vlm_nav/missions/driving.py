@@ -120,15 +120,15 @@ class Driver:
             return
         if self._sequence:
             if now - self._heard_at > SILENT_S:
-                self._end(ErrorCode.INTERNAL, 'motion_node does not say what became of the motion')
+                self._end(ErrorCode.INTERNAL, "motion_node does not say what became of the motion")
             return
         if pose is None:
             if now - self._heard_at > SILENT_S:
-                self._end(ErrorCode.STALE_ODOM, 'no odometry')
+                self._end(ErrorCode.STALE_ODOM, "no odometry")
             return
         motion = self._course.next(pose)
         if motion is None:
-            self._end(ErrorCode.NONE, '')
+            self._end(ErrorCode.NONE, "")
             return
         self._heard_at = now
         self._sequence = self._send(motion)

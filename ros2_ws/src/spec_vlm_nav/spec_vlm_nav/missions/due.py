@@ -59,14 +59,14 @@ class DueTime:
 def waits_for(start: Start) -> str:
     """Return in words what a mission waits for; "" for nothing."""
     return {
-        StartWhen.NOW: '',
-        StartWhen.READY: '',
-        StartWhen.SIGNAL: 'waits for resume',
-        StartWhen.AFTER: f'begins {start.after_s:g} s after it was given',
-        StartWhen.AT: f'begins at {clock(start.at_minute)}',
+        StartWhen.NOW: "",
+        StartWhen.READY: "",
+        StartWhen.SIGNAL: "waits for resume",
+        StartWhen.AFTER: f"begins {start.after_s:g} s after it was given",
+        StartWhen.AT: f"begins at {clock(start.at_minute)}",
     }[start.when]
 
 
 def clock(minute: int) -> str:
     """Return a minute of the day as people write it."""
-    return f'{minute // 60:02}:{minute % 60:02}'
+    return f"{minute // 60:02}:{minute % 60:02}"

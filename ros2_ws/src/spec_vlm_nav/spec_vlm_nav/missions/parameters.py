@@ -20,21 +20,21 @@ from spec_vlm_nav.common.parameters import Parameter, Tighter
 
 MISSION: tuple[Parameter, ...] = (
     Parameter(
-        'state_file',
-        '',
-        'Where a mission is kept, to go on after a restart; empty: spec_vlm_nav/mission.json in '
-        'ROS_HOME or ~/.ros, and in a folder of the namespace if there is one.',
+        "state_file",
+        "",
+        "Where a mission is kept, to go on after a restart; empty: spec_vlm_nav/mission.json in "
+        "ROS_HOME or ~/.ros, and in a folder of the namespace if there is one.",
     ),
     Parameter(
-        'safety_locked',
+        "safety_locked",
         False,
-        'No safety limit can be loosened while the node runs, not by an operator either.',
+        "No safety limit can be loosened while the node runs, not by an operator either.",
         tighter=Tighter.TRUE,
     ),
     Parameter(
-        'lost_after_s',
+        "lost_after_s",
         2.0,
-        'vlm_nav_node or motion_node was not heard for this long: the mission pauses, s.',
+        "vlm_nav_node or motion_node was not heard for this long: the mission pauses, s.",
         0.5,
         60.0,
         live=True,

@@ -25,28 +25,28 @@ MOST_STEPS = 500  # with repetitions written out
 class StepKind(enum.Enum):
     """What a step does."""
 
-    INSTRUCTION = 'instruction'
-    WAIT = 'wait_s'
-    TURN = 'turn_deg'
-    RETURN = 'return'
+    INSTRUCTION = "instruction"
+    WAIT = "wait_s"
+    TURN = "turn_deg"
+    RETURN = "return"
 
 
 class OnFailure(enum.Enum):
     """What follows when a step has failed, retries included."""
 
-    NEXT = 'next'
-    STOP = 'stop'
-    RETURN = 'return'
+    NEXT = "next"
+    STOP = "stop"
+    RETURN = "return"
 
 
 class StartWhen(enum.Enum):
     """What a mission waits for before its first step."""
 
-    NOW = 'now'
-    READY = 'ready'  # the deciding and the moving side are heard, and nothing is latched
-    SIGNAL = 'signal'  # somebody says resume
-    AFTER = 'after_s'
-    AT = 'at'
+    NOW = "now"
+    READY = "ready"  # the deciding and the moving side are heard, and nothing is latched
+    SIGNAL = "signal"  # somebody says resume
+    AFTER = "after_s"
+    AT = "at"
 
 
 @dataclass(frozen=True)
@@ -70,9 +70,9 @@ class MissionStep:
     """
 
     kind: StepKind
-    words: str = ''
+    words: str = ""
     number: float = 0.0
-    hint: str = ''
+    hint: str = ""
     max_s: float = 0.0
     max_m: float = 0.0
     retries: int = 0
@@ -84,13 +84,13 @@ class MissionStep:
         if self.kind is StepKind.INSTRUCTION:
             return self.words
         if self.kind is StepKind.WAIT:
-            return f'wait {self.number:g} s'
+            return f"wait {self.number:g} s"
         if self.kind is StepKind.TURN:
-            side = 'left' if self.number > 0 else 'right'
-            return f'turn {side} {abs(self.number):g}°'
+            side = "left" if self.number > 0 else "right"
+            return f"turn {side} {abs(self.number):g}°"
         if self.number > 0:
-            return f'return {self.number:g} m along the path'
-        return 'return to the start' if self.number == 0 else 'return to where the last step began'
+            return f"return {self.number:g} m along the path"
+        return "return to the start" if self.number == 0 else "return to where the last step began"
 
 
 PREVIOUS = -1.0

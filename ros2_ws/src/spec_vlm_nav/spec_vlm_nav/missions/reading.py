@@ -47,17 +47,17 @@ LONGEST_FILE = 200_000  # characters
 DEEPEST = 5
 LEAST_TURN_DEG = 4.0  # odometry does not tell less from standing (driving.TURNED_RAD)
 MOST_PROBLEMS = 20
-MISSION_KEYS = ('name', 'steps', 'start_when', 'max_s', 'max_m', 'defaults')
-BOUND_KEYS = ('max_s', 'max_m', 'retries', 'on_failure')
+MISSION_KEYS = ("name", "steps", "start_when", "max_s", "max_m", "defaults")
+BOUND_KEYS = ("max_s", "max_m", "retries", "on_failure")
 KINDS = tuple(kind.value for kind in StepKind)
-_NUMBER = re.compile(r'[-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?')
+_NUMBER = re.compile(r"[-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?")
 Node = yaml.Node
 DEEPEST_YAML = 2 * DEEPEST + 10
 MOST_VALUES = 15 * MOST_STEPS
-T = TypeVar('T')
+T = TypeVar("T")
 
 
-def read(text: str, where: str = 'mission') -> MissionPlan:
+def read(text: str, where: str = "mission") -> MissionPlan:
     """
     Return the mission that a text holds: YAML, or a plain sentence.
 
@@ -67,13 +67,13 @@ def read(text: str, where: str = 'mission') -> MissionPlan:
     plan = reader.plan(text)
     if reader.problems or plan is None:
         found = sorted(reader.problems, key=lambda problem: problem[0])[:MOST_PROBLEMS]
-        raise MissionError('\n'.join(words for _, words in found))
+        raise MissionError("\n".join(words for _, words in found))
     return plan
 
 
 def from_sentence(text: str) -> MissionPlan:
     """Return a mission of the instructions in a sentence. Raises MissionError."""
-    return read(yaml.safe_dump({'steps': [text]}), 'the sentence')
+    return read(yaml.safe_dump({"steps": [text]}), "the sentence")
 
 
 class _Reader:
@@ -82,48 +82,48 @@ class _Reader:
         self._where = where
         self._steps = 0
 
-    def bad(self, node: Node | int, what: str, allowed: str = '') -> None:
+    def bad(self, node: Node | int, what: str, allowed: str = "") -> None:
         """Take note of what is wrong in a line."""
         line = node if isinstance(node, int) else node.start_mark.line + 1
-        words = f'{self._where}:{line}: {what}' + (f'; allowed: {allowed}' if allowed else '')
+        words = f"{self._where}:{line}: {what}" + (f"; allowed: {allowed}" if allowed else "")
         self.problems.append((line, words))
 
     def plan(self, text: str) -> MissionPlan | None:
         if len(text) > LONGEST_FILE:
-            self.bad(1, f'{len(text)} characters are not a mission', f'at most {LONGEST_FILE}')
+            self.bad(1, f"{len(text)} characters are not a mission", f"at most {LONGEST_FILE}")
             return None
         try:
             root = compose_yaml(text, DEEPEST_YAML, MOST_VALUES)
         except yaml.YAMLError as error:
-            mark = getattr(error, 'problem_mark', None)
-            said = ' '.join(str(getattr(error, 'problem', None) or error).split())
-            line = min(mark.line, text.count('\n')) + 1 if mark else 1
-            self.bad(line, f'not YAML: {said}')
+            mark = getattr(error, "problem_mark", None)
+            said = " ".join(str(getattr(error, "problem", None) or error).split())
+            line = min(mark.line, text.count("\n")) + 1 if mark else 1
+            self.bad(line, f"not YAML: {said}")
             return None
         if root is None:
-            self.bad(1, 'there is no mission in it', 'steps: and a list of steps')
+            self.bad(1, "there is no mission in it", "steps: and a list of steps")
             return None
         if isinstance(root, yaml.ScalarNode):  # a sentence
             if is_stop(text):  # as it was said: YAML joins lines, and leaves out comments
-                self.bad(root, 'that means stop: there is nothing to do')
+                self.bad(root, "that means stop: there is nothing to do")
                 return None
-            return self._made('', self._instructions(root, root.value, {}), Start(), {})
+            return self._made("", self._instructions(root, root.value, {}), Start(), {})
         if not isinstance(root, yaml.MappingNode):
-            self.bad(root, 'a mission is a mapping', ', '.join(MISSION_KEYS))
+            self.bad(root, "a mission is a mapping", ", ".join(MISSION_KEYS))
             return None
         parts = self.mapping(root, MISSION_KEYS)
-        defaults = self._bounds(parts.get('defaults'))
+        defaults = self._bounds(parts.get("defaults"))
         bounds: dict[str, float] = {
             key: self.number(parts[key], key, 0.1, 1e6)
-            for key in ('max_s', 'max_m')
+            for key in ("max_s", "max_m")
             if key in parts
         }
-        name = self.text(parts['name'], 'name', 80) if 'name' in parts else ''
-        start = self._start(parts['start_when']) if 'start_when' in parts else Start()
-        if 'steps' not in parts:
-            self.bad(root, 'steps is missing', 'steps: and a list of steps')
+        name = self.text(parts["name"], "name", 80) if "name" in parts else ""
+        start = self._start(parts["start_when"]) if "start_when" in parts else Start()
+        if "steps" not in parts:
+            self.bad(root, "steps is missing", "steps: and a list of steps")
             return None
-        steps = tuple(self._list(parts['steps'], defaults, 0))
+        steps = tuple(self._list(parts["steps"], defaults, 0))
         return self._made(name, steps, start, bounds)
 
     def _made(
@@ -131,27 +131,27 @@ class _Reader:
     ) -> MissionPlan | None:
         steps = tuple(steps)
         if not steps and not self.problems:
-            self.bad(1, 'a mission without steps does nothing')
+            self.bad(1, "a mission without steps does nothing")
         return MissionPlan(name, steps, start, **bounds)
 
     # -- steps
 
     def _list(self, node: Node, defaults: dict[str, Any], depth: int) -> Iterator[MissionStep]:
         if not isinstance(node, yaml.SequenceNode):
-            self.bad(node, 'steps is not a list', '- instruction: ..., - wait_s: 5, ...')
+            self.bad(node, "steps is not a list", "- instruction: ..., - wait_s: 5, ...")
             return
         if depth > DEEPEST:
-            self.bad(node, 'repeat is nested too deeply', f'{DEEPEST} deep')
+            self.bad(node, "repeat is nested too deeply", f"{DEEPEST} deep")
             return
         if not node.value:
-            self.bad(node, 'the list of steps is empty')
+            self.bad(node, "the list of steps is empty")
         for item in node.value:
             counts = not _repeats(item)  # what is repeated has been counted inside
             for step in self._step(item, defaults, depth):
                 self._steps += counts
                 if self._steps > MOST_STEPS:
                     if counts:
-                        self.bad(item, 'too many steps', f'{MOST_STEPS}, repetitions included')
+                        self.bad(item, "too many steps", f"{MOST_STEPS}, repetitions included")
                     return
                 yield step
 
@@ -160,52 +160,52 @@ class _Reader:
             yield from self._instructions(node, node.value, defaults)
             return
         if not isinstance(node, yaml.MappingNode):
-            self.bad(node, 'a step is a mapping or a sentence', ', '.join((*KINDS, 'repeat')))
+            self.bad(node, "a step is a mapping or a sentence", ", ".join((*KINDS, "repeat")))
             return
         keys = [str(key.value) for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-        kinds = [key for key in keys if key in (*KINDS, 'repeat')]
+        kinds = [key for key in keys if key in (*KINDS, "repeat")]
         if len(kinds) != 1:
-            what = f'a step that is {" and ".join(kinds)}' if kinds else 'a step of no known kind'
-            guess = [] if kinds else self._guesses(keys, (*KINDS, 'repeat'))
-            hint = f' (did you mean {guess[0]}?)' if guess else ''
+            what = f'a step that is {" and ".join(kinds)}' if kinds else "a step of no known kind"
+            guess = [] if kinds else self._guesses(keys, (*KINDS, "repeat"))
+            hint = f" (did you mean {guess[0]}?)" if guess else ""
             self.bad(node, what + hint, f'exactly one of {", ".join((*KINDS, "repeat"))}')
             return
         kind = kinds[0]
-        if kind == 'repeat':
-            parts = self.mapping(node, ('repeat', 'steps'))
-            times = int(self.number(parts['repeat'], 'repeat', 1, MOST_STEPS, whole=True))
-            if 'steps' not in parts:
-                self.bad(node, 'repeat without steps', 'repeat: N and steps: a list')
+        if kind == "repeat":
+            parts = self.mapping(node, ("repeat", "steps"))
+            times = int(self.number(parts["repeat"], "repeat", 1, MOST_STEPS, whole=True))
+            if "steps" not in parts:
+                self.bad(node, "repeat without steps", "repeat: N and steps: a list")
                 return
             before = len(self.problems)
             for _ in range(max(1, times)):
-                yield from self._list(parts['steps'], defaults, depth + 1)
+                yield from self._list(parts["steps"], defaults, depth + 1)
                 if len(self.problems) > before or self._steps > MOST_STEPS:
                     return  # each problem once
             return
-        extra = ('hint',) if kind == 'instruction' else ()
+        extra = ("hint",) if kind == "instruction" else ()
         parts = self.mapping(node, (kind, *extra, *BOUND_KEYS))
         bounds = {**defaults, **self._bounds_of(parts)}
         value = parts[kind]
-        if kind == 'instruction':
-            hint = self.text(parts['hint'], 'hint', 200) if 'hint' in parts else ''
+        if kind == "instruction":
+            hint = self.text(parts["hint"], "hint", 200) if "hint" in parts else ""
             yield from self._instructions(value, self.text(value, kind, 2000), bounds, hint)
-        elif kind == 'wait_s':
+        elif kind == "wait_s":
             yield MissionStep(StepKind.WAIT, number=self.number(value, kind, 0, 86_400), **bounds)
-        elif kind == 'turn_deg':
+        elif kind == "turn_deg":
             turn = self.number(value, kind, -360, 360)
             if abs(turn) < LEAST_TURN_DEG and not self.problems:
-                some = f'-360 to 360 (left positive), {LEAST_TURN_DEG:g} at least'
-                self.bad(value, f'a turn of {turn:g} degrees', some)
+                some = f"-360 to 360 (left positive), {LEAST_TURN_DEG:g} at least"
+                self.bad(value, f"a turn of {turn:g} degrees", some)
             yield MissionStep(StepKind.TURN, number=turn, **bounds)
         else:
             yield MissionStep(StepKind.RETURN, number=self._return(value), **bounds)
 
     def _return(self, node: Node) -> float:
-        said = str(node.value) if isinstance(node, yaml.ScalarNode) else ''
-        if said in ('start', 'previous'):
-            return PREVIOUS if said == 'previous' else 0.0
-        allowed = 'start, previous (where the step before began), or 0.1 to 1000 (metres)'
+        said = str(node.value) if isinstance(node, yaml.ScalarNode) else ""
+        if said in ("start", "previous"):
+            return PREVIOUS if said == "previous" else 0.0
+        allowed = "start, previous (where the step before began), or 0.1 to 1000 (metres)"
         try:
             metres = float(said)
         except ValueError:
@@ -216,13 +216,13 @@ class _Reader:
         return metres
 
     def _instructions(
-        self, node: Node, text: str, bounds: dict[str, Any], hint: str = ''
+        self, node: Node, text: str, bounds: dict[str, Any], hint: str = ""
     ) -> Iterator[MissionStep]:
         if is_stop(text):
             self.bad(
                 node,
                 f'"{text}" means stop: it would end the mission',
-                'an instruction; a mission that is over stops by itself',
+                "an instruction; a mission that is over stops by itself",
             )
             return
         parts = split(text)
@@ -232,7 +232,7 @@ class _Reader:
             except InstructionError as error:
                 self.bad(node, str(error))
                 return
-            given = hint if i == len(parts) - 1 else ''
+            given = hint if i == len(parts) - 1 else ""
             yield MissionStep(StepKind.INSTRUCTION, words, hint=given, **bounds)
 
     def _bounds(self, node: Node | None) -> dict[str, Any]:
@@ -240,35 +240,35 @@ class _Reader:
 
     def _bounds_of(self, parts: dict[str, Node]) -> dict[str, Any]:
         found: dict[str, Any] = {}
-        if 'max_s' in parts:
-            found['max_s'] = self.number(parts['max_s'], 'max_s', 0.1, 86_400)
-        if 'max_m' in parts:
-            found['max_m'] = self.number(parts['max_m'], 'max_m', 0.1, 10_000)
-        if 'retries' in parts:
-            found['retries'] = int(self.number(parts['retries'], 'retries', 0, 20, whole=True))
-        if 'on_failure' in parts:
-            node = parts['on_failure']
-            word = self.one_of(node, 'on_failure', [each.value for each in OnFailure])
-            found['on_failure'] = OnFailure(word or 'stop')
+        if "max_s" in parts:
+            found["max_s"] = self.number(parts["max_s"], "max_s", 0.1, 86_400)
+        if "max_m" in parts:
+            found["max_m"] = self.number(parts["max_m"], "max_m", 0.1, 10_000)
+        if "retries" in parts:
+            found["retries"] = int(self.number(parts["retries"], "retries", 0, 20, whole=True))
+        if "on_failure" in parts:
+            node = parts["on_failure"]
+            word = self.one_of(node, "on_failure", [each.value for each in OnFailure])
+            found["on_failure"] = OnFailure(word or "stop")
         return found
 
     def _start(self, node: Node) -> Start:
-        words = ('now', 'ready', 'signal')
+        words = ("now", "ready", "signal")
         allowed = f'{", ".join(words)}, {{after_s: 60}} or {{at: "08:30"}}'
         if isinstance(node, yaml.ScalarNode):
             if node.value not in words:
-                self.bad(node, f'start_when: {node.value}', allowed)
+                self.bad(node, f"start_when: {node.value}", allowed)
                 return Start()
             return Start(StartWhen(node.value))
-        parts = self.mapping(node, ('after_s', 'at'))
+        parts = self.mapping(node, ("after_s", "at"))
         if len(parts) != 1:
-            self.bad(node, 'start_when', allowed)
+            self.bad(node, "start_when", allowed)
             return Start()
-        if 'after_s' in parts:
-            return Start(StartWhen.AFTER, self.number(parts['after_s'], 'after_s', 0, 86_400))
-        clock = re.fullmatch(r'([01]?\d|2[0-3]):([0-5]\d)', str(parts['at'].value))
+        if "after_s" in parts:
+            return Start(StartWhen.AFTER, self.number(parts["after_s"], "after_s", 0, 86_400))
+        clock = re.fullmatch(r"([01]?\d|2[0-3]):([0-5]\d)", str(parts["at"].value))
         if clock is None:
-            self.bad(parts['at'], f'at: {parts["at"].value}', '"00:00" to "23:59", local time')
+            self.bad(parts["at"], f'at: {parts["at"].value}', '"00:00" to "23:59", local time')
             return Start()
         return Start(StartWhen.AT, at_minute=60 * int(clock[1]) + int(clock[2]))
 
@@ -277,17 +277,17 @@ class _Reader:
     def mapping(self, node: Node, allowed: tuple[str, ...]) -> dict[str, Node]:
         """Return the values of a mapping by their keys, those that are not allowed left out."""
         if not isinstance(node, yaml.MappingNode):
-            self.bad(node, 'a mapping is wanted here', ', '.join(allowed))
+            self.bad(node, "a mapping is wanted here", ", ".join(allowed))
             return {}
         found: dict[str, Node] = {}
         for key, value in node.value:
-            name = str(key.value) if isinstance(key, yaml.ScalarNode) else '?'
+            name = str(key.value) if isinstance(key, yaml.ScalarNode) else "?"
             if name in found:
-                self.bad(key, f'{name} is given twice')
+                self.bad(key, f"{name} is given twice")
             elif name not in allowed:
                 guess = self._guesses([name], allowed)
-                hint = f' (did you mean {guess[0]}?)' if guess else ''
-                self.bad(key, f'{name} is unknown here{hint}', ', '.join(allowed))
+                hint = f" (did you mean {guess[0]}?)" if guess else ""
+                self.bad(key, f"{name} is unknown here{hint}", ", ".join(allowed))
             else:
                 found[name] = value
         return found
@@ -299,17 +299,17 @@ class _Reader:
     def text(self, node: Node, name: str, longest: int) -> str:
         """Return a text."""
         if not isinstance(node, yaml.ScalarNode) or not str(node.value).strip():
-            self.bad(node, f'{name} is empty or no text', 'a sentence')
-            return 'x'
+            self.bad(node, f"{name} is empty or no text", "a sentence")
+            return "x"
         if len(node.value) > longest:
-            self.bad(node, f'{name} of {len(node.value)} characters', f'at most {longest}')
+            self.bad(node, f"{name} of {len(node.value)} characters", f"at most {longest}")
         return str(node.value).strip()
 
     def one_of(self, node: Node, name: str, allowed: list[str]) -> str:
         """Return one of some words; "" when it is none."""
         if not isinstance(node, yaml.ScalarNode) or node.value not in allowed:
-            self.bad(node, f'{name}: {getattr(node, "value", "?")}', ', '.join(allowed))
-            return ''
+            self.bad(node, f'{name}: {getattr(node, "value", "?")}', ", ".join(allowed))
+            return ""
         return str(node.value)
 
     def number(
@@ -325,16 +325,16 @@ class _Reader:
         except ValueError:
             value = math.nan
         if not low <= value <= high:
-            kind = 'whole numbers, ' if whole else ''
-            self.bad(node, f'{name}: {_shown(node)}', f'{kind}{low:g} to {high:g}')
+            kind = "whole numbers, " if whole else ""
+            self.bad(node, f"{name}: {_shown(node)}", f"{kind}{low:g} to {high:g}")
             return low
         return value
 
 
 def _repeats(node: Node) -> bool:
     pairs = node.value if isinstance(node, yaml.MappingNode) else []
-    return any(isinstance(key, yaml.ScalarNode) and key.value == 'repeat' for key, _ in pairs)
+    return any(isinstance(key, yaml.ScalarNode) and key.value == "repeat" for key, _ in pairs)
 
 
 def _shown(node: Node) -> str:
-    return str(node.value)[:40] if isinstance(node, yaml.ScalarNode) else 'not a number'
+    return str(node.value)[:40] if isinstance(node, yaml.ScalarNode) else "not a number"

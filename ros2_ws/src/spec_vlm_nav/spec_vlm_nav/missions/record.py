@@ -35,20 +35,20 @@ Point = tuple[float, float]  # in the frame of odometry, m
 class StepProgress(enum.Enum):
     """How far one step has come."""
 
-    PENDING = 'pending'
-    RUNNING = 'running'
-    DONE = 'done'
-    FAILED = 'failed'
-    SKIPPED = 'skipped'
+    PENDING = "pending"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    SKIPPED = "skipped"
 
 
 class MissionPhase(enum.Enum):
     """How far the mission has come."""
 
-    WAITING = 'waiting'  # for what it begins with
-    RUNNING = 'running'
-    PAUSED = 'paused'
-    ENDED = 'ended'
+    WAITING = "waiting"  # for what it begins with
+    RUNNING = "running"
+    PAUSED = "paused"
+    ENDED = "ended"
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,8 @@ class Item:
     step: MissionStep
     progress: StepProgress = StepProgress.PENDING
     tries: int = 0
-    code: str = ''  # of ErrorCode
-    message: str = ''
+    code: str = ""  # of ErrorCode
+    message: str = ""
     elapsed_s: float = 0.0
     distance_m: float = 0.0
     decisions: int = 0
@@ -79,7 +79,7 @@ class MissionRecord:
     plan: MissionPlan
     items: list[Item]
     phase: MissionPhase = MissionPhase.WAITING
-    why: str = ''  # why it waits, pauses, or how it ended
+    why: str = ""  # why it waits, pauses, or how it ended
     code: str = ErrorCode.NONE.name
     elapsed_s: float = 0.0
     distance_m: float = 0.0
@@ -110,4 +110,4 @@ def load(file: Path) -> MissionRecord | None:
     except FileNotFoundError:
         return None
     except msgspec.DecodeError as error:
-        raise ValueError(f'{file} holds no mission: {error}') from error
+        raise ValueError(f"{file} holds no mission: {error}") from error

@@ -28,37 +28,37 @@ def results(record: MissionRecord) -> dict[str, Any]:
     """Return a mission with all its steps."""
     counts = Counter(item.progress for item in record.items)
     return {
-        'schema': 1,
-        'name': record.plan.name,
-        'phase': record.phase.value,
-        'why': record.why,
-        'code': record.code,
-        'elapsed_s': round(record.elapsed_s, 2),
-        'distance_m': round(record.distance_m, 3),
-        'done': counts[StepProgress.DONE],
-        'failed': counts[StepProgress.FAILED],
-        'skipped': counts[StepProgress.SKIPPED],
-        'steps': [_step(item) for item in record.items],
+        "schema": 1,
+        "name": record.plan.name,
+        "phase": record.phase.value,
+        "why": record.why,
+        "code": record.code,
+        "elapsed_s": round(record.elapsed_s, 2),
+        "distance_m": round(record.distance_m, 3),
+        "done": counts[StepProgress.DONE],
+        "failed": counts[StepProgress.FAILED],
+        "skipped": counts[StepProgress.SKIPPED],
+        "steps": [_step(item) for item in record.items],
     }
 
 
 def _step(item: Item) -> dict[str, Any]:
     step = item.step
     return {
-        'number': item.number,
-        'kind': step.kind.value,
-        'words': step.shown,
-        'progress': item.progress.value,
-        'tries': item.tries,
-        'code': item.code,
-        'message': item.message,
-        'elapsed_s': round(item.elapsed_s, 2),
-        'distance_m': round(item.distance_m, 3),
-        'decisions': item.decisions,
-        'max_s': step.max_s,
-        'max_m': step.max_m,
-        'retries': step.retries,
-        'on_failure': step.on_failure.value,
+        "number": item.number,
+        "kind": step.kind.value,
+        "words": step.shown,
+        "progress": item.progress.value,
+        "tries": item.tries,
+        "code": item.code,
+        "message": item.message,
+        "elapsed_s": round(item.elapsed_s, 2),
+        "distance_m": round(item.distance_m, 3),
+        "decisions": item.decisions,
+        "max_s": step.max_s,
+        "max_m": step.max_m,
+        "retries": step.retries,
+        "on_failure": step.on_failure.value,
     }
 
 

@@ -93,7 +93,7 @@ class Mission:
         if record.phase is not MissionPhase.ENDED:
             mission._put_back()
             record.phase = MissionPhase.PAUSED
-            record.why = 'the mission node was started anew; resume when all is well'
+            record.why = "the mission node was started anew; resume when all is well"
         return mission
 
     @property
@@ -119,21 +119,21 @@ class Mission:
     def resume(self, objection: str, now: float) -> None:
         """Go on, or begin. objection: why it cannot, "" if it can. Raises MissionError."""
         if self.record.phase is MissionPhase.RUNNING:
-            raise MissionError('the mission is running: there is nothing to resume')
+            raise MissionError("the mission is running: there is nothing to resume")
         if self.is_over:
-            raise MissionError('the mission has ended: give a new one')
+            raise MissionError("the mission has ended: give a new one")
         if objection:
-            raise MissionError(f'not resumed: {objection}')
-        self._set(MissionPhase.RUNNING, '')
+            raise MissionError(f"not resumed: {objection}")
+        self._set(MissionPhase.RUNNING, "")
         self._go_on(now)
 
     def skip(self, now: float) -> None:
         """Leave out the step under way, or the next one. Raises MissionError."""
         item = self.record.current
         if self.is_over or item is None:
-            raise MissionError('there is no step left to skip')
-        self._stand('skipped')
-        self._close(item, StepProgress.SKIPPED, ErrorCode.CANCELED, 'skipped by the operator', now)
+            raise MissionError("there is no step left to skip")
+        self._stand("skipped")
+        self._close(item, StepProgress.SKIPPED, ErrorCode.CANCELED, "skipped by the operator", now)
         self._out.changed()
         if self.record.phase is MissionPhase.RUNNING:
             self._go_on(now)
@@ -144,17 +144,17 @@ class Mission:
         """Put a step that has not begun in front of the `place`-th. Raises MissionError."""
         items = self.record.items
         if self.is_over:
-            raise MissionError('the mission has ended')
+            raise MissionError("the mission has ended")
         item = next((i for i in items if i.number == number), None)
         if item is None:
-            raise MissionError(f'there is no step {number}: {_numbers(items)}')
+            raise MissionError(f"there is no step {number}: {_numbers(items)}")
         if item.progress is not StepProgress.PENDING:
             raise MissionError(
-                f'step {number} is {item.progress.value}: only what is to come moves'
+                f"step {number} is {item.progress.value}: only what is to come moves"
             )
         free = next(i for i, each in enumerate(items) if each.progress is StepProgress.PENDING)
         if not free + 1 <= place <= len(items):
-            raise MissionError(f'place {place} is not to come: allowed {free + 1} to {len(items)}')
+            raise MissionError(f"place {place} is not to come: allowed {free + 1} to {len(items)}")
         items.remove(item)
         items.insert(place - 1, item)
         self._out.changed()
@@ -162,9 +162,9 @@ class Mission:
     def append(self, steps: tuple[MissionStep, ...]) -> None:
         """Add steps at the end. Raises MissionError."""
         if self.is_over:
-            raise MissionError('the mission has ended: give a new one')
+            raise MissionError("the mission has ended: give a new one")
         if len(self.record.items) + len(steps) > MOST_STEPS:
-            raise MissionError(f'a mission has at most {MOST_STEPS} steps')
+            raise MissionError(f"a mission has at most {MOST_STEPS} steps")
         number = max((i.number for i in self.record.items), default=0)
         self.record.items += [Item(number + 1 + i, step) for i, step in enumerate(steps)]
         self._out.changed()
@@ -190,7 +190,7 @@ class Mission:
         turned = abs(wrap(pose.yaw - last.yaw)) if last else 0.0
         if step_m > paths.JUMP_M or turned > paths.JUMP_RAD:
             if record.path:
-                self._out.log('odometry was set anew: the path driven so far is forgotten')
+                self._out.log("odometry was set anew: the path driven so far is forgotten")
             record.path.clear()
             step_m = 0.0
         if record.phase is MissionPhase.RUNNING and last is not None:
@@ -214,20 +214,20 @@ class Mission:
             self._came_back(item)
             self._go_on(now)
         elif item.tries <= item.step.retries:
-            said = f'{code.name} {message}'.strip()
+            said = f"{code.name} {message}".strip()
             self._replace(
                 replace(item, progress=StepProgress.PENDING, code=code.name, message=message)
             )
-            self._out.log(f'step {item.number}: {said}; once more')
+            self._out.log(f"step {item.number}: {said}; once more")
             self._go_on(now)
         else:
             self._fail(item, code, message, now)
 
-    def tick(self, now: float, minute: int, objection: str = '') -> None:
+    def tick(self, now: float, minute: int, objection: str = "") -> None:
         """Watch the clocks. minute: of the day; objection: why nothing can begin, or ""."""
         record, item = self.record, self.running
         if record.phase is MissionPhase.WAITING and self._may_begin(now, minute, objection):
-            self._set(MissionPhase.RUNNING, '')
+            self._set(MissionPhase.RUNNING, "")
             self._go_on(now)
         elif record.phase is MissionPhase.RUNNING:
             record.elapsed_s += now - self._last
@@ -240,10 +240,10 @@ class Mission:
         due = self._due.is_due(now, minute)
         if start.when is StartWhen.NOW or not due or not objection:
             return due
-        self.record.why = f'waits: {objection}'
+        self.record.why = f"waits: {objection}"
         if self._due.is_late(now):
-            late = f'could not begin at {clock(start.at_minute)}, nor within {LATE_S / 60:g} min'
-            self._end(ErrorCode.TIMEOUT, f'{late}: {objection}')
+            late = f"could not begin at {clock(start.at_minute)}, nor within {LATE_S / 60:g} min"
+            self._end(ErrorCode.TIMEOUT, f"{late}: {objection}")
         return False
 
     def _mind_bounds(self, item: Item | None, now: float) -> None:
@@ -252,16 +252,16 @@ class Mission:
         plan, step = self.record.plan, item.step
         spent = now - self._began
         if 0 < plan.max_s < self.record.elapsed_s:
-            why = f'the mission took longer than {plan.max_s:g} s'
+            why = f"the mission took longer than {plan.max_s:g} s"
             self._give_up(item, ErrorCode.TIMEOUT, why)
         elif 0 < plan.max_m < self.record.distance_m:
-            self._give_up(item, ErrorCode.TOO_FAR, f'the mission drove over {plan.max_m:g} m')
+            self._give_up(item, ErrorCode.TOO_FAR, f"the mission drove over {plan.max_m:g} m")
         elif step.kind is StepKind.WAIT and now >= self._ends_at:
-            self.on_result(self._token, ErrorCode.NONE, '', now)
+            self.on_result(self._token, ErrorCode.NONE, "", now)
         elif 0 < step.max_s < spent - (GRACE_S if step.kind is StepKind.INSTRUCTION else 0):
-            self._overrun(ErrorCode.TIMEOUT, f'longer than {step.max_s:g} s', now)
+            self._overrun(ErrorCode.TIMEOUT, f"longer than {step.max_s:g} s", now)
         elif 0 < step.max_m < self._step_m:
-            self._overrun(ErrorCode.TOO_FAR, f'farther than {step.max_m:g} m', now)
+            self._overrun(ErrorCode.TOO_FAR, f"farther than {step.max_m:g} m", now)
 
     def _overrun(self, code: ErrorCode, why: str, now: float) -> None:
         self._stand(why)
@@ -288,7 +288,7 @@ class Mission:
         begun = replace(item, progress=StepProgress.RUNNING, tries=item.tries + 1, began_at=here)
         self._replace(begun)
         self._out.changed()
-        self._out.log(f'step {item.number}: {item.step.shown}')
+        self._out.log(f"step {item.number}: {item.step.shown}")
         self._begin_step(begun, now)
 
     def _begin_step(self, item: Item, now: float) -> None:
@@ -300,7 +300,7 @@ class Mission:
         elif step.kind is StepKind.WAIT:
             self._ends_at = now + step.number
         elif not self.record.path or self._pose is None:
-            why = 'no path to return along: no odometry, or it was set anew'
+            why = "no path to return along: no odometry, or it was set anew"
             self.on_result(self._token, ErrorCode.INVALID_INPUT, why, now)
         else:
             way = paths.way_back(self.record.path, self._destination(item))
@@ -326,7 +326,7 @@ class Mission:
 
     def _fail(self, item: Item, code: ErrorCode, message: str, now: float) -> None:
         self._close(item, StepProgress.FAILED, code, message, now, counted=True)
-        said = f'step {item.number} ({item.step.shown}): {code.name} {message}'.strip()
+        said = f"step {item.number} ({item.step.shown}): {code.name} {message}".strip()
         self._out.log(said)
         if item.step.on_failure is OnFailure.NEXT:
             self._go_on(now)
@@ -341,7 +341,7 @@ class Mission:
         record.returning, record.code, record.why = True, code.name, said
         for item in record.items:
             if not item.is_over:
-                why = 'left out: the robot returned after a failure'
+                why = "left out: the robot returned after a failure"
                 self._close(item, StepProgress.SKIPPED, ErrorCode.CANCELED, why, now, counted=True)
         self.append((MissionStep(StepKind.RETURN),))
         self._go_on(now)
@@ -351,21 +351,21 @@ class Mission:
         return ErrorCode[self.record.code] if self.record.returning else code
 
     def _kept_why(self, said: str) -> str:
-        return f'{self.record.why}; then {said}' if self.record.returning else said
+        return f"{self.record.why}; then {said}" if self.record.returning else said
 
     def _finish(self) -> None:
         record = self.record
         failed = [item for item in record.items if item.progress is StepProgress.FAILED]
         if record.returning:
-            self._end(ErrorCode[record.code], f'{record.why}; returned to the start')
+            self._end(ErrorCode[record.code], f"{record.why}; returned to the start")
         elif failed:
             first = failed[0]
-            words = f'{first.step.shown}: {first.code} {first.message}'.strip()
-            count = f'{len(failed)} of {len(record.items)} steps failed'
-            why = f'{count}, first {first.number} ({words})'
+            words = f"{first.step.shown}: {first.code} {first.message}".strip()
+            count = f"{len(failed)} of {len(record.items)} steps failed"
+            why = f"{count}, first {first.number} ({words})"
             self._end(ErrorCode[first.code], why)
         else:
-            self._end(ErrorCode.NONE, '')
+            self._end(ErrorCode.NONE, "")
 
     def _end(self, code: ErrorCode, why: str) -> None:
         self.record.code = code.name
@@ -424,4 +424,4 @@ class Mission:
 
 
 def _numbers(items: list[Item]) -> str:
-    return 'allowed ' + ', '.join(str(i.number) for i in items)
+    return "allowed " + ", ".join(str(i.number) for i in items)

@@ -30,29 +30,29 @@ from spec_vlm_nav.language.stop_words import is_stop
 MOST_PARTS = 20
 
 _AFTERWARDS = (
-    'then|after that|afterwards|and after that|and afterwards|finally|and finally|'
-    'dann|danach|anschließend|anschliessend|zum schluss|'
-    'puis|ensuite|après cela|apres cela|enfin|'
-    'luego|después|despues|entonces|por último|por ultimo|finalmente'
+    "then|after that|afterwards|and after that|and afterwards|finally|and finally|"
+    "dann|danach|anschließend|anschliessend|zum schluss|"
+    "puis|ensuite|après cela|apres cela|enfin|"
+    "luego|después|despues|entonces|por último|por ultimo|finalmente"
 )
-_AND = 'and|und|et|y'
-_COMMA = rf'[,;.]\s*(?:(?:{_AND})\s+)?(?:{_AFTERWARDS})\b(?!\s+(?:de|of)\b)\s*,?\s*'
-_JOINED = rf'\s+(?:{_AND})\s+(?:{_AFTERWARDS})\b(?!\s+(?:de|of)\b)\s*,?\s*'
+_AND = "and|und|et|y"
+_COMMA = rf"[,;.]\s*(?:(?:{_AND})\s+)?(?:{_AFTERWARDS})\b(?!\s+(?:de|of)\b)\s*,?\s*"
+_JOINED = rf"\s+(?:{_AND})\s+(?:{_AFTERWARDS})\b(?!\s+(?:de|of)\b)\s*,?\s*"
 _VERBS = (
-    'go|walk|drive|move|turn|find|look|return|come|head|navigate|follow|approach|circle|wait|'
-    'search|visit|proceed|continue|face|rotate|spin|enter|leave|pass|cross'
+    "go|walk|drive|move|turn|find|look|return|come|head|navigate|follow|approach|circle|wait|"
+    "search|visit|proceed|continue|face|rotate|spin|enter|leave|pass|cross"
 )
-_BARE = rf'\s+then\s+(?=(?:{_VERBS}|to|the|a|an|back)\b)'
-_CHINESE = r'[，,。；;]?\s*(?:然后|然後|接着|接著|随后|隨後)(?:再)?[，,]?\s*'
-_SPLIT = re.compile(f'{_COMMA}|{_JOINED}|{_BARE}|{_CHINESE}', re.IGNORECASE)
+_BARE = rf"\s+then\s+(?=(?:{_VERBS}|to|the|a|an|back)\b)"
+_CHINESE = r"[，,。；;]?\s*(?:然后|然後|接着|接著|随后|隨後)(?:再)?[，,]?\s*"
+_SPLIT = re.compile(f"{_COMMA}|{_JOINED}|{_BARE}|{_CHINESE}", re.IGNORECASE)
 _QUOTED = re.compile('"[^"]*"|“[^”]*”|„[^“”]*[“”]|«[^»]*»')
 _CONDITION = re.compile(
-    r'\b(?:if|when|once|whenever|until|unless|as soon as|wenn|falls|sobald|bis|si|quand|lorsque|'
-    r'cuando|hasta que|dès que)\b|如果|当|當|等到',
+    r"\b(?:if|when|once|whenever|until|unless|as soon as|wenn|falls|sobald|bis|si|quand|lorsque|"
+    r"cuando|hasta que|dès que)\b|如果|当|當|等到",
     re.IGNORECASE,
 )
 _NOT_HERE = re.compile(
-    r'\b(?:now|every now|since|by|until|till|from|back|even|just|only|but|right)$', re.IGNORECASE
+    r"\b(?:now|every now|since|by|until|till|from|back|even|just|only|but|right)$", re.IGNORECASE
 )
 
 
@@ -61,10 +61,10 @@ def _set(text: str) -> frozenset[str]:
 
 
 _DETERMINERS = _set(
-    'the a an this that those these my your der die das den dem ein eine einen einem einer le la '
-    'les un une el los las una'
+    "the a an this that those these my your der die das den dem ein eine einen einem einer le la "
+    "les un une el los las una"
 )
-_PREPOSITIONS = _set('to towards zum zur zu nach à a au aux vers al hacia hasta')
+_PREPOSITIONS = _set("to towards zum zur zu nach à a au aux vers al hacia hasta")
 
 
 def split(text: str) -> list[str]:
@@ -73,7 +73,7 @@ def split(text: str) -> list[str]:
 
     What means stop is returned as it is: it is to act at once.
     """
-    whole = ' '.join(text.split())
+    whole = " ".join(text.split())
     if not whole or is_stop(whole):
         return [whole]
     kept = [m.span() for m in _QUOTED.finditer(whole)]
@@ -89,7 +89,7 @@ def split(text: str) -> list[str]:
             continue
         parts.append(whole[begin : cut.start()])
         begin = cut.end()
-    parts = [p.strip(' ,;.') for p in (*parts, whole[begin:])]
+    parts = [p.strip(" ,;.") for p in (*parts, whole[begin:])]
     if len(parts) < 2 or len(parts) > MOST_PARTS or not all(parts) or any(map(is_stop, parts)):
         return [whole]
     for i in range(1, len(parts)):
@@ -104,9 +104,9 @@ def _with_verb(part: str, before: str) -> str:
     for group in (_DETERMINERS, _PREPOSITIONS - _DETERMINERS):
         if first in group:
             place = next((i for i, w in enumerate(words) if _word(w) in group), 0)
-            return ' '.join((*words[:place], part))
+            return " ".join((*words[:place], part))
     return part
 
 
 def _word(text: str) -> str:
-    return text.casefold().strip('.,;:!?')
+    return text.casefold().strip(".,;:!?")

@@ -82,7 +82,7 @@ class ModelAnswer:
     during the decision; None: no sensor, or one was lost meanwhile.
     """
 
-    text: str = ''
+    text: str = ""
     token_ids: tuple[int, ...] = ()
     prompt_ids: tuple[int, ...] = ()
     rounds: tuple[RoundStats, ...] = ()

@@ -51,7 +51,7 @@ def prompt_spec(model: str, preset: str) -> PromptSpec:
 
     For "auto" that is what lies in the model's folder, otherwise what suits such a model.
     """
-    if preset != 'auto':
+    if preset != "auto":
         return PromptSpec.preset(preset)
     folder = folder_of(model)
     return PromptSpec.from_model_folder(folder, suited_preset(folder))
@@ -69,7 +69,7 @@ def spec_of(settings: DecoderSettings) -> PromptSpec:
         return spec.ordered(settings.answer_order)
     except PromptError as error:
         raise ParameterError(
-            f'parameter answer_order = {settings.answer_order!r} refused: {error}'
+            f"parameter answer_order = {settings.answer_order!r} refused: {error}"
         ) from error
 
 
@@ -109,14 +109,14 @@ class QuestionWriter:
 
     def options(self, settings: DecoderSettings) -> GenerationOptions:
         """Return how answers are made. Raises ParameterError for a grammar that cannot be met."""
-        grammar = ''
+        grammar = ""
         if settings.answer_grammar == ACTIONS and self.grammars is not None:
-            action_first = settings.answer_order == 'action_first'
+            action_first = settings.answer_order == "action_first"
             try:
                 grammar = action_grammar(self.grammars, settings.max_new_tokens, action_first)
             except SpecdecError as error:
                 raise ParameterError(
-                    f'parameter answer_grammar = {ACTIONS!r} refused: {error}'
+                    f"parameter answer_grammar = {ACTIONS!r} refused: {error}"
                 ) from error
         return GenerationOptions(
             settings.max_new_tokens, settings.temperature, settings.seed, grammar=grammar

@@ -38,9 +38,9 @@ class RoundHistory:
     cloud for a forward. sessions: answers that shared it.
     """
 
-    method: str = ''
-    plan: str = ''
-    why: str = ''
+    method: str = ""
+    plan: str = ""
+    why: str = ""
     rounds: int = 0
     queue_ms: float = 0.0
     forward_ms: float = 0.0
@@ -51,12 +51,12 @@ class RoundHistory:
     def load(self) -> str:
         """Return the verifier's load in words; "" while nothing is known."""
         if not self.rounds:
-            return ''
-        shared = f', shared by {self.sessions:.1f} answers' if self.sessions >= SHARED else ''
-        busy = 'busy: ' if self.queue_ms > self.forward_ms else ''
+            return ""
+        shared = f", shared by {self.sessions:.1f} answers" if self.sessions >= SHARED else ""
+        busy = "busy: " if self.queue_ms > self.forward_ms else ""
         return (
-            f'{busy}a forward takes {self.forward_ms:.3g} ms{shared}, '
-            f'rounds wait {self.queue_ms:.3g} ms for it'
+            f"{busy}a forward takes {self.forward_ms:.3g} ms{shared}, "
+            f"rounds wait {self.queue_ms:.3g} ms for it"
         )
 
 

@@ -36,19 +36,19 @@ from specdec.errors import OptionsError
 from specdec.methods import get_method, Method, METHODS
 from specdec.options import DecodingOptions, GenerationOptions, ModelOptions
 
-DRAFT_ONLY = 'draft_only_slow'
-ON_LINK_LOSS = ('stop', 'hold', DRAFT_ONLY)
-ACTIONS = 'actions'
-ANSWER_GRAMMARS = ('off', ACTIONS)
-ANSWER_ORDERS = ('as_trained', 'action_first')
+DRAFT_ONLY = "draft_only_slow"
+ON_LINK_LOSS = ("stop", "hold", DRAFT_ONLY)
+ACTIONS = "actions"
+ANSWER_GRAMMARS = ("off", ACTIONS)
+ANSWER_ORDERS = ("as_trained", "action_first")
 
 
 def _lacks(method: Method) -> str:
     if method.split:
-        return 'runs layers of the target on the edge, and the robot has none'
+        return "runs layers of the target on the edge, and the robot has none"
     if method.lossy:
         return "is not exact when sampling, and the robot's answers are always the target's"
-    return ''
+    return ""
 
 
 ROBOT_METHODS = tuple(name for name, method in METHODS.items() if not _lacks(method))
@@ -57,13 +57,13 @@ METHOD_FORM = f'one of {", ".join(ROBOT_METHODS)}; axes may follow, like sd+leng
 
 def why_not_method(name: str) -> str:
     """Return why the robot cannot decode with a method of that name, or ""."""
-    if name.partition('+')[0] not in METHODS:
-        return f'allowed is {METHOD_FORM}'
+    if name.partition("+")[0] not in METHODS:
+        return f"allowed is {METHOD_FORM}"
     try:
         lacks = _lacks(get_method(name))
     except OptionsError as error:
         return str(error)
-    return f'it {lacks}' if lacks else ''
+    return f"it {lacks}" if lacks else ""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class LinkReport:
     state: LinkState = LinkState.UNKNOWN
     rtt_ms: float = 0.0
     heard_at: float | None = None
-    reason: str = ''
+    reason: str = ""
 
 
 class OnText(Protocol):
@@ -165,9 +165,9 @@ class Decider(Protocol):
 class DecoderSettings:
     """What the real decider is told; see the parameters of vlm_nav_node."""
 
-    verifier: str = 'tcp://127.0.0.1:5555'
-    verifier_key: str = ''
-    draft_model: str = 'default_models/nav-draft'
+    verifier: str = "tcp://127.0.0.1:5555"
+    verifier_key: str = ""
+    draft_model: str = "default_models/nav-draft"
     gguf: str = ModelOptions.gguf
     method: str = DecodingOptions.method
     gamma: int = DecodingOptions.gamma
@@ -182,9 +182,9 @@ class DecoderSettings:
     reply_timeout_s: float = 1.0
     link_timeout_s: float = 1.0
     resume_timeout_s: float = DecodingOptions.patience_s
-    on_link_loss: str = 'stop'
-    energy_root: str = '/sys'
-    prompt: str = 'auto'
-    answer_order: str = 'as_trained'
-    answer_grammar: str = 'off'
+    on_link_loss: str = "stop"
+    energy_root: str = "/sys"
+    prompt: str = "auto"
+    answer_order: str = "as_trained"
+    answer_grammar: str = "off"
     picture: PictureOptions = field(default_factory=PictureOptions)

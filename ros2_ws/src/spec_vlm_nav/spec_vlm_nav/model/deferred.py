@@ -33,14 +33,14 @@ from spec_vlm_nav.model.decider import Decider, DecoderSettings, LinkReport, OnT
 
 # Read when the model is loaded: they cannot change while that goes on.
 OF_LOADING = (
-    'draft_model',
-    'gguf',
-    'device',
-    'dtype',
-    'quantize',
-    'threads',
-    'verifier',
-    'verifier_key',
+    "draft_model",
+    "gguf",
+    "device",
+    "dtype",
+    "quantize",
+    "threads",
+    "verifier",
+    "verifier_key",
 )
 
 
@@ -59,7 +59,7 @@ class DeferredDecider:
         self._inner: Decider | None = None
         self._open: Callable[[LinkState], None] | None = None
         self._lock = threading.Lock()
-        self._thread = threading.Thread(target=self._load, name='loading', daemon=True)
+        self._thread = threading.Thread(target=self._load, name="loading", daemon=True)
         self._thread.start()
 
     def _load(self) -> None:
@@ -112,7 +112,7 @@ class DeferredDecider:
         for name in OF_LOADING:
             if getattr(settings, name) != getattr(self._settings, name):
                 raise ParameterError(
-                    f'parameter {name} cannot change now: the model is being loaded'
+                    f"parameter {name} cannot change now: the model is being loaded"
                 )
 
     def use(self, settings: DecoderSettings) -> None:
@@ -125,7 +125,7 @@ class DeferredDecider:
     def swap_draft(self, folder: str) -> None:
         """See Decider."""
         if self._inner is None:
-            raise ParameterError('the model is still being loaded: ask again when it is there')
+            raise ParameterError("the model is still being loaded: ask again when it is there")
         self._inner.swap_draft(folder)
 
     def link(self) -> LinkReport:
@@ -155,6 +155,6 @@ class DeferredDecider:
     def _loaded(self) -> Decider:
         if self._inner is None:
             raise DecisionFailed(
-                ErrorCode.INTERNAL, 'the model is still being loaded', ModelAnswer()
+                ErrorCode.INTERNAL, "the model is still being loaded", ModelAnswer()
             )
         return self._inner

@@ -27,10 +27,10 @@ from typing import Any
 
 from spec_vlm_nav.common.errors import ParameterError
 
-PACKAGE = 'spec_vlm_nav'
+PACKAGE = "spec_vlm_nav"
 LARGE_VOCABULARY = 50_000  # ids: a published Qwen2-VL has 151,936, a small trained one 672
-GGUF = '.gguf'
-UNTUNED, TRAINED = 'qwen2_vl', 'tiny_nav'  # prompt presets
+GGUF = ".gguf"
+UNTUNED, TRAINED = "qwen2_vl", "tiny_nav"  # prompt presets
 
 
 def share_folder() -> Path:
@@ -61,25 +61,25 @@ def find_model(name: str) -> str:
         raise ParameterError(f"model '{name}': {error}") from error
     if path.is_absolute():
         if not _may_be_model(path):
-            raise ParameterError(f'model folder {path} does not exist')
+            raise ParameterError(f"model folder {path} does not exist")
         return str(path)
     inside = share_folder() / name
     if name and _may_be_model(inside):
         return str(inside)
-    if name.startswith(('.', '~')) or name.count('/') != 1 or name.endswith('/'):
+    if name.startswith((".", "~")) or name.count("/") != 1 or name.endswith("/"):
         raise ParameterError(
             f"model '{name}' is neither a folder in {share_folder()}, nor an absolute path, nor a "
-            'hub id like org/name; folders are never looked for in the working directory'
+            "hub id like org/name; folders are never looked for in the working directory"
         )
     if Path(name).is_dir():
         raise ParameterError(
             f"model '{name}' could be a hub id or the folder {Path(name).resolve()}: give the "
-            'absolute path, or start the node elsewhere'
+            "absolute path, or start the node elsewhere"
         )
-    if name.split('/')[0] == 'default_models':
+    if name.split("/")[0] == "default_models":
         raise ParameterError(
             f"model '{name}' is not in {share_folder()}: it comes with the whole repository, not "
-            'with the package alone; give an absolute path or a hub id'
+            "with the package alone; give an absolute path or a hub id"
         )
     return name
 
@@ -97,7 +97,7 @@ def folder_of(model: str) -> str:
 def read_config(folder: str) -> dict[str, Any]:
     """Return what config.json in a folder says; {} where it cannot be read, or for a hub id."""
     try:
-        said = json.loads((Path(folder) / 'config.json').read_text(encoding='utf-8'))
+        said = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     return said if isinstance(said, dict) else {}
@@ -111,8 +111,8 @@ def suited_preset(folder: str) -> str:
     short prompt of the small ones. A hub id is a published model.
     """
     config = read_config(folder)
-    text = config.get('text_config') or {}
-    size = text.get('vocab_size') or config.get('vocab_size') or LARGE_VOCABULARY
+    text = config.get("text_config") or {}
+    size = text.get("vocab_size") or config.get("vocab_size") or LARGE_VOCABULARY
     return UNTUNED if not isinstance(size, int) or size >= LARGE_VOCABULARY else TRAINED
 
 
@@ -121,9 +121,9 @@ def check_folder(folder: str, needs_weights: bool = True) -> None:
     path = Path(folder)
     if not path.is_dir():
         return  # a hub id
-    if not (path / 'config.json').is_file() and not any(path.glob(f'*{GGUF}')):
-        raise ParameterError(f'{folder} has no config.json: it is no Hugging Face model folder')
+    if not (path / "config.json").is_file() and not any(path.glob(f"*{GGUF}")):
+        raise ParameterError(f"{folder} has no config.json: it is no Hugging Face model folder")
     if needs_weights and not any(
-        file.suffix in ('.safetensors', '.bin', '.gguf') for file in path.iterdir()
+        file.suffix in (".safetensors", ".bin", ".gguf") for file in path.iterdir()
     ):
-        raise ParameterError(f'{folder} has no weights: no .safetensors, .bin or .gguf file')
+        raise ParameterError(f"{folder} has no weights: no .safetensors, .bin or .gguf file")

@@ -95,7 +95,7 @@ def answer_of(
         prompt_ids=tuple(question.prompt.ids),
         rounds=stats.rounds,
         timeline=(
-            TimelineSpan('edge', 'prepare frame', 0.0, prepared_ms),
+            TimelineSpan("edge", "prepare frame", 0.0, prepared_ms),
             *(
                 TimelineSpan(
                     s.lane, s.name, prepared_ms + s.start_s * 1e3, prepared_ms + s.end_s * 1e3

@@ -79,11 +79,11 @@ class LinkMonitor:
         self._began = clock()
         self._heard_at: float | None = None
         self._rtt_s: float | None = None
-        self._trouble = ''
+        self._trouble = ""
         self._refused = False
         self._state = LinkState.UNKNOWN
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name='link monitor', daemon=True)
+        self._thread = threading.Thread(target=self._run, name="link monitor", daemon=True)
         self._thread.start()
 
     def report(self) -> LinkReport:
@@ -93,7 +93,7 @@ class LinkMonitor:
         if not self._refused and now - since <= self.timeout_s:
             state = LinkState.UNKNOWN if heard_at is None else LinkState.UP
             return LinkReport(state, rtt_s * 1e3, heard_at)
-        silence = f'nothing was heard from the verifier at {self._address} for {now - since:.1f} s'
+        silence = f"nothing was heard from the verifier at {self._address} for {now - since:.1f} s"
         return LinkReport(LinkState.LOST, rtt_s * 1e3, heard_at, self._trouble or silence)
 
     def heard(self) -> None:
@@ -158,7 +158,7 @@ class LinkMonitor:
 
     def _hear(self) -> None:
         self._heard_at = self._clock()
-        self._trouble, self._refused = '', False
+        self._trouble, self._refused = "", False
         self._over()
 
     def _wait(self, seconds: float) -> None:

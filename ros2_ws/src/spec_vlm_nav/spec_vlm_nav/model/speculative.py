@@ -62,8 +62,8 @@ from specdec.text.streaming import pieces_of, StreamingText
 import torch
 
 WARM_UP_SIZE = (224, 140)
-_OF_MODEL = ('draft_model', 'gguf', 'device', 'dtype', 'quantize', 'threads', 'energy_root')
-_OF_LINK = ('verifier', 'verifier_key', 'connect_timeout_s', 'reply_timeout_s')
+_OF_MODEL = ("draft_model", "gguf", "device", "dtype", "quantize", "threads", "energy_root")
+_OF_LINK = ("verifier", "verifier_key", "connect_timeout_s", "reply_timeout_s")
 
 
 @dataclass
@@ -87,14 +87,14 @@ def energy_figures(meter: Meter, decision: float | None) -> dict[str, object]:
     Joules of the last decision, and power beside the least of any second, which is idle.
     """
     if not meter.sensors:
-        return {'energy': 'no sensor'}
+        return {"energy": "no sensor"}
     told = {
-        'decision J': decision,
-        'power W': meter.watts,
-        'idle power W': meter.idle_watts,
+        "decision J": decision,
+        "power W": meter.watts,
+        "idle power W": meter.idle_watts,
     }
     known = {name: round(value, 3) for name, value in told.items() if value is not None}
-    return {'energy': ', '.join(meter.sensors), **known}
+    return {"energy": ", ".join(meter.sensors), **known}
 
 
 class SpeculativeDecider:
@@ -136,7 +136,7 @@ class SpeculativeDecider:
         self._growing: GrowingAnswer | None = None
         self._course = RoundHistory()
         root = settings.energy_root
-        self._meter = Meter([] if root == 'none' else find_sensors(Path(root)))
+        self._meter = Meter([] if root == "none" else find_sensors(Path(root)))
         self._joules: float | None = None
         self._warm_up(self._model)
 
@@ -147,7 +147,7 @@ class SpeculativeDecider:
         for name in fixed:
             if getattr(settings, name) != getattr(now, name):
                 raise ParameterError(
-                    f'parameter {name} cannot change now: the model is loaded and the link in use'
+                    f"parameter {name} cannot change now: the model is loaded and the link in use"
                 )
         self._fitting_asker(settings)
 
@@ -162,14 +162,14 @@ class SpeculativeDecider:
         old = self._model
         if old is None:
             raise ParameterError(
-                'no draft model is loaded, because the node was configured with a method that '
-                'needs none: there is nothing to swap'
+                "no draft model is loaded, because the node was configured with a method that "
+                "needs none: there is nothing to swap"
             )
         new = _load(self._current[0], folder)
         if new.vocabulary_fingerprint != old.vocabulary_fingerprint:
             raise ParameterError(
-                f'draft {folder} has another vocabulary than {old.path} '
-                f'({first_difference(new, old)}): the old one stays; '
+                f"draft {folder} has another vocabulary than {old.path} "
+                f"({first_difference(new, old)}): the old one stays; "
                 "use one of the target's family"
             )
         self._warm_up(new)
@@ -213,7 +213,7 @@ class SpeculativeDecider:
         link = self._link  # may be closed meanwhile
         malformed = 0 if link is None else link.malformed
         energy = energy_figures(self._meter, self._joules)
-        return {**counts, 'link_losses': losses, 'malformed_messages': malformed, **energy}
+        return {**counts, "link_losses": losses, "malformed_messages": malformed, **energy}
 
     def so_far(self) -> Sequence[tuple[str, int]]:
         """See Decider."""
@@ -318,10 +318,10 @@ class SpeculativeDecider:
         except SpecdecError as error:
             # A verifier that refuses us (busy, other version or vocabulary) is as good as none.
             failure = (ErrorCode.LINK_LOST, str(error))
-        if failure is None and decoder.stats.finish == 'cancelled':
+        if failure is None and decoder.stats.finish == "cancelled":
             failure = (
                 ErrorCode.LINK_LOST,
-                self.link().reason or 'the link to the verifier is lost',
+                self.link().reason or "the link to the verifier is lost",
             )
         self._counts.resumes += decoder.stats.resumes
         if failure is None and not cancel.is_set():
@@ -329,7 +329,7 @@ class SpeculativeDecider:
         answer = answer_of(tell.text, tuple(tell.ids), question, decoder.stats, prepared_ms)
         answer = self._with_origins(answer, len(answer.token_ids))
         if cancel.is_set():
-            raise DecisionFailed(ErrorCode.CANCELED, 'canceled', answer)
+            raise DecisionFailed(ErrorCode.CANCELED, "canceled", answer)
         if failure is not None:
             raise DecisionFailed(*failure, answer)
         return answer
@@ -375,7 +375,7 @@ class SpeculativeDecider:
 
         Raises DecisionFailed.
         """
-        assert self._model is not None, 'refused when configured'
+        assert self._model is not None, "refused when configured"
         self._counts.decodes_cut += bool(known.prompt_ids)
         started_ms = (time.monotonic() - began) * 1e3
         tell.unverified = True
@@ -399,14 +399,14 @@ class SpeculativeDecider:
             text=tell.text,
             token_ids=tuple(tell.ids),
             prompt_ids=tuple(question.prompt.ids),
-            timeline=(*known.timeline, TimelineSpan('edge', 'draft alone', started_ms, ended_ms)),
+            timeline=(*known.timeline, TimelineSpan("edge", "draft alone", started_ms, ended_ms)),
             ttft_ms=first_ms or ended_ms,
             total_ms=ended_ms,
             open=question,
         )
         answer = self._with_origins(answer, len(question.verified))
         if cancel.is_set():
-            raise DecisionFailed(ErrorCode.CANCELED, 'canceled', answer)
+            raise DecisionFailed(ErrorCode.CANCELED, "canceled", answer)
         if failure is not None:
             raise DecisionFailed(ErrorCode.INVALID_INPUT, failure, answer)
         return answer
@@ -439,16 +439,16 @@ class SpeculativeDecider:
         A model that cannot take a prompt says so now, not on the way.
         """
         asker = self._current[1]
-        black = to_jpeg(Image.new('RGB', WARM_UP_SIZE))
+        black = to_jpeg(Image.new("RGB", WARM_UP_SIZE))
         frames = choose_frames(asker.spec, (), black, black)
-        prompt = build_prompt(asker.spec, asker.tokenizer, 'warm up', frames)
+        prompt = build_prompt(asker.spec, asker.tokenizer, "warm up", frames)
         if model is not None:
             try:
                 session = model.new_session()
                 session.prefill(model.encode(prompt))
                 session.extend([prompt.ids[0]])
             except ModelError as error:  # a verifier names no paths; here it is the operator's own
-                raise ModelError(f'{model.path} cannot draft: {error}') from error
+                raise ModelError(f"{model.path} cannot draft: {error}") from error
 
 
 def _load(settings: DecoderSettings, folder: str) -> LoadedModel:
@@ -466,12 +466,12 @@ def fitting_spec(settings: DecoderSettings, has_draft_model: bool) -> PromptSpec
     """
     if get_method(settings.method).needs_draft_model and not has_draft_model:
         raise ParameterError(
-            f'parameter method = {settings.method!r} refused: the draft model is not loaded, '
-            'because the node was configured with a method that needs none; configure it again'
+            f"parameter method = {settings.method!r} refused: the draft model is not loaded, "
+            "because the node was configured with a method that needs none; configure it again"
         )
     if settings.on_link_loss == DRAFT_ONLY and not has_draft_model:
         raise ParameterError(
-            f'parameter on_link_loss = {DRAFT_ONLY!r} refused: method {settings.method!r} '
-            'loads no draft model that could decide alone; choose another method, or stop or hold'
+            f"parameter on_link_loss = {DRAFT_ONLY!r} refused: method {settings.method!r} "
+            "loads no draft model that could decide alone; choose another method, or stop or hold"
         )
     return spec_of(settings)

@@ -116,13 +116,13 @@ class DecisionWorker:
         self._decider = decider
         self._post = post
         self._clock = clock
-        self.text = ''  # all of the answer under way so far; any thread may read it
+        self.text = ""  # all of the answer under way so far; any thread may read it
         self._jobs: queue.SimpleQueue[_Ticket | LinkState | None] = queue.SimpleQueue()
         self._cancel = threading.Event()
         self._over = threading.Event()
         self._open: tuple[_Ticket, ModelQuestion] | None = None
         decider.open(self._jobs.put)
-        self._thread = threading.Thread(target=self._run, name='decisions', daemon=True)
+        self._thread = threading.Thread(target=self._run, name="decisions", daemon=True)
         self._thread.start()
 
     def begin(self, job: DecisionJob) -> None:
@@ -163,11 +163,11 @@ class DecisionWorker:
             if not isinstance(item, _Ticket):
                 self._settle_open()
                 continue
-            self.text = ''
+            self.text = ""
             if not item.cancel.is_set():
                 self._settle_open(item)
             if item.cancel.is_set():
-                self._post(Failed(item.job.number, ErrorCode.CANCELED, 'canceled', ModelAnswer()))
+                self._post(Failed(item.job.number, ErrorCode.CANCELED, "canceled", ModelAnswer()))
                 continue
             event = self._decide(item)
             self._post(event)
@@ -221,5 +221,5 @@ class DecisionWorker:
             Exception
         ) as error:  # whatever goes wrong in here must stop the robot, not the thread
             return Failed(
-                job.number, ErrorCode.INTERNAL, f'{type(error).__name__}: {error}', ModelAnswer()
+                job.number, ErrorCode.INTERNAL, f"{type(error).__name__}: {error}", ModelAnswer()
             )

@@ -22,8 +22,8 @@ import enum
 from spec_vlm_nav.common.codes import MotionState
 from spec_vlm_nav.common.geometry import Motion, NO_MOTION
 
-OPERATOR_STOP = 'stopped by the operator'
-SILENT = 'nothing heard of the deciding side'
+OPERATOR_STOP = "stopped by the operator"
+SILENT = "nothing heard of the deciding side"
 
 
 class CommandKind(enum.Enum):
@@ -45,7 +45,7 @@ class Command:
     motion: Motion = NO_MOTION
     deadline_s: float = 0.0  # from receipt
     frame_age_s: float = 0.0
-    text: str = ''
+    text: str = ""
     unverified: bool = False
 
     @property

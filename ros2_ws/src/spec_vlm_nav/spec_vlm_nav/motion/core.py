@@ -178,7 +178,7 @@ class MotionCore:
         self.gate.ahead.hear(clearance, now)
         self._end_on_fault(now)
 
-    def on_command(self, command: Command, now: float, unproven: str = '') -> None:
+    def on_command(self, command: Command, now: float, unproven: str = "") -> None:
         """Carry out, or refuse with a reason; `unproven`: see SafetyGate.admit."""
         self._mind_silence(now)
         refused = self.gate.admit(command, now, unproven)
@@ -194,7 +194,7 @@ class MotionCore:
             return
         if refused is not None:
             if self._command is not None and not self.gate.has_motion:
-                self._stand(self._command, 'a newer command came, and is refused')
+                self._stand(self._command, "a newer command came, and is refused")
             status = Status(refused.state, command.session, command.sequence, refused.reason)
             self._events.append(
                 replace(status, left=command.motion, unverified=command.unverified)
@@ -231,7 +231,7 @@ class MotionCore:
         self._orders += 1
         was = self.gate.reset()
         self._stand(self._latest(), OPERATOR_STOP)
-        return ' and '.join(was)
+        return " and ".join(was)
 
     def _latest(self) -> Command:
         """Return what a report is about when no command is under way."""
@@ -277,7 +277,7 @@ class MotionCore:
         if command is None or pose is None:
             return self.gate.filter(ZERO, now)
         if self.gate.deadline_passed(now):
-            return self._finish(MotionProgress.EXPIRED, 'deadline passed', command, now)
+            return self._finish(MotionProgress.EXPIRED, "deadline passed", command, now)
         coming = self.gate.monitor.in_flight(now)
         wanted, progress = self.executor.update(
             pose, now, Motion(coming.along_m, coming.turned_rad)
@@ -322,7 +322,7 @@ class MotionCore:
         """End a motion that nobody watched: this process stood still."""
         stalled_s, self._ticked_at = now - self._ticked_at, now
         if self._command is not None and LONGEST_STALL_S < stalled_s < math.inf:
-            reason = f'motion_node itself stood still for {stalled_s:.1f} s'
+            reason = f"motion_node itself stood still for {stalled_s:.1f} s"
             self._end(MotionState.EXPIRED, self._command, reason, now)
 
     def _done(self) -> Motion:

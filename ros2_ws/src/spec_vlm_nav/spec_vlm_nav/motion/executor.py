@@ -30,19 +30,19 @@ from typing import Protocol
 
 from spec_vlm_nav.common.geometry import Motion, NO_MOTION, Pose, Velocity, wrap, ZERO
 
-NO_PROGRESS = 'no progress: against something?'
+NO_PROGRESS = "no progress: against something?"
 
 
 class MotionProgress(enum.Enum):
     """Where a motion stands. All but MOVING and SETTLING are final."""
 
-    MOVING = 'moving'
-    SETTLING = 'settling'  # within tolerance, waiting for the base to stand still
-    REACHED = 'reached'
-    BLOCKED = 'blocked'
-    EXPIRED = 'expired'
-    COLLISION = 'collision'  # something is in the way, as the base's own planner says
-    REFUSED = 'refused'  # nobody carries it out
+    MOVING = "moving"
+    SETTLING = "settling"  # within tolerance, waiting for the base to stand still
+    REACHED = "reached"
+    BLOCKED = "blocked"
+    EXPIRED = "expired"
+    COLLISION = "collision"  # something is in the way, as the base's own planner says
+    REFUSED = "refused"  # nobody carries it out
 
 
 @dataclass(frozen=True)
@@ -188,13 +188,13 @@ class MotionExecutor:
 
     def __init__(self, config: ExecutorConfig | None = None) -> None:
         self.config = config or ExecutorConfig()
-        self.reason = ''
+        self.reason = ""
         self._motion: Motion | None = None
         self._track: Track | None = None
 
     def start(self, motion: Motion, pose: Pose, now: float, allowance_s: float = math.inf) -> None:
         """Begin a motion at this pose; `now` in seconds of any steady clock."""
-        self._motion, self._track, self.reason = motion, Track(pose), ''
+        self._motion, self._track, self.reason = motion, Track(pose), ""
         self._started, self._allowance_s = now, allowance_s
         self._best = (0.0, now)  # furthest progress so far and when it was made
         self._settling: Settling | None = None
@@ -238,7 +238,7 @@ class MotionExecutor:
             self._corrections += 1
             self._best = (self._best[0], now)
         if now - self._started > min(self._allowance_s, self.timeout_s(self._motion)):
-            return self._finish(MotionProgress.EXPIRED, 'not reached in time')
+            return self._finish(MotionProgress.EXPIRED, "not reached in time")
         if self._motion.angle_rad:
             return self._turn(self._motion.angle_rad, self._track, pose, now, in_flight)
         return self._drive(self._motion.distance_m, self._track, pose, now, in_flight)
@@ -276,7 +276,7 @@ class MotionExecutor:
         if abs(remaining) <= c.linear_tolerance or remaining * distance < 0:
             return self._settle(pose, now)
         if abs(track.aside(pose)) > c.pushed_aside:
-            return self._finish(MotionProgress.BLOCKED, 'pushed aside: against something?')
+            return self._finish(MotionProgress.BLOCKED, "pushed aside: against something?")
         if self._is_blocked(math.copysign(1.0, distance) * covered, c.blocked_linear, now):
             return self._finish(MotionProgress.BLOCKED, NO_PROGRESS)
         heading = -wrap(pose.yaw - track.origin.yaw) * c.heading_gain
@@ -298,7 +298,7 @@ class MotionExecutor:
         return _SETTLING
 
     def _finish(
-        self, progress: MotionProgress, reason: str = ''
+        self, progress: MotionProgress, reason: str = ""
     ) -> tuple[Velocity, MotionProgress]:
         self._motion, self.reason = None, reason
         return ZERO, progress

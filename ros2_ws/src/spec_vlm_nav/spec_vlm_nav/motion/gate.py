@@ -74,7 +74,7 @@ class SafetyGate:
         self.rear = RearWatch()
         self.fence = Geofence()
         self.monitor = ResponseMonitor(self._config)
-        self.estopped_by = ''  # why the emergency stop is latched; "": it is not
+        self.estopped_by = ""  # why the emergency stop is latched; "": it is not
         self.refusals: Counter[str] = Counter()
         self.session: int | None = None
         self.sequence = 0
@@ -82,7 +82,7 @@ class SafetyGate:
         self._fenced: tuple[int, int] | None = None  # session and instruction
         self._instruction = 0
         self._latched: int | None = None  # the instruction that was ended
-        self._latched_by = ''
+        self._latched_by = ""
         self._moving: Command | None = None  # None: nothing may move
         self._deadline = 0.0
         self._sent = ZERO
@@ -101,7 +101,7 @@ class SafetyGate:
     def held_by(self) -> str:
         """What keeps the robot from moving until somebody acts, in words; "" for nothing."""
         if self.estopped_by:
-            return f'e-stop: {self.estopped_by}'
+            return f"e-stop: {self.estopped_by}"
         return self.monitor.held_by or self.latched_by
 
     @property
@@ -111,7 +111,7 @@ class SafetyGate:
 
         It is "STOP", OPERATOR_STOP, a silence, or "" for nothing.
         """
-        return self._latched_by if self._latched is not None else ''
+        return self._latched_by if self._latched is not None else ""
 
     def stop(self) -> None:
         """Latch by the operator's hand: nothing moves until the next instruction."""
@@ -129,10 +129,10 @@ class SafetyGate:
 
         Nothing moves before the next instruction.
         """
-        was = [f'the e-stop ({self.estopped_by})'] if self.estopped_by else []
+        was = [f"the e-stop ({self.estopped_by})"] if self.estopped_by else []
         if self.monitor.lost is not None:
-            was.append(f'odometry ({self.monitor.lost.reason})')
-        self.estopped_by = ''
+            was.append(f"odometry ({self.monitor.lost.reason})")
+        self.estopped_by = ""
         self.monitor.reset()
         self.monitor.liveness.forgive()
         self.odometry_watch.reset()
@@ -153,7 +153,7 @@ class SafetyGate:
             self.session,
             self._instruction,
             self._latched,
-            self._latched_by if self._latched is not None else '',
+            self._latched_by if self._latched is not None else "",
             None if middle is None or self._fenced is None else (middle.x, middle.y, middle.yaw),
         )
 
@@ -173,7 +173,7 @@ class SafetyGate:
             self._fenced = (kept.session, kept.instruction)
             self.fence.begin(None if kept.fence is None else Pose(*kept.fence))
 
-    def admit(self, command: Command, now: float, unproven: str = '') -> CommandRefusal | None:
+    def admit(self, command: Command, now: float, unproven: str = "") -> CommandRefusal | None:
         """
         Take note of a command; returns None when it may be carried out, else why not.
 
@@ -185,7 +185,7 @@ class SafetyGate:
             self.end_motion()
         refusal = self._out_of_order(command)
         if refusal is None and unproven:
-            refusal = CommandRefusal('proof', unproven)
+            refusal = CommandRefusal("proof", unproven)
             if command.session == self.session:
                 self.end_motion()  # another client speaks in its name: stand until it does itself
         elif refusal is None:
@@ -211,7 +211,7 @@ class SafetyGate:
         if self._latched is not None and command.instruction > self._latched:
             self._latched = None
         if command.kind is CommandKind.STOP:
-            self._latched, self._latched_by = command.instruction, self.latched_by or 'STOP'
+            self._latched, self._latched_by = command.instruction, self.latched_by or "STOP"
         if command.kind is not CommandKind.MOVE:
             return None
         self.end_motion()
@@ -224,42 +224,42 @@ class SafetyGate:
 
     def _out_of_order(self, command: Command) -> CommandRefusal | None:
         if command.session in self._retired:
-            return CommandRefusal('order', 'from a session that another one replaced')
+            return CommandRefusal("order", "from a session that another one replaced")
         if command.session != self.session:
             return None
         if command.sequence <= self.sequence:
             return CommandRefusal(
-                'order', f'sequence {command.sequence} is not after {self.sequence}'
+                "order", f"sequence {command.sequence} is not after {self.sequence}"
             )
         if command.instruction < self._instruction:
-            over = f'instruction {command.instruction} is over, now at {self._instruction}'
-            return CommandRefusal('order', over)
+            over = f"instruction {command.instruction} is over, now at {self._instruction}"
+            return CommandRefusal("order", over)
         return None
 
     def _unfit(self, command: Command, now: float) -> CommandRefusal | None:
         c, motion = self.config, command.motion
         numbers = (motion.distance_m, motion.angle_rad, command.deadline_s, command.frame_age_s)
         if not all(math.isfinite(n) for n in numbers):
-            return CommandRefusal('no number', 'not a number in the command')
+            return CommandRefusal("no number", "not a number in the command")
         if c.dry_run:
-            return CommandRefusal('dry run', 'dry_run is true: nothing moves')
+            return CommandRefusal("dry run", "dry_run is true: nothing moves")
         if self.estopped_by:
-            return CommandRefusal('e-stop', self.held_by, MotionState.ESTOPPED)
+            return CommandRefusal("e-stop", self.held_by, MotionState.ESTOPPED)
         if self._latched is not None:
             return CommandRefusal(
-                'latched', f'{self.latched_by} is latched until the next instruction'
+                "latched", f"{self.latched_by} is latched until the next instruction"
             )
         if (motion.distance_m == 0) == (motion.angle_rad == 0):
-            return CommandRefusal('no motion', 'a motion is either a distance or an angle')
+            return CommandRefusal("no motion", "a motion is either a distance or an angle")
         if abs(motion.distance_m) > c.max_distance or abs(motion.angle_rad) > c.max_angle:
-            longest = f'{c.max_distance:g} m, {math.degrees(c.max_angle):.0f} degrees'
-            return CommandRefusal('too long', f'longer than one command may be ({longest})')
+            longest = f"{c.max_distance:g} m, {math.degrees(c.max_angle):.0f} degrees"
+            return CommandRefusal("too long", f"longer than one command may be ({longest})")
         if command.deadline_s <= 0:
-            return CommandRefusal('deadline', 'its deadline has passed')
+            return CommandRefusal("deadline", "its deadline has passed")
         if not 0 <= command.frame_age_s <= c.max_frame_age_s:
             age = command.frame_age_s
-            old = f'decided from a frame {age:.1f} s old, limit {c.max_frame_age_s:g} s'
-            return CommandRefusal('frame age', old)
+            old = f"decided from a frame {age:.1f} s old, limit {c.max_frame_age_s:g} s"
+            return CommandRefusal("frame age", old)
         if fault := self.fault(command, now):
             return CommandRefusal(fault.state.name, fault.reason, fault.state)
         if fault := self.fault_ahead(command, now) or self._fault_at_start(command, now):
@@ -278,8 +278,8 @@ class SafetyGate:
         if command.is_backward and -motion.distance_m > (free := self.rear_free_m(now)) + 1e-3:
             return Fault(
                 MotionState.REFUSED,
-                f'backwards {-motion.distance_m:.2f} m, but only {free:.2f} m behind are known '
-                'to be free',
+                f"backwards {-motion.distance_m:.2f} m, but only {free:.2f} m behind are known "
+                "to be free",
             )
         return None
 
@@ -353,7 +353,7 @@ class SafetyGate:
         met_something = found.kind is DeviationKind.NONE and self.monitor.is_answered
         self.monitor.blame(found)
         if met_something and self.monitor.lost is None:
-            asked = '' if 'against something' in found.reason else ': against something?'
+            asked = "" if "against something" in found.reason else ": against something?"
             return Fault(MotionState.BLOCKED, found.reason + asked)
         return fault_of(found)
 
@@ -373,7 +373,7 @@ class SafetyGate:
             return None
         if not patience * timeout_s < silent_s < math.inf:
             return None
-        reason = f'{SILENT} for {silent_s:.2f} s'
+        reason = f"{SILENT} for {silent_s:.2f} s"
         self._latched, self._latched_by = self._instruction, reason
         return Fault(MotionState.SUPERVISOR_LOST, reason)
 

@@ -45,14 +45,14 @@ class Geofence:
     def objection(self, pose: Pose, motion: Motion, radius_m: float) -> str:
         """Return why a motion from this pose leads out of the circle, or further out; else ""."""
         if not radius_m or self.middle is None or not motion.distance_m:
-            return ''
+            return ""
         ahead = motion.distance_m
         end = Pose(
             pose.x + ahead * math.cos(pose.yaw), pose.y + ahead * math.sin(pose.yaw), pose.yaw
         )
         away = self.distance_m(end)
         if away <= radius_m or away <= self.distance_m(pose):
-            return ''
+            return ""
         return (
-            f'leads {away:.2f} m from where the instruction began; the geofence is {radius_m:g} m'
+            f"leads {away:.2f} m from where the instruction began; the geofence is {radius_m:g} m"
         )

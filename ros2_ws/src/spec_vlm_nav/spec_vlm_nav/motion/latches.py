@@ -45,29 +45,29 @@ class Latches:
     than `latched`; fence: the middle of the geofence of that instruction, x, y, yaw.
     """
 
-    estopped_by: str = ''
+    estopped_by: str = ""
     lost: tuple[str, str] | None = None
     wrong: tuple[int, int] = (0, 0)
     shut: tuple[bool, float] | None = None
     session: int | None = None
     instruction: int = 0
     latched: int | None = None
-    latched_by: str = ''
+    latched_by: str = ""
     fence: tuple[float, float, float] | None = None
 
     @property
     def holds(self) -> str:
         """What keeps the robot from moving, in words; "": nothing."""
-        lost = f'odometry lost ({self.lost[1]})' if self.lost is not None else ''
-        stop = self.latched_by if self.latched is not None else ''
-        pressed = f'e-stop ({self.estopped_by})' if self.estopped_by else ''
+        lost = f"odometry lost ({self.lost[1]})" if self.lost is not None else ""
+        stop = self.latched_by if self.latched is not None else ""
+        pressed = f"e-stop ({self.estopped_by})" if self.estopped_by else ""
         return pressed or lost or stop
 
 
 def default_file(namespace: str, name: str) -> Path:
     """Return where a node's latches are kept unless told otherwise: in ROS_HOME, else ~/.ros."""
-    home = os.environ.get('ROS_HOME') or '~/.ros'
-    return Path(home).expanduser() / 'spec_vlm_nav' / namespace.strip('/') / f'{name}.json'
+    home = os.environ.get("ROS_HOME") or "~/.ros"
+    return Path(home).expanduser() / "spec_vlm_nav" / namespace.strip("/") / f"{name}.json"
 
 
 def load(file: Path) -> Latches | None:
@@ -78,7 +78,7 @@ def load(file: Path) -> Latches | None:
     try:
         return msgspec.json.decode(data, type=Latches)
     except msgspec.DecodeError as error:
-        raise ValueError(f'{file} must hold latches of motion_node, got {error}') from error
+        raise ValueError(f"{file} must hold latches of motion_node, got {error}") from error
 
 
 class LatchKeeper:
@@ -86,12 +86,12 @@ class LatchKeeper:
 
     def __init__(self, file: Path) -> None:
         self.file = file
-        self._trouble = ''
+        self._trouble = ""
         self._asked_at = 0.0
         self._asked: Latches | None = None
         self._done = threading.Event()
         self._worker: NewestWorker[Latches, None] = NewestWorker(
-            self._write, lambda: None, 'latches'
+            self._write, lambda: None, "latches"
         )
 
     def begin(self) -> Latches:
@@ -99,7 +99,7 @@ class LatchKeeper:
         try:
             kept = load(self.file) or Latches()
         except (OSError, ValueError) as error:
-            kept = Latches(f'what held the robot before the start cannot be read: {_why(error)}')
+            kept = Latches(f"what held the robot before the start cannot be read: {_why(error)}")
         self.keep(kept, LONGEST_S)
         return kept
 
@@ -116,7 +116,7 @@ class LatchKeeper:
     def trouble(self) -> str:
         """Why the last ones are not on the disk; "": they are, or will be in a moment."""
         if not self._done.is_set() and time.monotonic() - self._asked_at >= LONGEST_S:
-            return f'{self.file}: the disk has not answered for {LONGEST_S:g} s'
+            return f"{self.file}: the disk has not answered for {LONGEST_S:g} s"
         return self._trouble
 
     def _write(self, latches: Latches) -> None:
@@ -125,7 +125,7 @@ class LatchKeeper:
         except OSError as error:
             trouble = _why(error)
         else:
-            trouble = ''
+            trouble = ""
         if latches is self._asked:
             self._trouble = trouble
             self._done.set()
@@ -137,4 +137,4 @@ class LatchKeeper:
 
 
 def _why(error: Exception) -> str:
-    return ' '.join(str(error).split())[:200]
+    return " ".join(str(error).split())[:200]

@@ -73,7 +73,7 @@ class MotionLoop(Generic[Stamp]):
             self._report(self._clock())
         self._was_moving = self._core.is_moving
 
-    def command(self, command: Command, unproven: str = '') -> None:
+    def command(self, command: Command, unproven: str = "") -> None:
         """
         Carry a command out, or refuse it; the robot is told at once to stand where it is to.
 

@@ -61,7 +61,7 @@ class PresenceWatch:
         if silent:
             return f'{", ".join(sorted(silent))} fell silent'
         left = require_operator and had and not self._had_operator
-        return 'the operator let go' if left else ''
+        return "the operator let go" if left else ""
 
     @property
     def has_operator(self) -> bool:
@@ -76,5 +76,5 @@ class PresenceWatch:
     def fault(self, require_operator: bool) -> str:
         """Return why nothing may move, or ""."""
         if require_operator and not self.has_operator:
-            return 'require_operator: no console of an operator holds control'
-        return ''
+            return "require_operator: no console of an operator holds control"
+        return ""

@@ -26,7 +26,7 @@ from spec_vlm_nav.motion.core import MotionCore
 HEARTBEAT_S = 0.5
 MOVING_S = 0.1  # between two reports of a motion under way
 
-Stamp = TypeVar('Stamp')
+Stamp = TypeVar("Stamp")
 
 
 @dataclass(frozen=True)

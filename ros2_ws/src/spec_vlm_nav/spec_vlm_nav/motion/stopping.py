@@ -30,7 +30,7 @@ import math
 
 from spec_vlm_nav.common.geometry import Velocity, ZERO
 
-STYLES = ('epsilon', 'zero', 'brake')
+STYLES = ("epsilon", "zero", "brake")
 QUIET_AFTER_S = 1.5  # longer than a base holds what it was told last
 READ_WITHIN_S = 0.02  # a reader that keeps one message has read the creep before the zeros come
 
@@ -38,16 +38,16 @@ READ_WITHIN_S = 0.02  # a reader that keeps one message has read the creep befor
 class RestDetector(enum.Enum):
     """What odometry shows of a robot that nothing is asked of."""
 
-    UNKNOWN = 'slowing down, or nothing is known'
-    STANDS = 'it stands'
-    RESISTS = 'it moves although a stop was sent'
+    UNKNOWN = "slowing down, or nothing is known"
+    STANDS = "it stands"
+    RESISTS = "it moves although a stop was sent"
 
 
 @dataclass(frozen=True)
 class StopConfig:
     """`epsilon_mps`: the creep; decelerations of `brake`, m/s2 and rad/s2; `rate_hz` of ticks."""
 
-    style: str = 'epsilon'
+    style: str = "epsilon"
     epsilon_mps: float = 0.001
     linear_deceleration: float = 2.0
     angular_deceleration: float = 6.0
@@ -92,9 +92,9 @@ class TwistStops:
 
     def _slower(self, now: float) -> Velocity:
         config = self.config
-        if config.style == 'brake' and (slower := self._braked()) != ZERO:
+        if config.style == "brake" and (slower := self._braked()) != ZERO:
             return slower
-        if self._creep_due and config.style != 'zero':
+        if self._creep_due and config.style != "zero":
             self._creep_due, self._crept_at = False, now
             return Velocity(config.epsilon_mps, 0.0)
         return ZERO

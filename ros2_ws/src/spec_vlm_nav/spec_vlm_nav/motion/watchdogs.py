@@ -46,8 +46,8 @@ class WatchdogConfig:
     odom_timeout_s: float = 0.5
     odom_jump_m: float = 0.5  # between two odometry messages
     odom_jump_rad: float = 1.0
-    odom_frame: str = ''  # expected frame_id of odometry; "": whatever comes first
-    base_frame: str = ''  # expected child_frame_id; "": whatever comes first
+    odom_frame: str = ""  # expected frame_id of odometry; "": whatever comes first
+    base_frame: str = ""  # expected child_frame_id; "": whatever comes first
     supervisor_timeout_s: float = 0.0
     camera_timeout_s: float = 1.5
     verifier_timeout_s: float = 2.0
@@ -107,8 +107,8 @@ class OdometryReading:
 
     pose: Pose
     stamp: float = 0.0
-    frame: str = ''
-    base_frame: str = ''
+    frame: str = ""
+    base_frame: str = ""
 
 
 class OdometryWatch:
@@ -124,10 +124,10 @@ class OdometryWatch:
         self.rate = RateMeter()
         self.repeated = 0  # messages whose stamp did not advance
         self._heard_at: float | None = None
-        self._broken = 'no odometry yet'
+        self._broken = "no odometry yet"
         self._stamp = 0.0
         self._frames: tuple[str, str] | None = None
-        self._foreign, self._foreign_at = '', -math.inf
+        self._foreign, self._foreign_at = "", -math.inf
 
     def hear(self, reading: OdometryReading, now: float, config: WatchdogConfig) -> bool:
         """Take note of an odometry message; returns whether its pose is sound."""
@@ -139,14 +139,14 @@ class OdometryWatch:
             return False
         if not self._is_of_known_frames(reading, now, config):
             return False
-        pose, last, self._broken = reading.pose, self.pose, ''
+        pose, last, self._broken = reading.pose, self.pose, ""
         if not pose.is_finite:
-            self._broken = 'odometry is not a number'
+            self._broken = "odometry is not a number"
             return False
         if last is not None:
             jump = math.hypot(pose.x - last.x, pose.y - last.y)
             if jump > config.odom_jump_m or abs(wrap(pose.yaw - last.yaw)) > config.odom_jump_rad:
-                self._broken = f'odometry jumped by {jump:.2f} m'
+                self._broken = f"odometry jumped by {jump:.2f} m"
         self.pose, self._heard_at = pose, now
         return not self._broken
 
@@ -189,16 +189,16 @@ class OdometryWatch:
             return self._broken
         age = self.age_s(now)
         if age <= config.odom_timeout_s:
-            return ''
-        stuck = ' (its stamps do not advance)' if self.rate.age_s(now) < age / 2 else ''
-        return f'odometry is {age:.2f} s old{stuck}'
+            return ""
+        stuck = " (its stamps do not advance)" if self.rate.age_s(now) < age / 2 else ""
+        return f"odometry is {age:.2f} s old{stuck}"
 
 
 class ReadinessWatch:
     """What the robot itself says of whether it can move (see RobotState.msg)."""
 
     def __init__(self) -> None:
-        self.reason = ''
+        self.reason = ""
         self._ready = False
         self._heard_at: float | None = None
 
@@ -209,12 +209,12 @@ class ReadinessWatch:
     def fault(self, now: float, config: WatchdogConfig) -> str:
         """Return why the robot cannot move now, or ""."""
         if not config.robot_state_timeout_s:
-            return ''
+            return ""
         if self._heard_at is None:
-            return 'nothing heard yet of the robot about its own state'
+            return "nothing heard yet of the robot about its own state"
         if (age := now - self._heard_at) > config.robot_state_timeout_s:
-            return f'the robot has not reported its state for {age:.2f} s'
-        return '' if self._ready else (self.reason or 'the robot says that it is not ready')
+            return f"the robot has not reported its state for {age:.2f} s"
+        return "" if self._ready else (self.reason or "the robot says that it is not ready")
 
 
 @dataclass
@@ -260,7 +260,7 @@ class SupervisionWatch:
         """Return why a command with this nonce is not a session's own, or ""; uses it up."""
         known = self._sessions.get(session)
         if known is None:
-            return 'from a session never heard of'
+            return "from a session never heard of"
         return known.proof.objection(nonce, now)
 
     def told(self, session: int | None) -> Supervision | None:
@@ -295,32 +295,32 @@ class SupervisionWatch:
         """Return why the deciding side counts as gone, or ""."""
         silent = self.silent_for_s(session, now)
         if not config.supervisor_timeout_s or silent <= config.supervisor_timeout_s:
-            return ''
-        return f'{SILENT} for {silent:.2f} s'
+            return ""
+        return f"{SILENT} for {silent:.2f} s"
 
     def camera_fault(self, session: int | None, now: float, config: WatchdogConfig) -> str:
         """Return why the camera counts as gone, or ""."""
         age = self.camera_age_s(session, now)
         if not config.camera_timeout_s or age <= config.camera_timeout_s:
-            return ''
+            return ""
         return (
-            f'camera frames are {age:.2f} s old'
+            f"camera frames are {age:.2f} s old"
             if math.isfinite(age)
-            else 'age of the camera is NaN'
+            else "age of the camera is NaN"
         )
 
     def verifier_fault(self, session: int | None, now: float, config: WatchdogConfig) -> str:
         """Return why the verifier counts as gone, or ""."""
         if not config.verifier_timeout_s:
-            return ''
+            return ""
         told = self.told(session)
         if told is not None and told.link is LinkState.LOST:
-            return 'the link to the verifier is lost'
+            return "the link to the verifier is lost"
         age = self.verifier_age_s(session, now)
         if age <= config.verifier_timeout_s:
-            return ''
+            return ""
         return (
-            f'verifier not heard for {age:.2f} s'
+            f"verifier not heard for {age:.2f} s"
             if math.isfinite(age)
-            else 'age of the verifier is NaN'
+            else "age of the verifier is NaN"
         )

@@ -37,15 +37,15 @@ from spec_vlm_nav.common.parameters import Parameter
 from specdec.settings_files import read_yaml_file
 import yaml
 
-OF_ROS = frozenset({'use_sim_time', 'start_type_description_service'})
-WILDCARDS = ('*', '**')
+OF_ROS = frozenset({"use_sim_time", "start_type_description_service"})
+WILDCARDS = ("*", "**")
 
 
 def matches(section: str, node: str) -> bool:
     """Return whether a section of a parameter file is meant for a node, /namespace/name."""
-    names = ['' if name == '**' else name for name in section.strip('/').split('/')]
-    form = ''.join(
-        r'(/\w+)*' if not name else r'/\w+' if name == '*' else f'/{re.escape(name)}'
+    names = ["" if name == "**" else name for name in section.strip("/").split("/")]
+    form = "".join(
+        r"(/\w+)*" if not name else r"/\w+" if name == "*" else f"/{re.escape(name)}"
         for name in names
     )
     return re.fullmatch(form, node) is not None
@@ -58,7 +58,7 @@ def wildcard_names(arguments: Sequence[str], node: str) -> frozenset[str]:
     node: /namespace/name; only sections that match it count. Files that cannot be read give none:
     ROS itself complains about those.
     """
-    flags = [i for i, word in enumerate(arguments) if word == '--params-file']
+    flags = [i for i, word in enumerate(arguments) if word == "--params-file"]
     files = [arguments[i + 1] for i in flags if i + 1 < len(arguments)]
     found: set[str] = set()
     for section, values in _merged(files).items():
@@ -68,7 +68,7 @@ def wildcard_names(arguments: Sequence[str], node: str) -> frozenset[str]:
 
 
 def _last(section: str) -> str:
-    return section.rsplit('/', 1)[-1]
+    return section.rsplit("/", 1)[-1]
 
 
 def _read(file: str | Path) -> object:
@@ -96,12 +96,12 @@ def all_said_in(
     complains about those.
     """
     found: dict[str, Any] = {}
-    whole = '' if namespace is None else '/'.join(('', *namespace.split('/'), node))
+    whole = "" if namespace is None else "/".join(("", *namespace.split("/"), node))
     for section, values in _merged(files).items():
         if namespace is None:
             is_meant = _last(section) in (node, *WILDCARDS)
         else:
-            is_meant = matches(section, re.sub('/+', '/', whole))
+            is_meant = matches(section, re.sub("/+", "/", whole))
         if is_meant:
             found.update(values)
     return found
@@ -111,7 +111,7 @@ def _merged(files: Iterable[str | Path]) -> dict[str, dict[str, Any]]:
     """Return the sections of all files, in the order in which their names come first."""
     merged: dict[str, dict[str, Any]] = {}
     for file in files:
-        for section, values in _sections(_read(file), ''):
+        for section, values in _sections(_read(file), ""):
             merged.setdefault(section, {}).update(values)
     return merged
 
@@ -121,10 +121,10 @@ def _sections(said: object, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
     if not isinstance(said, dict):
         return
     for key, inner in said.items():
-        if key == 'ros__parameters' and isinstance(inner, dict):
+        if key == "ros__parameters" and isinstance(inner, dict):
             yield path, inner
-        elif key != 'ros__parameters':
-            yield from _sections(inner, f'{path}/{key}' if path else str(key))
+        elif key != "ros__parameters":
+            yield from _sections(inner, f"{path}/{key}" if path else str(key))
 
 
 def refuse_unknown(
@@ -133,7 +133,7 @@ def refuse_unknown(
     """Raise ParameterError for the first given name that is in no table, and say what is meant."""
     known = [p.name for p in table]
     for name in given:
-        if name in known or name in OF_ROS or name.startswith('qos_overrides.') or name in shared:
+        if name in known or name in OF_ROS or name.startswith("qos_overrides.") or name in shared:
             continue
         # Imported here: only to tell of a slip does a node need the tables of all others.
         from spec_vlm_nav.parameters.nodes import tables
@@ -144,6 +144,6 @@ def refuse_unknown(
             hint = f'it belongs to {" and ".join(owners)}'
         else:
             hint = (
-                f'did you mean {close[0]}?' if close else 'see the list of parameters in README.md'
+                f"did you mean {close[0]}?" if close else "see the list of parameters in README.md"
             )
-        raise ParameterError(f'{node} has no parameter {name}: {hint}')
+        raise ParameterError(f"{node} has no parameter {name}: {hint}")

@@ -33,13 +33,13 @@ from spec_vlm_nav.robot.parameters import GO2_STATE
 def tables() -> dict[str, tuple[Parameter, ...]]:
     """Return the parameters of every node, by the node's name."""
     return {
-        'vlm_nav_node': tuple(VLM_NAV),
-        'motion_node': MOTION,
-        'camera_decode_node': CAMERA,
-        'blackbox_node': BLACKBOX,
-        'go2_state_node': GO2_STATE,
-        'mission_node': MISSION,
-        'console_node': CONSOLE,
+        "vlm_nav_node": tuple(VLM_NAV),
+        "motion_node": MOTION,
+        "camera_decode_node": CAMERA,
+        "blackbox_node": BLACKBOX,
+        "go2_state_node": GO2_STATE,
+        "mission_node": MISSION,
+        "console_node": CONSOLE,
     }
 
 
@@ -48,8 +48,8 @@ def parameter_of(node: str, name: str) -> Parameter:
     return next(parameter for parameter in tables()[node] if parameter.name == name)
 
 
-if __name__ == '__main__':
+if __name__ == "__main__":
     import sys
 
-    shown = (f'### {name}\n\n{markdown(table)}' for name, table in tables().items())
-    sys.stdout.write('\n\n'.join(shown) + '\n')
+    shown = (f"### {name}\n\n{markdown(table)}" for name, table in tables().items())
+    sys.stdout.write("\n\n".join(shown) + "\n")

@@ -31,54 +31,54 @@ from spec_vlm_nav.common.errors import ParameterError
 
 # What the numbers stand for, in words that end the sentence "it ...".
 MODES = {
-    0: 'stands idle',
-    1: 'stands balanced',
-    2: 'holds a pose',
-    3: 'walks',
-    5: 'lies down',
-    6: 'stands with locked joints',
-    7: 'is limp (damping)',
-    8: 'is getting up',
-    10: 'sits',
-    11: 'does a flip',
-    12: 'jumps',
-    13: 'pounces',
+    0: "stands idle",
+    1: "stands balanced",
+    2: "holds a pose",
+    3: "walks",
+    5: "lies down",
+    6: "stands with locked joints",
+    7: "is limp (damping)",
+    8: "is getting up",
+    10: "sits",
+    11: "does a flip",
+    12: "jumps",
+    13: "pounces",
 }
 CODES = {
-    100: 'walks freely',
-    1001: 'is limp (damping)',
-    1002: 'stands with locked joints',
-    1004: 'lies or crouches',
-    1005: 'walks',
-    1006: 'does a trick',
-    1007: 'sits',
-    1008: 'jumps',
-    1009: 'pounces',
-    1013: 'stands balanced',
-    1015: 'walks',
-    1016: 'runs',
-    1017: 'walks economically',
-    1091: 'holds a pose',
-    2006: 'lies or crouches',
-    2007: 'walks around obstacles',
-    2008: 'bounds',
-    2009: 'leaps',
-    2010: 'walks the classic way',
-    2011: 'stands on its hands',
-    2012: 'does a flip',
-    2013: 'does a flip',
-    2014: 'does a flip',
-    2016: 'steps crosswise',
-    2017: 'walks upright',
-    2019: 'is towed',
+    100: "walks freely",
+    1001: "is limp (damping)",
+    1002: "stands with locked joints",
+    1004: "lies or crouches",
+    1005: "walks",
+    1006: "does a trick",
+    1007: "sits",
+    1008: "jumps",
+    1009: "pounces",
+    1013: "stands balanced",
+    1015: "walks",
+    1016: "runs",
+    1017: "walks economically",
+    1091: "holds a pose",
+    2006: "lies or crouches",
+    2007: "walks around obstacles",
+    2008: "bounds",
+    2009: "leaps",
+    2010: "walks the classic way",
+    2011: "stands on its hands",
+    2012: "does a flip",
+    2013: "does a flip",
+    2014: "does a flip",
+    2016: "steps crosswise",
+    2017: "walks upright",
+    2019: "is towed",
 }
-_STANDING_UP = 'stand it up and let it balance (StandUp, then BalanceStand, or its remote control)'
+_STANDING_UP = "stand it up and let it balance (StandUp, then BalanceStand, or its remote control)"
 HINTS = {
-    'lies down': _STANDING_UP,
-    'lies or crouches': _STANDING_UP,
-    'is limp (damping)': _STANDING_UP,
-    'sits': 'let it rise and balance (RiseSit, then BalanceStand)',
-    'stands with locked joints': 'unlock them (BalanceStand)',
+    "lies down": _STANDING_UP,
+    "lies or crouches": _STANDING_UP,
+    "is limp (damping)": _STANDING_UP,
+    "sits": "let it rise and balance (RiseSit, then BalanceStand)",
+    "stands with locked joints": "unlock them (BalanceStand)",
 }
 TILT_BACK = 0.8  # of the limit: so upright it counts as standing again
 HEIGHT_BACK_M = 0.02
@@ -109,7 +109,7 @@ class SportState:
         """What it is doing, in its own words and number."""
         if self.error_code:
             return f'{CODES.get(self.error_code, "does something unknown")} ' + (
-                f'(error_code {self.error_code})'
+                f"(error_code {self.error_code})"
             )
         return f'{MODES.get(self.mode, "does something unknown")} (mode {self.mode})'
 
@@ -179,10 +179,10 @@ class Readiness:
 def numbers_of(text: str, name: str) -> frozenset[int]:
     """Return the numbers of "0, 1, 3". Raises ParameterError with the parameter's name."""
     try:
-        return frozenset(int(word) for word in text.split(',') if word.strip())
+        return frozenset(int(word) for word in text.split(",") if word.strip())
     except ValueError as error:
         raise ParameterError(
-            f'parameter {name} = {text!r} refused: allowed are numbers with commas between them'
+            f"parameter {name} = {text!r} refused: allowed are numbers with commas between them"
         ) from error
 
 
@@ -228,16 +228,16 @@ class Go2Watch:
 
     def judge(self, now: float) -> Readiness:
         """Return whether the robot can take motions now, and if not, the gravest reason."""
-        doing = self.state.doing if self.state is not None else ''
-        kind, reason = self._silent(now) or self._unfit() or self._weak(now) or ('', '')
+        doing = self.state.doing if self.state is not None else ""
+        kind, reason = self._silent(now) or self._unfit() or self._weak(now) or ("", "")
         return Readiness(not kind, kind, reason, doing, self.battery_at(now))
 
     def _silent(self, now: float) -> tuple[str, str] | None:
         if self.state is None:
-            return 'silent', 'nothing heard yet of the Go2: is it on, and on this network?'
+            return "silent", "nothing heard yet of the Go2: is it on, and on this network?"
         silent_s, longest = now - self._heard_at, self.config.state_timeout_s
         if longest and silent_s > longest:
-            return 'silent', f'the Go2 has not reported its state for {silent_s:.1f} s'
+            return "silent", f"the Go2 has not reported its state for {silent_s:.1f} s"
         return None
 
     def _unfit(self) -> tuple[str, str] | None:
@@ -245,24 +245,24 @@ class Go2Watch:
         state, config = self.state, self.config
         assert state is not None
         if not all(math.isfinite(number) for number in (*state.rpy, state.body_height)):
-            return 'no numbers', 'the Go2 reports a NaN attitude or height'
+            return "no numbers", "the Go2 reports a NaN attitude or height"
         if self._is_fallen:
             roll, pitch = (math.degrees(angle) for angle in state.rpy[:2])
             limit = math.degrees(config.max_tilt_rad)
-            return 'fallen', (
-                f'the Go2 has fallen or hangs: roll {roll:.0f}, pitch {pitch:.0f} degrees, '
-                f'allowed are {limit:.0f}'
+            return "fallen", (
+                f"the Go2 has fallen or hangs: roll {roll:.0f}, pitch {pitch:.0f} degrees, "
+                f"allowed are {limit:.0f}"
             )
         known = config.ready_codes if state.error_code else config.ready_modes
         if (state.error_code or state.mode) not in known:
-            name = 'ready_codes' if state.error_code else 'ready_modes'
-            what = state.doing.rsplit(' (', 1)[0]
-            hint = HINTS.get(what, f'that is not one of {name}')
-            return what, f'the Go2 {state.doing}: {hint}'
+            name = "ready_codes" if state.error_code else "ready_modes"
+            what = state.doing.rsplit(" (", 1)[0]
+            hint = HINTS.get(what, f"that is not one of {name}")
+            return what, f"the Go2 {state.doing}: {hint}"
         if self._is_low:
-            return 'low', (
-                f'the Go2 does not stand: its body is at {state.body_height:.2f} m, '
-                f'at least {config.min_body_height_m:g} m are needed'
+            return "low", (
+                f"the Go2 does not stand: its body is at {state.body_height:.2f} m, "
+                f"at least {config.min_body_height_m:g} m are needed"
             )
         return None
 
@@ -271,13 +271,13 @@ class Go2Watch:
         if not least:
             return None
         if math.isnan(self.battery_at(now)):
-            return 'battery unknown', (
-                'the battery of the Go2 is not known: nothing sound heard on lowstate '
-                '(min_battery 0 does without)'
+            return "battery unknown", (
+                "the battery of the Go2 is not known: nothing sound heard on lowstate "
+                "(min_battery 0 does without)"
             )
         if self._is_empty:
-            return 'battery', (
-                f'the battery of the Go2 is at {100 * self._battery:.0f} %, '
-                f'at least {100 * least:.0f} % are needed'
+            return "battery", (
+                f"the battery of the Go2 is at {100 * self._battery:.0f} %, "
+                f"at least {100 * least:.0f} % are needed"
             )
         return None

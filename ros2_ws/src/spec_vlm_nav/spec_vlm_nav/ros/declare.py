@@ -44,7 +44,7 @@ _GIVEN = re.compile(r"parameter value \((.*?)\) for|to '(.*?)' of type")
 def _descriptor(parameter: Parameter, read_only: bool) -> ParameterDescriptor:
     described = ParameterDescriptor(
         description=parameter.description,
-        additional_constraints=f'allowed: {parameter.allowed}',
+        additional_constraints=f"allowed: {parameter.allowed}",
         read_only=read_only,
     )
     if parameter.low is not None and parameter.high is not None:
@@ -89,14 +89,14 @@ def declare(
             )
         except (InvalidParameterValueException, InvalidParameterTypeException) as error:
             value = _GIVEN.search(str(error))
-            given = f' = {value.group(1) or value.group(2)}' if value else ''
+            given = f" = {value.group(1) or value.group(2)}" if value else ""
             raise ParameterError(
-                f'parameter {parameter.name}{given} refused: '
-                f'allowed is {type(parameter.default).__name__}, {parameter.allowed}'
+                f"parameter {parameter.name}{given} refused: "
+                f"allowed is {type(parameter.default).__name__}, {parameter.allowed}"
             ) from error
         parameter.check(declared.value)
         values[parameter.name] = declared.value
-    given_names = getattr(node, '_parameter_overrides', {})
+    given_names = getattr(node, "_parameter_overrides", {})
     shared = wildcard_names(sys.argv, node.get_fully_qualified_name())
     refuse_unknown(node.get_name(), given_names, table, shared)
     check(values)
@@ -110,7 +110,7 @@ def follow_changes(
     apply: Callable[[dict[str, Value]], None],
     *,
     check: Check = _no_contradictions,
-    only_live: Callable[[], str] = lambda: '',
+    only_live: Callable[[], str] = lambda: "",
     guard: Check = _no_contradictions,
 ) -> None:
     """
@@ -130,7 +130,7 @@ def follow_changes(
             check_all(table, ours)
             fixed = [n for n in ours if not known[n].live and ours[n] != values[n]]
             if fixed and (why := only_live()):
-                raise ParameterError(f'parameter {fixed[0]} cannot change now: {why}')
+                raise ParameterError(f"parameter {fixed[0]} cannot change now: {why}")
             guard(ours)
             check({**values, **ours})
         except NavigationError as error:
@@ -145,7 +145,7 @@ def follow_changes(
             apply(values)
 
     node.add_on_set_parameters_callback(validate)
-    if hasattr(node, 'add_post_set_parameters_callback'):
+    if hasattr(node, "add_post_set_parameters_callback"):
         node.add_post_set_parameters_callback(take_over)
         changed: Callable[[], None] = lambda: None  # noqa: E731
     else:  # Humble: the next thing that the executor does

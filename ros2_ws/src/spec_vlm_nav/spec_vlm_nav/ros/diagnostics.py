@@ -31,7 +31,7 @@ PERIOD_S = 1.0
 
 
 def _value(value: object) -> str:
-    return f'{value:.4g}' if isinstance(value, float) else str(value)
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def diagnostic_array(node: Node, rows: Sequence[DiagnosticRow]) -> DiagnosticArray:
@@ -40,7 +40,7 @@ def diagnostic_array(node: Node, rows: Sequence[DiagnosticRow]) -> DiagnosticArr
     message.header.stamp = node.get_clock().now().to_msg()
     for row in rows:
         status = DiagnosticStatus(level=bytes([row.level.value]), message=row.message)
-        status.name = f'{node.get_fully_qualified_name()[1:]}: {row.name}'
+        status.name = f"{node.get_fully_qualified_name()[1:]}: {row.name}"
         status.hardware_id = node.get_namespace()
         status.values = [
             KeyValue(key=key, value=_value(value)) for key, value in row.values.items()
@@ -54,7 +54,7 @@ class Diagnostics:
 
     def __init__(self, node: Node, rows: Callable[[], Sequence[DiagnosticRow]]) -> None:
         self._node, self._rows = node, rows
-        self._publisher = node.create_publisher(DiagnosticArray, '/diagnostics', 10)
+        self._publisher = node.create_publisher(DiagnosticArray, "/diagnostics", 10)
         node.create_timer(PERIOD_S, self._publish, clock=Clock(clock_type=ClockType.STEADY_TIME))
 
     def _publish(self) -> None:

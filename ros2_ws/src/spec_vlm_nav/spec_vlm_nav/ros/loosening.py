@@ -35,7 +35,7 @@ from spec_vlm_nav_interfaces.msg import MotionStatus
 from spec_vlm_nav_interfaces.srv import LoosenLimits
 from std_msgs.msg import String
 
-CHANGES = 'safety_changes'
+CHANGES = "safety_changes"
 HEARD_S = 1.5  # motion_node says its state twice a second
 LONGEST_REASON = 500
 
@@ -46,7 +46,7 @@ class StandstillWatch:
     def __init__(self, node: Node) -> None:
         self._standing, self._heard_at = False, -1e9
         qos = QoSProfile(depth=10, reliability=ReliabilityPolicy.RELIABLE)
-        node.create_subscription(MotionStatus, 'motion_status', self._on_status, qos)
+        node.create_subscription(MotionStatus, "motion_status", self._on_status, qos)
 
     def _on_status(self, message: MotionStatus) -> None:
         self._standing, self._heard_at = message.standing, time.monotonic()
@@ -54,8 +54,8 @@ class StandstillWatch:
     def why_not(self) -> str:
         """Return why the robot does not certainly stand, or ""."""
         if time.monotonic() - self._heard_at > HEARD_S:
-            return 'motion_node does not say that the robot stands'
-        return '' if self._standing else 'the robot does not stand'
+            return "motion_node does not say that the robot stands"
+        return "" if self._standing else "the robot does not stand"
 
 
 class LimitLoosening:
@@ -80,7 +80,7 @@ class LimitLoosening:
                 durability=DurabilityPolicy.TRANSIENT_LOCAL,
             ),
         )
-        node.create_service(LoosenLimits, '~/loosen_limits', self._on_request)
+        node.create_service(LoosenLimits, "~/loosen_limits", self._on_request)
 
     def check(self, changes: Mapping[str, Value]) -> None:
         """Raise ParameterError where changes loosen a limit, unless an operator asked for it."""
@@ -89,14 +89,14 @@ class LimitLoosening:
             return
         name = loose[0]
         how = (
-            'safety_locked is true: only the parameter file can'
-            if self._values['safety_locked']
-            else f'call {self._node.get_fully_qualified_name()}/loosen_limits with a reason while '
-            'the robot stands'
+            "safety_locked is true: only the parameter file can"
+            if self._values["safety_locked"]
+            else f"call {self._node.get_fully_qualified_name()}/loosen_limits with a reason while "
+            "the robot stands"
         )
         raise ParameterError(
-            f'parameter {name} = {changes[name]} refused: {self._values[name]} may only change to '
-            f'safer values ({self._table[name].tighter.value}); {how}'
+            f"parameter {name} = {changes[name]} refused: {self._values[name]} may only change to "
+            f"safer values ({self._table[name].tighter.value}); {how}"
         )
 
     def _loosened(self, changes: Mapping[str, Value]) -> list[str]:
@@ -107,21 +107,21 @@ class LimitLoosening:
     ) -> LoosenLimits.Response:
         response.success = False
         response.message = self._objection(request) or self._change(request)
-        response.success = response.message.startswith('changed')
+        response.success = response.message.startswith("changed")
         return response
 
     def _objection(self, request: LoosenLimits.Request) -> str:
-        if self._values['safety_locked']:
-            return 'safety_locked is true: limits are loosened in the parameter file only'
+        if self._values["safety_locked"]:
+            return "safety_locked is true: limits are loosened in the parameter file only"
         if not 0 < len(request.reason.strip()) <= LONGEST_REASON:
-            return f'a reason of 1 to {LONGEST_REASON} characters is needed'
+            return f"a reason of 1 to {LONGEST_REASON} characters is needed"
         if not request.parameters:
-            return 'no parameters are named'
+            return "no parameters are named"
         if unknown := [p.name for p in request.parameters if p.name not in self._table]:
             return f"no parameter '{unknown[0]}' here"
         if why := self._moves():
-            return f'{why}: limits are loosened only while it stands'
-        return ''
+            return f"{why}: limits are loosened only while it stands"
+        return ""
 
     def _change(self, request: LoosenLimits.Request) -> str:
         before = dict(self._values)
@@ -134,9 +134,9 @@ class LimitLoosening:
         if not result.successful:
             return str(result.reason)
         changed = {c.name: [before[c.name], c.value] for c in changes if before[c.name] != c.value}
-        reason = ' '.join(request.reason.split())
-        said = {'node': self._node.get_fully_qualified_name(), 'at': time.time()}
-        self._said.publish(String(data=json.dumps({**said, 'changed': changed, 'reason': reason})))
-        words = ', '.join(f'{name} {old} to {new}' for name, (old, new) in changed.items())
-        self._node.get_logger().warning(f'limits loosened by an operator: {words} ({reason})')
+        reason = " ".join(request.reason.split())
+        said = {"node": self._node.get_fully_qualified_name(), "at": time.time()}
+        self._said.publish(String(data=json.dumps({**said, "changed": changed, "reason": reason})))
+        words = ", ".join(f"{name} {old} to {new}" for name, (old, new) in changed.items())
+        self._node.get_logger().warning(f"limits loosened by an operator: {words} ({reason})")
         return f'changed {words or "nothing"}'

@@ -82,7 +82,7 @@ class PolledTopic:
         found: list[tuple[float, Any]] = []
         while len(found) < self._depth and (taken := self._take()) is not None:
             # A middleware without receive times says 0.
-            at = taken[1]['received_timestamp'] * 1e-9 or time.time()
+            at = taken[1]["received_timestamp"] * 1e-9 or time.time()
             found.append((at, deserialize_message(taken[0], self._kind)))
         return found
 

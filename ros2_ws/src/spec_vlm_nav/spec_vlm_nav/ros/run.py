@@ -82,8 +82,8 @@ def leave(code: int) -> NoReturn:
 
 def _in_one_line(error: Exception) -> str:
     """Return what ROS says of its arguments without the places in its source."""
-    said = re.sub(r', at \S+?:\d+', '', str(error)).replace('error not set', '')
-    return ' '.join(said.split()) or type(error).__name__
+    said = re.sub(r", at \S+?:\d+", "", str(error)).replace("error not set", "")
+    return " ".join(said.split()) or type(error).__name__
 
 
 def run(
@@ -109,13 +109,13 @@ def run(
             signal_handler_options=SignalHandlerOptions.NO,
         )
     except Exception as error:  # ROS arguments or a parameter file that cannot be read
-        sys.stderr.write(f'error: {_in_one_line(error)}\n')
+        sys.stderr.write(f"error: {_in_one_line(error)}\n")
         return 1
     expected: tuple[type[Exception], ...] = (NavigationError, *user_errors)
     try:
         shell = make()
     except expected as error:
-        sys.stderr.write(f'error: {error}\n')
+        sys.stderr.write(f"error: {error}\n")
         rclpy.try_shutdown()
         gc.collect()
         return 1
@@ -125,7 +125,7 @@ def run(
     try:
         while not asked_to_end and failure is None and rclpy.ok():
             executor.spin_once(timeout_sec=SPIN_S)
-            failure = getattr(shell, 'failure', None)
+            failure = getattr(shell, "failure", None)
     except (KeyboardInterrupt, ExternalShutdownException):
         pass
     finally:

@@ -79,7 +79,7 @@ def subscribe_stamped(
     heard: dict[tuple[int, str], float] = {}
 
     def once(message: Any, info: Any) -> None:
-        sent, now = info.get('source_timestamp', 0) if info else 0, time.monotonic()
+        sent, now = info.get("source_timestamp", 0) if info else 0, time.monotonic()
         key = (sent, str(message))
         # However late the second subscription is: a busy machine may take a while in between.
         again = key in heard if sent else heard.get(key, -math.inf) > now - ONCE_S
@@ -89,7 +89,7 @@ def subscribe_stamped(
         if not again:
             act(message, sent * 1e-9 if sent else math.inf)
 
-    tells = hasattr(Subscription, 'CallbackType')
+    tells = hasattr(Subscription, "CallbackType")
     callback = once if tells else lambda message: once(message, None)
     kinds = [
         QoSProfile(depth=20, reliability=ReliabilityPolicy.RELIABLE),

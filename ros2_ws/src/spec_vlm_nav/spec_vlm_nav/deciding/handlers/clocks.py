@@ -29,10 +29,10 @@ MOST_OF_IT = 0.5  # of an instruction's time: a trouble that lasted so long is w
 
 GONE = {
     ErrorCode.STALE_CAMERA: NO_FRAMES,
-    ErrorCode.STALE_ODOM: 'no odometry that can be trusted',
-    ErrorCode.LINK_LOST: 'the verifier was not heard',
-    ErrorCode.STALE_SENSOR: 'the sensor that looks ahead was blind',
-    ErrorCode.NOT_READY: 'the robot could not move',
+    ErrorCode.STALE_ODOM: "no odometry that can be trusted",
+    ErrorCode.LINK_LOST: "the verifier was not heard",
+    ErrorCode.STALE_SENSOR: "the sensor that looks ahead was blind",
+    ErrorCode.NOT_READY: "the robot could not move",
 }
 
 
@@ -44,23 +44,23 @@ def mind_stall(s: Situation, stalled_s: float, now: float) -> None:
     accord after minutes. What waited in queues meanwhile has come in by `look_after`.
     """
     if stalled_s >= LONGEST_STALL_S:
-        text = f'vlm_nav_node stood still for {stalled_s:.1f} s (stopped, or no time to run)'
+        text = f"vlm_nav_node stood still for {stalled_s:.1f} s (stopped, or no time to run)"
         s.give_up(ErrorCode.INTERNAL, text, now)
         return
-    s.abandon(ErrorCode.CANCELED, f'vlm_nav_node stood still for {stalled_s:.1f} s')
-    s.stand(CommandKind.HOLD, SUPERVISOR, 'vlm_nav_node stood still')
+    s.abandon(ErrorCode.CANCELED, f"vlm_nav_node stood still for {stalled_s:.1f} s")
+    s.stand(CommandKind.HOLD, SUPERVISOR, "vlm_nav_node stood still")
     s.look(now + QUEUED_S, now)
 
 
 def _run_out(s: Situation, now: float) -> None:
     """End an instruction whose time is over; what kept it from being done is the reason."""
     elapsed_s = now - s.instruction.given.began
-    text, trouble = f'not done within {elapsed_s:.1f} s', s.failures.longest(now)
+    text, trouble = f"not done within {elapsed_s:.1f} s", s.failures.longest(now)
     if s.waits_for:
-        s.give_up(ErrorCode.NOT_READY, f'{text}: {s.waits_for}', now)
+        s.give_up(ErrorCode.NOT_READY, f"{text}: {s.waits_for}", now)
     elif trouble is not None and trouble[2] >= MOST_OF_IT * elapsed_s:
         code, why, lasting_s = trouble
-        s.give_up(code, f'{text}: for {lasting_s:.1f} s {why}', now)
+        s.give_up(code, f"{text}: for {lasting_s:.1f} s {why}", now)
     else:
         s.give_up(ErrorCode.TIMEOUT, text, now)
 
@@ -73,16 +73,16 @@ def mind_bounds(s: Situation, _: None, now: float) -> None:
         _run_out(s, now)
         return
     if 0 < s.config.max_distance_m <= gone_m:
-        text = f'{gone_m:.1f} m were travelled without getting there'
+        text = f"{gone_m:.1f} m were travelled without getting there"
         s.give_up(ErrorCode.TOO_FAR, text, now)
         return
     for code, what in GONE.items():
-        waits = code is not ErrorCode.LINK_LOST or s.config.on_link_loss == 'stop'
+        waits = code is not ErrorCode.LINK_LOST or s.config.on_link_loss == "stop"
         lasting = s.failures.lasting(code, now)
         if waits and 0 < patience < lasting:
-            s.give_up(code, f'{what} for {lasting:.0f} s', now)
+            s.give_up(code, f"{what} for {lasting:.0f} s", now)
             return
     lasting = s.unverified.stop_waits_for(now)
     if 0 < patience < lasting:
-        what = 'the draft model says that it is done, and the verifier did not answer'
-        s.give_up(ErrorCode.LINK_LOST, f'{what} for {lasting:.0f} s', now)
+        what = "the draft model says that it is done, and the verifier did not answer"
+        s.give_up(ErrorCode.LINK_LOST, f"{what} for {lasting:.0f} s", now)

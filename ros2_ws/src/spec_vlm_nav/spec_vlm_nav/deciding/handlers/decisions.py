@@ -44,9 +44,9 @@ from spec_vlm_nav.motion.command import CommandKind
 
 SLOW_FACTOR = 2.0  # unverified motions are slower: they get so much longer
 WORKS_AGAIN = {  # what a complete answer shows to be over
-    ErrorCode.TIMEOUT: 'answers come in time again',
-    ErrorCode.INVALID_INPUT: 'usable camera frames again',
-    ErrorCode.INTERNAL: 'decisions work again',
+    ErrorCode.TIMEOUT: "answers come in time again",
+    ErrorCode.INVALID_INPUT: "usable camera frames again",
+    ErrorCode.INTERNAL: "decisions work again",
 }
 NOT_IN_A_ROW = (  # failures that an answer with an action ends the count of
     ErrorCode.PARSE_FAILED,
@@ -94,7 +94,7 @@ def note_failure(s: Situation, failed: Failed, now: float) -> None:
 
 def time_out(s: Situation, _: None, now: float) -> None:
     """Cancel the decision, which takes too long, and treat it as failed."""
-    text = f'no answer within {s.config.decision_timeout_s:g} s'
+    text = f"no answer within {s.config.decision_timeout_s:g} s"
     s.out.cancel()
     take_failure(s, Failed(0, ErrorCode.TIMEOUT, text, ModelAnswer()), now)
 
@@ -105,7 +105,7 @@ def confirm(s: Situation, event: Reconciled, now: float) -> None:
     if decision is None:
         return
     s.out.report(decision.told(Verification.CONFIRMED, event))
-    s.out.log('info', f'confirmed by the verifier: {decision.action.short}')
+    s.out.log("info", f"confirmed by the verifier: {decision.action.short}")
     if s.motion.sequence == decision.sequence:
         s.motion.unverified = False
     if decision.action.is_stop:
@@ -117,14 +117,14 @@ def roll_back(s: Situation, event: Reconciled, now: float) -> None:
     decision = s.unverified.take(event.job)
     if decision is None:
         return
-    s.abandon(ErrorCode.CANCELED, 'rolled back')
-    s.stand(CommandKind.HOLD, SUPERVISOR, 'rolled back')
+    s.abandon(ErrorCode.CANCELED, "rolled back")
+    s.stand(CommandKind.HOLD, SUPERVISOR, "rolled back")
     s.decision.take_back()
     if s.policy is decision.policy:  # another one's memory means nothing to it
         s.policy.state = decision.policy_before
     s.out.report(decision.told(Verification.ROLLED_BACK, event))
-    instead = event.action.short if event.action is not None else 'no action'
-    s.out.log('warn', f'rolled back {decision.action.short}: the verifier says {instead}')
+    instead = event.action.short if event.action is not None else "no action"
+    s.out.log("warn", f"rolled back {decision.action.short}: the verifier says {instead}")
     s.look(now, now)
 
 
@@ -175,16 +175,16 @@ def _act(s: Situation, current: DecisionInProgress, event: ActionFound, now: flo
         s.unverified.decision = OpenDecision(
             current.job.number, event.action, sequence, current.report, s.policy, before, now
         )
-        s.out.log('warn', f'UNVERIFIED, the draft model alone: {words}')
+        s.out.log("warn", f"UNVERIFIED, the draft model alone: {words}")
     s.out.spoke(reasoning, words, event.unverified)
 
 
 def _objection(s: Situation, event: ActionFound, now: float) -> tuple[ErrorCode, str] | None:
     """Why nothing may be done about an action although it was found."""
     if s.camera_is_stale(now):
-        return ErrorCode.STALE_CAMERA, 'camera went stale while thinking'
+        return ErrorCode.STALE_CAMERA, "camera went stale while thinking"
     if event.unverified and not s.config.is_degradable:
-        what = 'only the draft model says so, and it may no longer decide alone'
+        what = "only the draft model says so, and it may no longer decide alone"
         return ErrorCode.LINK_LOST, what
     return None
 
@@ -250,7 +250,7 @@ def _carry_out(
 def _conclude(s: Situation, current: DecisionInProgress, event: Answered, now: float) -> None:
     """Take note of a complete answer, which may hold no action."""
     if not event.unverified:
-        s.failures.recovered(ErrorCode.LINK_LOST, now, 'the verifier answers again')
+        s.failures.recovered(ErrorCode.LINK_LOST, now, "the verifier answers again")
     for code, text in WORKS_AGAIN.items():
         s.failures.recovered(code, now, text)
     if current.action is not None:
@@ -259,12 +259,12 @@ def _conclude(s: Situation, current: DecisionInProgress, event: Answered, now: f
         _say_late_reasoning(s, event.answer, event.unverified)
         s.finish(event.answer)
         return
-    s.stand(CommandKind.HOLD, SUPERVISOR, 'no action in the answer')
-    what = 'the answer holds no action sentence: not moving'
+    s.stand(CommandKind.HOLD, SUPERVISOR, "no action in the answer")
+    what = "the answer holds no action sentence: not moving"
     s.finish(event.answer, ErrorCode.PARSE_FAILED, what)
-    s.out.log('warn', f'no action in the answer, not moving: {event.answer.text[:120]!r}')
+    s.out.log("warn", f"no action in the answer, not moving: {event.answer.text[:120]!r}")
     if s.failures.count(ErrorCode.PARSE_FAILED) >= s.config.parse_failure_limit:
-        what = 'too many answers in a row without an action'
+        what = "too many answers in a row without an action"
         s.give_up(ErrorCode.PARSE_FAILED, what, now)
         return
     s.look(now, now)
@@ -275,7 +275,7 @@ def _say_late_reasoning(s: Situation, answer: ModelAnswer, unverified: bool) -> 
     reasoning = reasoning_of(answer.text)
     if reasoning and not s.feedback.reasoning:
         s.feedback = replace(s.feedback, reasoning=reasoning)
-        s.out.spoke(reasoning, '', unverified)
+        s.out.spoke(reasoning, "", unverified)
 
 
 def _close_failed(s: Situation, failed: Failed) -> None:
@@ -290,12 +290,12 @@ def _try_again(s: Situation, failed: Failed, now: float) -> None:
     code, message = failed.code, failed.message
     count = s.failures.count(code)
     pause = min(s.config.first_retry_s * 2 ** (count - 1), s.config.last_retry_s)
-    s.failures.warn_once(code, f'{message}; the robot stands still and tries again', now)
+    s.failures.warn_once(code, f"{message}; the robot stands still and tries again", now)
     if code is ErrorCode.INTERNAL and count >= s.config.internal_failure_limit:
-        s.give_up(code, f'too many internal errors in a row: {message}', now)
+        s.give_up(code, f"too many internal errors in a row: {message}", now)
         return
     lasting = s.failures.lasting(code, now)
     if code is not ErrorCode.LINK_LOST and 0 < s.config.patience_s < lasting:
-        s.give_up(code, f'no answer for {lasting:.0f} s: {message}', now)
+        s.give_up(code, f"no answer for {lasting:.0f} s: {message}", now)
         return
     s.look(now, now + pause)

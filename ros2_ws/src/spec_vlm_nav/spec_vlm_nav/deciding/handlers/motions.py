@@ -42,9 +42,9 @@ AGAINST = (
     MotionState.GEOFENCE,
 )
 BACK_WITH_MOTION = {  # what a motion shows to be over that got as far as the base
-    ErrorCode.STALE_ODOM: 'odometry is back',
-    ErrorCode.STALE_SENSOR: 'the sensor that looks ahead is back',
-    ErrorCode.NOT_READY: 'the robot is ready again',
+    ErrorCode.STALE_ODOM: "odometry is back",
+    ErrorCode.STALE_SENSOR: "the sensor that looks ahead is back",
+    ErrorCode.NOT_READY: "the robot is ready again",
 }
 UNMOVED = (
     MotionState.REFUSED,
@@ -67,23 +67,23 @@ def look_again(s: Situation, status: Status, now: float) -> None:
     s.motion.ended(_met_something(status, s.motion.asked))
     has_moved = _tell_end(s, status, now)
     if status.state is not MotionState.REACHED:
-        s.drop_prefetched('the motion ended early')
+        s.drop_prefetched("the motion ended early")
     retry = now if has_moved else now + s.config.first_retry_s
     s.look(now + s.config.settle_s, retry)
     _mind_obstructions(s, status, now)
     if status.held_by.startswith(SILENT):
-        s.give_up(ErrorCode.INTERNAL, f'motion_node: {status.held_by}', now)
+        s.give_up(ErrorCode.INTERNAL, f"motion_node: {status.held_by}", now)
     elif status.state is MotionState.SUPERVISOR_LOST:
         _mind_refusals(s, status.reason, now)
 
 
 def hold_silent(s: Situation, _: None, now: float) -> None:
     """Stand still and look again: nobody says what became of the motion."""
-    s.out.log('error', 'motion_node does not say what became of the motion: is it running?')
-    s.stand(CommandKind.HOLD, SUPERVISOR, 'motion_node is silent')
-    s.drop_prefetched('motion_node is silent')
+    s.out.log("error", "motion_node does not say what became of the motion: is it running?")
+    s.stand(CommandKind.HOLD, SUPERVISOR, "motion_node is silent")
+    s.drop_prefetched("motion_node is silent")
     s.look(now, now + s.config.first_retry_s)
-    _mind_refusals(s, 'it does not answer', now)
+    _mind_refusals(s, "it does not answer", now)
 
 
 def _met_something(status: Status, asked: Motion) -> bool:
@@ -96,24 +96,24 @@ def _tell_end(s: Situation, status: Status, now: float) -> bool:
     """Say how a motion ended; returns whether it got as far as the base."""
     lacks = INPUT_LOST.get(status.state)
     if lacks is not None:
-        s.warn_once(lacks, f'motion ended: {status.reason}', now)
+        s.warn_once(lacks, f"motion ended: {status.reason}", now)
         return False
     if status.state in (*UNMOVED, MotionState.SUPERVISOR_LOST):
         state = status.state.name.lower()
-        s.out.log('warn', f'motion {status.sequence} {state}: {status.reason}')
+        s.out.log("warn", f"motion {status.sequence} {state}: {status.reason}")
         return False
     s.instruction.given.refused_since = math.inf
     for code, text in BACK_WITH_MOTION.items():
         s.failures.recovered(code, now, text)
     if status.state is not MotionState.REACHED:
-        s.out.log('info', f'motion ended {status.state.name}: {status.reason}')
+        s.out.log("info", f"motion ended {status.state.name}: {status.reason}")
     return True
 
 
 def _mind_refusals(s: Situation, why: str, now: float) -> None:
     lasting = s.instruction.given.refused_for(now)
     if 0 < s.config.patience_s < lasting:
-        text = f'motion_node has moved nothing for {lasting:.0f} s: {why}'
+        text = f"motion_node has moved nothing for {lasting:.0f} s: {why}"
         s.give_up(ErrorCode.INTERNAL, text, now)
 
 
@@ -126,5 +126,5 @@ def _mind_obstructions(s: Situation, status: Status, now: float) -> None:
         return
     count = obstructions.add(place, bool(status.held_by), now)
     if obstructions.are_final(s.config.max_obstructions, now):
-        what = f'{count} motions came to nothing, without progress: {status.reason}'
+        what = f"{count} motions came to nothing, without progress: {status.reason}"
         s.give_up(CODE_OF[status.state], what, now)

@@ -42,10 +42,10 @@ class InstructionRefusal:
 
 def begin(s: Situation, given: Instruction, now: float) -> None:
     """Stand still, end the instruction before it, and look for a frame to decide from."""
-    s.abandon(ErrorCode.CANCELED, 'a new instruction came')
+    s.abandon(ErrorCode.CANCELED, "a new instruction came")
     s.instruction.number = given.number
-    s.stand(CommandKind.HOLD, SUPERVISOR, 'new instruction')
-    s.conclude(ErrorCode.CANCELED, 'another instruction came', now)
+    s.stand(CommandKind.HOLD, SUPERVISOR, "new instruction")
+    s.conclude(ErrorCode.CANCELED, "another instruction came", now)
     s.instruction.begin(given)
     s.policy.reset()
     s.failures.begin(now)
@@ -53,15 +53,15 @@ def begin(s: Situation, given: Instruction, now: float) -> None:
     s.motion.forget_contact()
     s.feedback = Feedback(NavigatorPhase.LOOKING)
     s.look(now, now)
-    s.out.log('info', f'instruction {given.number}: {given.words}')
+    s.out.log("info", f"instruction {given.number}: {given.words}")
 
 
 def turn_down(s: Situation, refusal: InstructionRefusal, now: float) -> None:
     """Stop, as for any other instruction, and say why this one is not begun."""
-    s.end(SUPERVISOR, 'stop', ErrorCode.CANCELED, now, 'another instruction came')
+    s.end(SUPERVISOR, "stop", ErrorCode.CANCELED, now, "another instruction came")
     s.instruction.number += 1
     number, code, why = s.instruction.number, refusal.code, refusal.why
-    s.out.log('error', why)
+    s.out.log("error", why)
     s.out.report(DecisionReport(instruction=number, code=code, error=why))
     shown = refusal.text[: s.config.max_instruction_chars]
     s.out.concluded(NavigationResult(number, code, why, words=shown))
@@ -70,8 +70,8 @@ def turn_down(s: Situation, refusal: InstructionRefusal, now: float) -> None:
 def cancel(s: Situation, why: str, now: float) -> None:
     """Stop and idle until the next instruction."""
     s.abandon(ErrorCode.CANCELED, why)
-    s.end(SUPERVISOR, 'stop', ErrorCode.CANCELED, now, why)
-    s.out.log('info', f'{why}; waiting for the next instruction')
+    s.end(SUPERVISOR, "stop", ErrorCode.CANCELED, now, why)
+    s.out.log("info", f"{why}; waiting for the next instruction")
 
 
 def end_estopped(s: Situation, held_by: str, now: float) -> None:
@@ -81,4 +81,4 @@ def end_estopped(s: Situation, held_by: str, now: float) -> None:
 
 def note_reset(s: Situation, held_by: str, now: float) -> None:
     """Say that the emergency stop was reset."""
-    s.out.log('info', 'the emergency stop was reset')
+    s.out.log("info", "the emergency stop was reset")

@@ -25,7 +25,7 @@ from spec_vlm_nav.deciding.parts.prefetch import same_scene
 from spec_vlm_nav.deciding.parts.situation import Situation
 from spec_vlm_nav.motion.command import CommandKind
 
-NO_FRAMES = 'no camera frames'
+NO_FRAMES = "no camera frames"
 
 
 def decide(s: Situation, frame: Frame, now: float) -> None:
@@ -39,12 +39,12 @@ def decide(s: Situation, frame: Frame, now: float) -> None:
             prefetched.prefetched, s.phase = False, NavigatorPhase.THINKING
             advance(s, prefetched, now)
             return
-        s.drop_prefetched('the scene has changed')
+        s.drop_prefetched("the scene has changed")
     if s.decision.under_way is not None:
         return
     if s.decisions_are_used_up:
         made = s.instruction.given.decisions
-        text = f'{made} decisions were made without getting there'
+        text = f"{made} decisions were made without getting there"
         s.give_up(ErrorCode.TOO_MANY_DECISIONS, text, now)
         return
     s.phase = NavigatorPhase.THINKING
@@ -64,33 +64,33 @@ def prefetch(s: Situation, frame: Frame, now: float) -> None:
 
 def report_no_frames(s: Situation, camera: CameraWatch, now: float) -> None:
     """Say once that the camera is stale or frozen."""
-    said = 'the picture does not change although the robot moves'
+    said = "the picture does not change although the robot moves"
     what = said if camera.is_frozen else NO_FRAMES
-    text = f'{what}: the robot stands still until sound frames come'
+    text = f"{what}: the robot stands still until sound frames come"
     s.warn_once(ErrorCode.STALE_CAMERA, text, now)
 
 
 def hold_without_frames(s: Situation, camera: CameraWatch, now: float) -> None:
     """Stand still and look again: nobody sees where the robot goes."""
-    s.stand(CommandKind.HOLD, SUPERVISOR, 'camera stale')
+    s.stand(CommandKind.HOLD, SUPERVISOR, "camera stale")
     s.look(now, now)
     report_no_frames(s, camera, now)
 
 
 def note_link_back(s: Situation, reason: str, now: float) -> None:
     """Say that the verifier answers again, if it was warned of."""
-    s.failures.recovered(ErrorCode.LINK_LOST, now, 'the verifier answers again')
+    s.failures.recovered(ErrorCode.LINK_LOST, now, "the verifier answers again")
 
 
 def report_link_lost(s: Situation, reason: str, now: float) -> None:
     """Say once that the verifier is not heard."""
     if s.config.is_degradable:
-        what = 'the draft model decides alone, slowly'
+        what = "the draft model decides alone, slowly"
     else:
-        what = 'the robot stands still'
-    why = f': {reason}' if reason else ''
+        what = "the robot stands still"
+    why = f": {reason}" if reason else ""
     s.warn_once(
-        ErrorCode.LINK_LOST, f'the verifier is not heard{why}; {what} until it is back', now
+        ErrorCode.LINK_LOST, f"the verifier is not heard{why}; {what} until it is back", now
     )
 
 
@@ -98,5 +98,5 @@ def hold_without_link(s: Situation, reason: str, now: float) -> None:
     """Stand still and look again, unless it is a motion that the draft model may ask for alone."""
     report_link_lost(s, reason, now)
     if not (s.motion.unverified and s.config.is_degradable):
-        s.stand(CommandKind.HOLD, SUPERVISOR, 'link lost')
+        s.stand(CommandKind.HOLD, SUPERVISOR, "link lost")
         s.look(now, now)

@@ -59,7 +59,7 @@ class DecisionInProgress:
             self.report,
             answer=answer,
             reasoning=reasoning_of(answer.text),
-            model_action=self.action.sentence if self.action else '',
+            model_action=self.action.sentence if self.action else "",
         )
         return report if code is ErrorCode.NONE else replace(report, code=code, error=error)
 

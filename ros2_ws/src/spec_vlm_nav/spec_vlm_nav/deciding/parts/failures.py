@@ -35,14 +35,14 @@ class Failures:
         if code in self._since:
             return False
         self._since[code], self._said[code] = now, text
-        self._log('warn', text)
+        self._log("warn", text)
         return True
 
     def recovered(self, code: ErrorCode, now: float, text: str) -> None:
         """Take note that it is over; say so if it was warned of."""
         since = self._since.pop(code, None)
         if since is not None:
-            self._log('info', f'{text} (after {now - since:.1f} s)')
+            self._log("info", f"{text} (after {now - since:.1f} s)")
 
     def lasting(self, code: ErrorCode, now: float) -> float:
         """For how long it has lasted, s; 0 when there is no such trouble."""

@@ -32,7 +32,7 @@ class Instruction:
     words: str
     began: float
     ends_at: float = math.inf
-    hint: str = ''
+    hint: str = ""
     stamp: float = math.inf  # when it was given, s, by the clock of motion_node's stamps
     decisions: int = 0
     motions: int = 0
@@ -53,7 +53,7 @@ class CurrentInstruction:
 
     def __init__(self) -> None:
         self.number = 0
-        self.given = Instruction(0, '', -math.inf)
+        self.given = Instruction(0, "", -math.inf)
         self.odometer = Odometer()
         self.obstructions = Obstructions()
 

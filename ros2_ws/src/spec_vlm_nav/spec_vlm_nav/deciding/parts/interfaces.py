@@ -34,16 +34,16 @@ from spec_vlm_nav.model.answers import DecisionJob
 from spec_vlm_nav.model.decider import DRAFT_ONLY
 from spec_vlm_nav.motion.command import CommandKind
 
-SUPERVISOR = 'SUPERVISOR'
+SUPERVISOR = "SUPERVISOR"
 
 
 class NavigatorPhase(enum.Enum):
     """What the robot is doing about its instruction."""
 
-    IDLE = 'idle'  # no instruction, or it is over
-    LOOKING = 'looking'  # waiting for a frame that may be used
-    THINKING = 'thinking'
-    MOVING = 'moving'
+    IDLE = "idle"  # no instruction, or it is over
+    LOOKING = "looking"  # waiting for a frame that may be used
+    THINKING = "thinking"
+    MOVING = "moving"
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class NavigatorConfig:
     first_retry_s: float = 0.5
     last_retry_s: float = 4.0
     patience_s: float = 30.0  # camera, odometry or verifier gone for this long: give up; 0: never
-    on_link_loss: str = 'stop'  # stop | hold | draft_only_slow
+    on_link_loss: str = "stop"  # stop | hold | draft_only_slow
     parse_failure_limit: int = 3
     internal_failure_limit: int = 3
     max_obstructions: int = 5  # without progress in between
@@ -100,7 +100,7 @@ class NavigationResult:
     elapsed_s: float = 0.0
     hint_met: bool = False
     distance_m: float = 0.0
-    words: str = ''  # the instruction itself
+    words: str = ""  # the instruction itself
 
 
 @dataclass(frozen=True)
@@ -122,8 +122,8 @@ class Feedback:
     """What can be told of an instruction while it is carried out."""
 
     phase: NavigatorPhase
-    reasoning: str = ''
-    action: str = ''
+    reasoning: str = ""
+    action: str = ""
     unverified: bool = False
     left: Motion = NO_MOTION
     decision_ms: float = 0.0

@@ -41,13 +41,13 @@ def thumbnail(picture: bytes | RawImage) -> NDArray[np.float32]:
         image = from_raw(picture)
     else:
         try:
-            image = Image.open(io.BytesIO(picture), formats=('JPEG', 'PNG'))
+            image = Image.open(io.BytesIO(picture), formats=("JPEG", "PNG"))
             # A JPEG comes out at an eighth of its size for an eighth of the work.
-            image.draft('L', THUMBNAIL)
+            image.draft("L", THUMBNAIL)
             image.load()
         except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-            raise FrameError(f'corrupt camera frame ({error})') from error
-    small = image.convert('L').resize(THUMBNAIL, Image.Resampling.BOX)
+            raise FrameError(f"corrupt camera frame ({error})") from error
+    small = image.convert("L").resize(THUMBNAIL, Image.Resampling.BOX)
     return np.asarray(small, dtype=np.float32)
 
 

@@ -29,17 +29,17 @@ class DecisionReport:
 
     frame: Frame | None = None
     instruction: int = 0
-    instruction_text: str = ''
+    instruction_text: str = ""
     sequence: int = 0  # of the motion command; 0: none was sent
     answer: ModelAnswer = field(default_factory=ModelAnswer)
-    reasoning: str = ''
-    model_action: str = ''
-    action: str = ''
-    source: str = 'SUPERVISOR'
-    rule: str = ''
+    reasoning: str = ""
+    model_action: str = ""
+    action: str = ""
+    source: str = "SUPERVISOR"
+    rule: str = ""
     verification: Verification = Verification.VERIFIED
     prefetched: bool = False
     code: ErrorCode = ErrorCode.NONE
-    error: str = ''
+    error: str = ""
     decision_ms: float = 0.0
     camera_to_action_ms: float = 0.0

@@ -49,7 +49,7 @@ class OpenDecision:
             verification=verdict,
             answer=event.answer,
             reasoning=reasoning_of(event.answer.text),
-            model_action=event.action.sentence if event.action is not None else '',
+            model_action=event.action.sentence if event.action is not None else "",
         )
 
 

@@ -68,8 +68,8 @@ class Situation:
         self.unverified = Unverified()
         self.feedback = Feedback(NavigatorPhase.IDLE)
         self.link = LinkState.UNKNOWN
-        self.estopped_by = ''  # "": the emergency stop is not latched
-        self.waits_for = ''  # why no decision may begin yet; "": nothing keeps it
+        self.estopped_by = ""  # "": the emergency stop is not latched
+        self.waits_for = ""  # why no decision may begin yet; "": nothing keeps it
 
     # -- what may be done
 
@@ -107,7 +107,7 @@ class Situation:
         self.motion.settling_since = None
 
     def finish(
-        self, answer: ModelAnswer, code: ErrorCode = ErrorCode.NONE, error: str = ''
+        self, answer: ModelAnswer, code: ErrorCode = ErrorCode.NONE, error: str = ""
     ) -> None:
         """Publish what the decision under way cost; it is over."""
         current, self.decision.under_way = self.decision.under_way, None
@@ -132,21 +132,21 @@ class Situation:
 
     def give_up(self, code: ErrorCode, message: str, now: float) -> None:
         """STOP because it makes no sense to go on."""
-        self.out.log('error', f'gave up: {message}')
+        self.out.log("error", f"gave up: {message}")
         if code in BOUNDS:
             self.out.report(self._without_decision(code, message))
         self.end(SUPERVISOR, message, code, now)
 
-    def end(self, source: str, text: str, code: ErrorCode, now: float, message: str = '') -> None:
+    def end(self, source: str, text: str, code: ErrorCode, now: float, message: str = "") -> None:
         """STOP: latches until the next instruction. The decision under way is given up."""
         self.abandon(ErrorCode.CANCELED, text)
         self.stop(source, text, code, now, message)
 
-    def stop(self, source: str, text: str, code: ErrorCode, now: float, message: str = '') -> int:
+    def stop(self, source: str, text: str, code: ErrorCode, now: float, message: str = "") -> int:
         """STOP, but let the decision under way tell the rest; returns the sequence number."""
         self.unverified.close()
         sequence = self.stand(CommandKind.STOP, source, text)
-        self.conclude(code, message or ('' if code is ErrorCode.NONE else text), now)
+        self.conclude(code, message or ("" if code is ErrorCode.NONE else text), now)
         return sequence
 
     def conclude(self, code: ErrorCode, message: str, now: float) -> None:

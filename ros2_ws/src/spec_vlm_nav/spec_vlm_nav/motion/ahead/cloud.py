@@ -41,15 +41,15 @@ from spec_vlm_nav.motion.ahead.corridor import (
 )
 from spec_vlm_nav.motion.ahead.unmeasured import Unmeasured, unmeasured_rays
 
-AXES = ('x', 'y', 'z')
-KINDS = {7: 'f4', 8: 'f8'}  # datatypes of PointField
+AXES = ("x", "y", "z")
+KINDS = {7: "f4", 8: "f8"}  # datatypes of PointField
 FARTHEST_M = 1000.0
 BEARINGS = 10  # directions ahead, side by side, in which something must be seen
 SEEN_POINTS = 10  # ahead, below what passes over the robot; with fewer it sees nothing there
 UNDER_FLOOR_M = 0.25  # so far below the floor nothing is but a stair, or the mounting is wrong
 UNDER_FLOOR_SHARE = 0.5
 # Frames that stand still while the robot turns: the mounting on the robot says nothing of them.
-FIXED_FRAMES = ('odom', 'map', 'world')
+FIXED_FRAMES = ("odom", "map", "world")
 
 Numbers = npt.NDArray[np.float32]
 
@@ -75,21 +75,21 @@ class PointCloud:
     row_step: int
     data: bytes
     big_endian: bool = False
-    frame: str = ''
+    frame: str = ""
 
 
 def clearance_of_cloud(cloud: PointCloud, config: CorridorConfig) -> Clearance:
     """Return what a cloud shows."""
-    if cloud.frame.rsplit('/', 1)[-1] in FIXED_FRAMES:
+    if cloud.frame.rsplit("/", 1)[-1] in FIXED_FRAMES:
         return Clearance(
-            blind=f'cloud is in the frame {cloud.frame}, which does not turn with the robot: '
-            'a frame fixed to the robot is needed'
+            blind=f"cloud is in the frame {cloud.frame}, which does not turn with the robot: "
+            "a frame fixed to the robot is needed"
         )
     if reason := _unreadable(cloud):
-        return Clearance(blind=f'cloud {reason}')
+        return Clearance(blind=f"cloud {reason}")
     limits, all_points = config.cloud, _points(cloud)
     rays = unmeasured_rays(all_points, (cloud.height, cloud.width), limits.mounting.rotation)
-    with np.errstate(all='ignore'):  # what is not a number, or none that float32 holds
+    with np.errstate(all="ignore"):  # what is not a number, or none that float32 holds
         x, y, z = _on_robot(_measured(all_points), limits)
     ahead = x - limits.front_m
     before = (ahead > 0) & (np.abs(y) <= config.half_width_m + ahead) & (z <= limits.max_z_m)
@@ -97,11 +97,11 @@ def clearance_of_cloud(cloud: PointCloud, config: CorridorConfig) -> Clearance:
     if rays.near_ahead >= config.min_points:
         return Clearance(0.0)
     if seen < max(SEEN_POINTS, config.min_points):
-        return Clearance(blind=f'cloud shows nothing ahead ({seen} points)')
+        return Clearance(blind=f"cloud shows nothing ahead ({seen} points)")
     if np.count_nonzero(z[before] < -UNDER_FLOOR_M) > UNDER_FLOOR_SHARE * seen:
         return Clearance(
-            blind=f'most of the cloud ahead is {UNDER_FLOOR_M:g} m and more under the floor: '
-            'a way down, or collision_cloud_z_m and the angles beside it are wrong'
+            blind=f"most of the cloud ahead is {UNDER_FLOOR_M:g} m and more under the floor: "
+            "a way down, or collision_cloud_z_m and the angles beside it are wrong"
         )
     met = (z >= limits.min_z_m) & (z <= limits.max_z_m)
     on_way = met & (ahead > 0)
@@ -119,7 +119,7 @@ def _unseen(ahead: Numbers, y: Numbers, rays: Unmeasured, config: CorridorConfig
     # Seen from so far behind the front, the way widens by as much as it is long.
     bearings = np.concatenate([np.arctan2(y, ahead + config.half_width_m), rays.free_bearings])
     counts, _ = np.histogram(bearings, BEARINGS, (-edge, edge))
-    return unseen_part((counts > 0).astype(float), 'cloud')
+    return unseen_part((counts > 0).astype(float), "cloud")
 
 
 def _unreadable(cloud: PointCloud) -> str:
@@ -127,29 +127,29 @@ def _unreadable(cloud: PointCloud) -> str:
     for axis in AXES:
         fields = [field for field in cloud.fields if field.name == axis]
         if len(fields) != 1:
-            return f'has {len(fields)} fields {axis}'
+            return f"has {len(fields)} fields {axis}"
         field = fields[0]
         if field.datatype not in KINDS:
-            return f'has {axis} of datatype {field.datatype}: float32 (7) or float64 (8) is needed'
+            return f"has {axis} of datatype {field.datatype}: float32 (7) or float64 (8) is needed"
         size = np.dtype(KINDS[field.datatype]).itemsize
         if field.count > 1 or not 0 <= field.offset <= cloud.point_step - size:
-            return f'has {axis} outside its points of {cloud.point_step} bytes'
+            return f"has {axis} outside its points of {cloud.point_step} bytes"
     if cloud.width < 1 or cloud.height < 1:
-        return 'is empty'
+        return "is empty"
     row = cloud.width * cloud.point_step
     # One row needs no step to the next one: some drivers leave it 0.
     if cloud.height > 1 and cloud.row_step < row:
-        return f'has {cloud.width} points in rows of {cloud.row_step} bytes'
+        return f"has {cloud.width} points in rows of {cloud.row_step} bytes"
     if len(cloud.data) < cloud.row_step * (cloud.height - 1) + row:
-        return 'is cut short'
-    return ''
+        return "is cut short"
+    return ""
 
 
 def _points(cloud: PointCloud) -> tuple[Numbers, Numbers, Numbers]:
     """Return x, y and z, each of shape (N,), of all points of a readable cloud, row by row."""
-    order = '>' if cloud.big_endian else '<'
+    order = ">" if cloud.big_endian else "<"
     fields = {field.name: field for field in cloud.fields}
-    with np.errstate(all='ignore'):  # float32 does not hold every float64
+    with np.errstate(all="ignore"):  # float32 does not hold every float64
         x, y, z = (
             np.ndarray(
                 (cloud.height, cloud.width),

@@ -24,7 +24,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 import math
 
-SOURCES = ('none', 'scan', 'depth', 'cloud')
+SOURCES = ("none", "scan", "depth", "cloud")
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,9 @@ class Clearance:
     """
 
     nearest_m: float = math.inf
-    blind: str = ''
+    blind: str = ""
     behind_m: float = 0.0
-    unseen: str = ''
+    unseen: str = ""
 
 
 @dataclass(frozen=True)
@@ -66,23 +66,23 @@ class AheadWatch:
     def blind(self, now: float, config: AheadConfig) -> str:
         """Return why it is not known what is ahead, or ""."""
         if not config.collision_watched:
-            return ''
+            return ""
         if self.clearance is None:
-            return 'nothing heard yet of the sensor that looks ahead'
+            return "nothing heard yet of the sensor that looks ahead"
         if (age := now - self.heard_at) > config.collision_timeout_s:
-            return f'the sensor that looks ahead is silent for {age:.2f} s'
+            return f"the sensor that looks ahead is silent for {age:.2f} s"
         return self.clearance.blind
 
     def fault(self, now: float, config: AheadConfig) -> str:
         """Return what is too near for going forward, or ""; whether it sees at all: `blind`."""
         if not config.collision_watched:
-            return ''
+            return ""
         if self.blind(now, config) or self.clearance is None:
-            return ''
+            return ""
         if self.clearance.nearest_m < config.collision_distance_m:
             return (
-                f'something is {self.clearance.nearest_m:.2f} m ahead, '
-                f'allowed is {config.collision_distance_m:g} m'
+                f"something is {self.clearance.nearest_m:.2f} m ahead, "
+                f"allowed is {config.collision_distance_m:g} m"
             )
         return self.clearance.unseen
 

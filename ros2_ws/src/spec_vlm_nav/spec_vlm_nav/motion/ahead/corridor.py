@@ -107,10 +107,10 @@ def blindness(
     """Return why a sensor whose rays look there shows nothing of it, or ""."""
     looking = int(np.count_nonzero(looks_ahead))
     if not looking:
-        return f'{what} does not look ahead'
+        return f"{what} does not look ahead"
     if np.count_nonzero(looks_ahead & measured) < SEEN_AT_LEAST * looking:
-        return f'{what} measures nothing ahead'
-    return ''
+        return f"{what} measures nothing ahead"
+    return ""
 
 
 def unseen_part(seen: npt.NDArray[np.floating[Any]], what: str) -> str:
@@ -121,14 +121,14 @@ def unseen_part(seen: npt.NDArray[np.floating[Any]], what: str) -> str:
     """
     width = max(SECTOR_RAYS, seen.size // SECTORS)
     if seen.size < width:
-        return ''
+        return ""
     sums = np.concatenate(([0.0], np.cumsum(seen)))
     shares = (sums[width:] - sums[:-width]) / width
     worst = int(np.argmin(shares))
     if shares[worst] >= SEEN_AT_LEAST:
-        return ''
+        return ""
     percent = round(100 * (worst + width / 2) / seen.size)
-    return f'{what} measures nothing in a part of the way ahead ({percent} % from its right)'
+    return f"{what} measures nothing in a part of the way ahead ({percent} % from its right)"
 
 
 def nearest(x: Points, y: Points, config: CorridorConfig) -> float:

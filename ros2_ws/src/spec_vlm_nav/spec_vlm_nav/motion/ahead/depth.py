@@ -49,20 +49,20 @@ def clearance_of_depth(image: DepthImage, config: CorridorConfig) -> Clearance:
     0 and NaN were not measured (RealSense, REP 118); -Inf is a thing at the camera, +Inf is clear
     (Gazebo, REP 117).
     """
-    kinds = {'16UC1': ('u2', 0.001), 'mono16': ('u2', 0.001), '32FC1': ('f4', 1.0)}
+    kinds = {"16UC1": ("u2", 0.001), "mono16": ("u2", 0.001), "32FC1": ("f4", 1.0)}
     if image.encoding not in kinds:
         return Clearance(
-            blind=f'depth image of encoding {image.encoding!r}: 16UC1 or 32FC1 is needed'
+            blind=f"depth image of encoding {image.encoding!r}: 16UC1 or 32FC1 is needed"
         )
     code, unit = kinds[image.encoding]
     kind = np.dtype(f'{">" if image.big_endian else "<"}{code}')
     row = image.width * kind.itemsize
     if image.width < 1 or image.height < 1 or image.step < row:
         return Clearance(
-            blind=f'depth image of {image.width}x{image.height} with rows of {image.step} bytes'
+            blind=f"depth image of {image.width}x{image.height} with rows of {image.step} bytes"
         )
     if len(image.data) < image.step * image.height:
-        return Clearance(blind='depth image is cut short')
+        return Clearance(blind="depth image is cut short")
     rows = np.frombuffer(image.data, np.uint8, image.step * image.height).reshape(
         image.height, image.step
     )
@@ -77,12 +77,12 @@ def clearance_of_depth(image: DepthImage, config: CorridorConfig) -> Clearance:
         np.abs(slope) * config.reach_m <= config.half_width_m, depth.shape
     )
     measured = depth > 0
-    if blind := blindness(looks_ahead, measured, 'depth image'):
+    if blind := blindness(looks_ahead, measured, "depth image"):
         return Clearance(blind=blind)
     columns = looks_ahead[0]
     seen = measured[:, columns].mean(axis=0)[::-1]  # right to left
     near, slopes = measured & np.isfinite(depth), np.broadcast_to(slope, depth.shape)
     return Clearance(
         nearest(depth[near], depth[near] * slopes[near], config),
-        unseen=unseen_part(seen, 'depth image'),
+        unseen=unseen_part(seen, "depth image"),
     )

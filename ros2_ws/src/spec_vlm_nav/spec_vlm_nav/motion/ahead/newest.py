@@ -26,15 +26,15 @@ from collections.abc import Callable
 import threading
 from typing import Generic, TypeVar
 
-Heard = TypeVar('Heard')
-Made = TypeVar('Made')
+Heard = TypeVar("Heard")
+Made = TypeVar("Made")
 
 
 class NewestWorker(Generic[Heard, Made]):
     """Makes something of what is put in; `close` it."""
 
     def __init__(
-        self, work: Callable[[Heard], Made], made: Callable[[], None], name: str = 'newest'
+        self, work: Callable[[Heard], Made], made: Callable[[], None], name: str = "newest"
     ) -> None:
         """work: called in the thread; made: called there when there is something to take."""
         self._work, self._made = work, made

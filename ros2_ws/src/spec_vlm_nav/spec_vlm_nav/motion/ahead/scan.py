@@ -57,24 +57,24 @@ def clearance_of_scan(scan: Scan, config: CorridorConfig) -> Clearance:
     ranges = np.array(scan.ranges, dtype=np.float64)
     header = (scan.angle_min, scan.angle_increment, scan.range_min)
     if ranges.ndim != 1 or not ranges.size or not all(math.isfinite(n) for n in header):
-        return Clearance(blind='scan without rays')
+        return Clearance(blind="scan without rays")
     if scan.angle_increment == 0 and ranges.size > 1:
-        return Clearance(blind='scan without angles')
+        return Clearance(blind="scan without angles")
     ranges[np.isneginf(ranges)] = max(scan.range_min, NEAREST_M)
     angles = scan.angle_min + scan.angle_increment * np.arange(ranges.size) + config.scan_yaw_rad
     forward, sideways = np.cos(angles), np.sin(angles)
     measured = ranges > 0
     looks_ahead = _looks(forward, sideways, config)
-    if blind := blindness(looks_ahead, measured, 'scan'):
+    if blind := blindness(looks_ahead, measured, "scan"):
         return Clearance(blind=blind)
     things = measured & np.isfinite(ranges)
     x, y = ranges[things] * forward[things], ranges[things] * sideways[things]
     looks_back = _looks(-forward, sideways, config)
     behind = 0.0
-    if not blindness(looks_back, measured, 'scan'):
+    if not blindness(looks_back, measured, "scan"):
         behind = nearest(-x[x < 0], y[x < 0], config)
-    order = np.argsort(sideways[looks_ahead], kind='stable')  # right to left
-    unseen = unseen_part(measured[looks_ahead][order].astype(float), 'scan')
+    order = np.argsort(sideways[looks_ahead], kind="stable")  # right to left
+    unseen = unseen_part(measured[looks_ahead][order].astype(float), "scan")
     return Clearance(nearest(x[x > 0], y[x > 0], config), behind_m=behind, unseen=unseen)
 
 

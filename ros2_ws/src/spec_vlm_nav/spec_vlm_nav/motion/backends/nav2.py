@@ -38,12 +38,12 @@ ANSWER_S = 1.0  # a server that has not accepted or rejected a goal by then is t
 class GoalState(enum.Enum):
     """Where a goal stands."""
 
-    SENT = 'sent'
-    ACCEPTED = 'accepted'
-    REJECTED = 'rejected'
-    SUCCEEDED = 'succeeded'
-    ABORTED = 'aborted'
-    CANCELED = 'canceled'
+    SENT = "sent"
+    ACCEPTED = "accepted"
+    REJECTED = "rejected"
+    SUCCEEDED = "succeeded"
+    ABORTED = "aborted"
+    CANCELED = "canceled"
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,8 @@ class GoalReport:
     """
 
     state: GoalState
-    error: str = ''
-    message: str = ''
+    error: str = ""
+    message: str = ""
 
 
 class Goals(Protocol):
@@ -82,7 +82,7 @@ class Nav2Executor:
 
     def __init__(self, goals: Goals, config: ExecutorConfig | None = None) -> None:
         self.config = config or ExecutorConfig()
-        self.reason = ''
+        self.reason = ""
         self._goals = goals
         self._motion: Motion | None = None
         self._track: Track | None = None
@@ -91,7 +91,7 @@ class Nav2Executor:
         """Send a motion's goal; one under way is canceled first."""
         self.cancel()
         speed = self.config.angular_speed if motion.angle_rad else self.config.linear_speed
-        self._motion, self._track, self.reason = motion, Track(pose), ''
+        self._motion, self._track, self.reason = motion, Track(pose), ""
         self._started = now
         self._settling: Settling | None = None
         self._unsent = self._goals.send(motion, speed, allowance_s)
@@ -133,7 +133,7 @@ class Nav2Executor:
                 return ZERO, MotionProgress.MOVING
             self._goals.cancel()
             return self._finish(
-                MotionProgress.REFUSED, f'Nav2 has not answered within {ANSWER_S:g} s'
+                MotionProgress.REFUSED, f"Nav2 has not answered within {ANSWER_S:g} s"
             )
         if report.state is GoalState.SUCCEEDED:
             self._settling = Settling(pose, now, self.config)
@@ -141,7 +141,7 @@ class Nav2Executor:
         return self._finish(*_failure(report))
 
     def _finish(
-        self, progress: MotionProgress, reason: str = ''
+        self, progress: MotionProgress, reason: str = ""
     ) -> tuple[Velocity, MotionProgress]:
         self._motion, self.reason = None, reason
         return ZERO, progress
@@ -150,15 +150,15 @@ class Nav2Executor:
 def _failure(report: GoalReport) -> tuple[MotionProgress, str]:
     """Return what a goal that did not succeed means for the motion, and in words."""
     if report.state is GoalState.REJECTED:
-        return MotionProgress.REFUSED, 'Nav2 rejected the goal'
+        return MotionProgress.REFUSED, "Nav2 rejected the goal"
     if report.state is GoalState.CANCELED:
-        return MotionProgress.REFUSED, 'another client canceled the goal in Nav2'
-    told = f': {report.message}' if report.message else ''
-    if report.error == 'COLLISION_AHEAD':
-        return MotionProgress.COLLISION, f'Nav2 sees something ahead{told}'
-    if report.error == 'TIMEOUT':
-        return MotionProgress.EXPIRED, f'Nav2 did not reach it in time{told}'
+        return MotionProgress.REFUSED, "another client canceled the goal in Nav2"
+    told = f": {report.message}" if report.message else ""
+    if report.error == "COLLISION_AHEAD":
+        return MotionProgress.COLLISION, f"Nav2 sees something ahead{told}"
+    if report.error == "TIMEOUT":
+        return MotionProgress.EXPIRED, f"Nav2 did not reach it in time{told}"
     if report.error:
-        return MotionProgress.REFUSED, f'Nav2 gave up with {report.error}{told}'
+        return MotionProgress.REFUSED, f"Nav2 gave up with {report.error}{told}"
     # Humble tells no reason: most often its own collision check.
-    return MotionProgress.BLOCKED, f'Nav2 gave up{told}'
+    return MotionProgress.BLOCKED, f"Nav2 gave up{told}"

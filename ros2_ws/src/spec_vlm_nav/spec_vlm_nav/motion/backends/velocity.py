@@ -29,9 +29,9 @@ import math
 
 from spec_vlm_nav.common.geometry import Velocity
 
-BACKENDS = ('twist', 'go2_sport', 'nav2', 'auto')
+BACKENDS = ("twist", "go2_sport", "nav2", "auto")
 
-SPORT, OBSTACLES_AVOID = 'sport', 'obstacles_avoid'  # services
+SPORT, OBSTACLES_AVOID = "sport", "obstacles_avoid"  # services
 # Api ids: the same number is something else to each service.
 MOVE, STOP_MOVE = 1008, 1003
 AVOID_SWITCH, AVOID_MOVE, AVOID_LISTEN = 1001, 1003, 1004
@@ -51,7 +51,7 @@ class SportRequest:
     """
 
     api_id: int
-    parameter: str = ''
+    parameter: str = ""
     service: str = SPORT
 
 
@@ -72,7 +72,7 @@ def _speeds(forward: float, sideways: float, yaw_rate: float) -> tuple[float, fl
 
 
 def _json(**parameter: float | bool) -> str:
-    return json.dumps(parameter, separators=(',', ':'))
+    return json.dumps(parameter, separators=(",", ":"))
 
 
 def move(forward: float, sideways: float, yaw_rate: float) -> SportRequest:

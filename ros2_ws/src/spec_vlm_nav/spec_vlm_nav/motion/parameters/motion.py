@@ -45,67 +45,67 @@ def check_motion(values: Mapping[str, Value]) -> None:
     def above(low: str, high: str, why: str) -> None:
         if float(values[low]) > float(values[high]):
             raise ParameterError(
-                f'{low} = {values[low]} and {high} = {values[high]} contradict each other: {why}'
+                f"{low} = {values[low]} and {high} = {values[high]} contradict each other: {why}"
             )
 
-    for axis in ('linear', 'angular'):
-        for limit in ('max', 'unverified_max', 'unanswered_max'):
-            above(f'min_{axis}', f'{limit}_{axis}', 'the base would not move at all')
+    for axis in ("linear", "angular"):
+        for limit in ("max", "unverified_max", "unanswered_max"):
+            above(f"min_{axis}", f"{limit}_{axis}", "the base would not move at all")
     above(
-        'actuation_delay_s',
-        'response_timeout_s',
-        'every response would come too late',
+        "actuation_delay_s",
+        "response_timeout_s",
+        "every response would come too late",
     )
     above(
-        'collision_cloud_min_z_m',
-        'collision_cloud_max_z_m',
-        'no point of a cloud would count',
+        "collision_cloud_min_z_m",
+        "collision_cloud_max_z_m",
+        "no point of a cloud would count",
     )
-    if values['collision_source'] == 'cloud' and not values['collision_cloud_z_m']:
+    if values["collision_source"] == "cloud" and not values["collision_cloud_z_m"]:
         raise ParameterError(
             "collision_source cloud needs collision_cloud_z_m, how high the cloud's frame is over "
-            'the floor, m: floor and things could not be told apart (0.001 for a frame that lies '
-            'on the floor)'
+            "the floor, m: floor and things could not be told apart (0.001 for a frame that lies "
+            "on the floor)"
         )
-    if values['go2_obstacles_avoid'] and values['motion_backend'] not in ('go2_sport', 'auto'):
+    if values["go2_obstacles_avoid"] and values["motion_backend"] not in ("go2_sport", "auto"):
         raise ParameterError(
             'go2_obstacles_avoid needs motion_backend go2_sport, not '
             f'{values["motion_backend"]}: only there are motions sent to the Go2 itself'
         )
-    fence = float(values['geofence_m'])
+    fence = float(values["geofence_m"])
     if 0 < fence < SHORTEST_M:
         raise ParameterError(
-            f'geofence_m = {fence:g} is smaller than the shortest motion, {SHORTEST_M} m: '
-            'the robot could not move; 0 means no fence'
+            f"geofence_m = {fence:g} is smaller than the shortest motion, {SHORTEST_M} m: "
+            "the robot could not move; 0 means no fence"
         )
 
 
 def executor_config(values: Mapping[str, Value]) -> ExecutorConfig:
     """Return the executor's part of the parameters."""
     return ExecutorConfig(
-        linear_speed=float(values['max_linear']),
-        angular_speed=float(values['max_angular']),
-        linear_tolerance=float(values['linear_tolerance']),
-        angular_tolerance=float(values['angular_tolerance']),
-        slowest_linear=float(values['min_linear']),
-        slowest_angular=float(values['min_angular']),
-        blocked_after_s=float(values['blocked_after_s']),
-        response_timeout_s=float(values['response_timeout_s']),
+        linear_speed=float(values["max_linear"]),
+        angular_speed=float(values["max_angular"]),
+        linear_tolerance=float(values["linear_tolerance"]),
+        angular_tolerance=float(values["angular_tolerance"]),
+        slowest_linear=float(values["min_linear"]),
+        slowest_angular=float(values["min_angular"]),
+        blocked_after_s=float(values["blocked_after_s"]),
+        response_timeout_s=float(values["response_timeout_s"]),
     )
 
 
 def safety_config(values: Mapping[str, Value]) -> SafetyConfig:
     """Return the gate's part of the parameters; most of them have the names of its fields."""
-    linear, angular = float(values['linear_acceleration']), float(values['angular_acceleration'])
+    linear, angular = float(values["linear_acceleration"]), float(values["angular_acceleration"])
     same = {
         field.name: values[field.name] for field in fields(SafetyConfig) if field.name in values
     }
-    reach = float(values['collision_distance_m']) + float(values['stopping_distance_m'])
+    reach = float(values["collision_distance_m"]) + float(values["stopping_distance_m"])
     made = {
-        'linear_deceleration': 2 * linear,
-        'angular_deceleration': 2 * angular,
-        'collision_watched': values['collision_source'] != 'none',
-        'collision_distance_m': reach,
+        "linear_deceleration": 2 * linear,
+        "angular_deceleration": 2 * angular,
+        "collision_watched": values["collision_source"] != "none",
+        "collision_distance_m": reach,
     }
     return SafetyConfig(**{**same, **made})  # type: ignore[arg-type]
 
@@ -113,43 +113,43 @@ def safety_config(values: Mapping[str, Value]) -> SafetyConfig:
 def stop_config(values: Mapping[str, Value]) -> StopConfig:
     """Return how Twists say stop."""
     return StopConfig(
-        style=str(values['stop_style']),
-        epsilon_mps=float(values['stop_epsilon_mps']),
-        linear_deceleration=2 * float(values['linear_acceleration']),
-        angular_deceleration=2 * float(values['angular_acceleration']),
-        rate_hz=float(values['rate_hz']),
+        style=str(values["stop_style"]),
+        epsilon_mps=float(values["stop_epsilon_mps"]),
+        linear_deceleration=2 * float(values["linear_acceleration"]),
+        angular_deceleration=2 * float(values["angular_acceleration"]),
+        rate_hz=float(values["rate_hz"]),
     )
 
 
 def corridor_config(values: Mapping[str, Value]) -> CorridorConfig:
     """Return what the collision sensor looks at."""
     return CorridorConfig(
-        half_width_m=float(values['collision_half_width_m']),
-        reach_m=float(values['collision_distance_m']) + float(values['stopping_distance_m']),
-        min_points=int(values['collision_min_points']),
-        scan_yaw_rad=float(values['collision_scan_yaw_rad']),
-        depth_fov_rad=float(values['collision_depth_fov_rad']),
-        depth_band=float(values['collision_depth_band']),
+        half_width_m=float(values["collision_half_width_m"]),
+        reach_m=float(values["collision_distance_m"]) + float(values["stopping_distance_m"]),
+        min_points=int(values["collision_min_points"]),
+        scan_yaw_rad=float(values["collision_scan_yaw_rad"]),
+        depth_fov_rad=float(values["collision_depth_fov_rad"]),
+        depth_band=float(values["collision_depth_band"]),
         cloud=_cloud_config(values),
     )
 
 
 def _cloud_config(values: Mapping[str, Value]) -> CloudConfig:
     def number(name: str) -> float:
-        return float(values[f'collision_cloud_{name}'])
+        return float(values[f"collision_cloud_{name}"])
 
     return CloudConfig(
         mounting=Mounting(
-            number('x_m'),
-            number('y_m'),
-            number('z_m'),
-            number('roll_rad'),
-            number('pitch_rad'),
-            number('yaw_rad'),
+            number("x_m"),
+            number("y_m"),
+            number("z_m"),
+            number("roll_rad"),
+            number("pitch_rad"),
+            number("yaw_rad"),
         ),
-        min_z_m=number('min_z_m'),
-        max_z_m=number('max_z_m'),
-        front_m=number('front_m'),
-        rear_m=number('rear_m'),
-        side_m=number('side_m'),
+        min_z_m=number("min_z_m"),
+        max_z_m=number("max_z_m"),
+        front_m=number("front_m"),
+        rear_m=number("rear_m"),
+        side_m=number("side_m"),
     )

@@ -38,9 +38,9 @@ SWERVE_RAD = 0.5  # a straight motion may swerve so far
 class DeviationKind(enum.Enum):
     """What is wrong."""
 
-    NONE = 'no response'
-    WRONG = 'wrong response'
-    UNCOMMANDED = 'motion without a command'
+    NONE = "no response"
+    WRONG = "wrong response"
+    UNCOMMANDED = "motion without a command"
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def compare(
         return _wrong_along(along, seen)
     if max(abs(along.least), abs(along.most)) < MARGIN_M and seen.distance_m > SLIP_M:
         return Discrepancy(
-            DeviationKind.WRONG, f'moved {seen.distance_m:.2f} m aside: pushed, or slipping?'
+            DeviationKind.WRONG, f"moved {seen.distance_m:.2f} m aside: pushed, or slipping?"
         )
     bounds = turned.widened(config.response_low, config.response_high, MARGIN_RAD)
     # A straight motion is steered a little and may swerve more than that.
@@ -119,29 +119,29 @@ def compare(
 def _wrong_along(along: Range, seen: Travel) -> Discrepancy:
     told = along.least if abs(along.least) > abs(along.most) else along.most
     due = along.least if told > 0 else along.most  # of it, at the latest by now
-    what = f'{seen.along_m:+.2f} m where {told:+.2f} m were commanded'
+    what = f"{seen.along_m:+.2f} m where {told:+.2f} m were commanded"
     if due and abs(seen.along_m) < abs(told):
         if abs(seen.along_m) < LITTLE * abs(due):
-            return Discrepancy(DeviationKind.NONE, f'no response: odometry shows {what}')
+            return Discrepancy(DeviationKind.NONE, f"no response: odometry shows {what}")
         if abs(seen.aside_m) > abs(seen.along_m) / 2:
-            return Discrepancy(DeviationKind.NONE, f'slides along something: {what}')
-    return _wrong('moves', seen.along_m, told, what)
+            return Discrepancy(DeviationKind.NONE, f"slides along something: {what}")
+    return _wrong("moves", seen.along_m, told, what)
 
 
 def _wrong_turned(turned: Range, seen: Travel) -> Discrepancy:
     told = turned.least if abs(turned.least) > abs(turned.most) else turned.most
     due = turned.least if told > 0 else turned.most
     degrees = math.degrees(seen.turned_rad)
-    what = f'{degrees:+.0f} degrees where {math.degrees(told):+.0f} were commanded'
+    what = f"{degrees:+.0f} degrees where {math.degrees(told):+.0f} were commanded"
     if due and abs(seen.turned_rad) < LITTLE * abs(due):
-        return Discrepancy(DeviationKind.NONE, f'no response: odometry shows {what}')
-    return _wrong('turns', seen.turned_rad, told, what)
+        return Discrepancy(DeviationKind.NONE, f"no response: odometry shows {what}")
+    return _wrong("turns", seen.turned_rad, told, what)
 
 
 def _wrong(does: str, seen: float, told: float, what: str) -> Discrepancy:
     if seen * told < 0:
-        reason = f'{does} the wrong way: {what}; mirrored odometry, or pushed?'
+        reason = f"{does} the wrong way: {what}; mirrored odometry, or pushed?"
     else:
-        how = 'too far' if abs(seen) > abs(told) else 'not far enough'
-        reason = f'{does} {how}: {what}; scale of odometry, slipping, pushed?'
+        how = "too far" if abs(seen) > abs(told) else "not far enough"
+        reason = f"{does} {how}: {what}; scale of odometry, slipping, pushed?"
     return Discrepancy(DeviationKind.WRONG, reason)

@@ -86,8 +86,8 @@ class Liveness:
     def reason(self) -> str:
         """Why it counts as stuck."""
         return (
-            f'odometry has repeated one pose for {self._repeats_s:.1f} s, '
-            'which it never did before: is its driver stuck?'
+            f"odometry has repeated one pose for {self._repeats_s:.1f} s, "
+            "which it never did before: is its driver stuck?"
         )
 
 

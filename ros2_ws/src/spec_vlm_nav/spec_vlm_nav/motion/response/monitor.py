@@ -57,7 +57,7 @@ SEES_FOR_S = 0.5  # so long the last pose tells that it still stands
 RESISTS_AFTER_S, OBEYED_WITHIN_S = 0.2, 5.0  # after the last motion that was commanded
 RESISTS_FOR_S, RESISTS_SHARE = 0.15, 0.7  # within that time, of the way that was commanded in it
 RESISTS_M, RESISTS_RAD = 0.01, 0.02  # and at least this much
-STUCK = 'odometry repeated one pose, which it never did before: is its driver stuck?'
+STUCK = "odometry repeated one pose, which it never did before: is its driver stuck?"
 STALLED_S = 0.2  # what stood still for this long has stalled, whatever it did before
 ASTRAY_M = 0.08  # a straight motion that has gone so far, and nearly all of it sideways ...
 ASTRAY_RATIO, ASTRAY_SHARE = 0.35, 0.42  # ... ahead over aside, and of what was commanded
@@ -66,9 +66,9 @@ ASTRAY_RATIO, ASTRAY_SHARE = 0.35, 0.42  # ... ahead over aside, and of what was
 class Trust(enum.Enum):
     """How far odometry and base can be relied on."""
 
-    DOUBTED = 'in doubt'
-    PROVEN = 'proven'
-    LOST = 'lost'
+    DOUBTED = "in doubt"
+    PROVEN = "proven"
+    LOST = "lost"
 
 
 def sign_of(motion: Motion) -> float:
@@ -192,7 +192,7 @@ class ResponseMonitor:
         """Return why no motion at all may be carried out, in words; "" when one may."""
         if self.liveness.is_dead:
             return self.liveness.reason
-        return self.lost.reason if self.lost is not None else ''
+        return self.lost.reason if self.lost is not None else ""
 
     def objection(self, motion: Motion) -> Discrepancy | None:
         """Return why a motion may not be carried out as things stand; None: it may."""
@@ -201,11 +201,11 @@ class ResponseMonitor:
         if not self.config.response_watched:
             return None
         if self.lost is not None:
-            by_itself = 'odometry moves, or ' if self.lost.kind is DeviationKind.NONE else ''
-            reason = f'{self.lost.reason}; nothing moves until {by_itself}~/reset'
+            by_itself = "odometry moves, or " if self.lost.kind is DeviationKind.NONE else ""
+            reason = f"{self.lost.reason}; nothing moves until {by_itself}~/reset"
             return Discrepancy(self.lost.kind, reason)
         if self._shut == (bool(motion.angle_rad), sign_of(motion)):
-            reason = 'this way the base does not move; another motion has to show that it can'
+            reason = "this way the base does not move; another motion has to show that it can"
             return Discrepancy(DeviationKind.NONE, reason)
         return None
 
@@ -280,7 +280,7 @@ class ResponseMonitor:
         where = math.degrees(math.atan2(seen.aside_m, seen.along_m))
         return Discrepancy(
             DeviationKind.WRONG,
-            f'moves {where:+.0f} degrees off its heading: pushed, or another frame of odometry?',
+            f"moves {where:+.0f} degrees off its heading: pushed, or another frame of odometry?",
         )
 
     def _vainly(self, now: float) -> Discrepancy | None:
@@ -289,8 +289,8 @@ class ResponseMonitor:
         along, turned = vain.along_m, vain.turned_rad
         if (turned <= PATIENCE_RAD) if self._turns else (along <= PATIENCE_M):
             return None
-        what = f'{math.degrees(turned):.0f} degrees' if self._turns else f'{along:.2f} m'
-        return Discrepancy(DeviationKind.NONE, f'no response to {what} of the last motions')
+        what = f"{math.degrees(turned):.0f} degrees" if self._turns else f"{along:.2f} m"
+        return Discrepancy(DeviationKind.NONE, f"no response to {what} of the last motions")
 
     def _stalled(self, found: Discrepancy, now: float) -> Discrepancy:
         """Return what was found; a motion that has come to a stand is not a slow one."""
@@ -302,10 +302,10 @@ class ResponseMonitor:
         told, moves = min(abs(self._of(a)) for a in asked), abs(self._of(recent))
         if (
             found.kind is DeviationKind.WRONG
-            and 'enough' in found.reason
+            and "enough" in found.reason
             and moves < LITTLE * told
         ):
-            return Discrepancy(DeviationKind.NONE, f'has come to a stand: {found.reason}')
+            return Discrepancy(DeviationKind.NONE, f"has come to a stand: {found.reason}")
         return found
 
     def uncommanded(self, now: float) -> Discrepancy | None:
@@ -319,10 +319,10 @@ class ResponseMonitor:
         swung = max(0.0, abs(seen.turned_rad) - high * max(abs(turned.least), abs(turned.most)))
         if moved <= IDLE_M and swung <= IDLE_RAD:
             return None
-        what = f'{seen.distance_m:.2f} m, {math.degrees(seen.turned_rad):+.0f} degrees'
+        what = f"{seen.distance_m:.2f} m, {math.degrees(seen.turned_rad):+.0f} degrees"
         return Discrepancy(
             DeviationKind.UNCOMMANDED,
-            f'moved {what} within {window:g} s without a command: pushed?',
+            f"moved {what} within {window:g} s without a command: pushed?",
         )
 
     def stands(self, now: float) -> bool:

@@ -34,8 +34,8 @@ from spec_vlm_nav.common.errors import BackendError
 from spec_vlm_nav.common.geometry import Motion
 from spec_vlm_nav.motion.backends.nav2 import GoalReport, GoalState
 
-DRIVE, SPIN = 'drive_on_heading', 'spin'
-ERRORS = ('TIMEOUT', 'TF_ERROR', 'COLLISION_AHEAD', 'INVALID_INPUT', 'UNKNOWN')
+DRIVE, SPIN = "drive_on_heading", "spin"
+ERRORS = ("TIMEOUT", "TF_ERROR", "COLLISION_AHEAD", "INVALID_INPUT", "UNKNOWN")
 # action_msgs/GoalStatus
 SUCCEEDED, CANCELED = 4, 5
 AGAIN_S = 0.1  # between two requests to cancel the same goal
@@ -49,11 +49,11 @@ def error_name(result: Any) -> str:
 
     It is "" when there is none or the distribution tells none.
     """
-    code = getattr(result, 'error_code', 0)
+    code = getattr(result, "error_code", 0)
     if not code:
-        return ''
+        return ""
     return next(
-        (name for name in ERRORS if getattr(type(result), name, None) == code), f'error {code}'
+        (name for name in ERRORS if getattr(type(result), name, None) == code), f"error {code}"
     )
 
 
@@ -109,7 +109,7 @@ class _Goal:
         elif answer.status == CANCELED:
             self.report = GoalReport(GoalState.CANCELED)
         else:
-            message = str(getattr(answer.result, 'error_msg', ''))
+            message = str(getattr(answer.result, "error_msg", ""))
             self.report = GoalReport(GoalState.ABORTED, error_name(answer.result), message)
 
 
@@ -121,8 +121,8 @@ class Nav2Goals:
             from nav2_msgs.action import DriveOnHeading, Spin
         except ImportError as error:
             raise BackendError(
-                'motion_backend nav2 needs the ROS package nav2_msgs: sudo apt-get install '
-                f'ros-$ROS_DISTRO-nav2-msgs, and source the installation ({error})'
+                "motion_backend nav2 needs the ROS package nav2_msgs: sudo apt-get install "
+                f"ros-$ROS_DISTRO-nav2-msgs, and source the installation ({error})"
             ) from error
         from action_msgs.srv import CancelGoal
 
@@ -131,7 +131,7 @@ class Nav2Goals:
             name: ActionClient(node, kind, name) for name, kind in self._kinds.items()
         }
         self._cancelers: dict[str, Any] = {
-            name: node.create_client(CancelGoal, f'{name}/_action/cancel_goal')
+            name: node.create_client(CancelGoal, f"{name}/_action/cancel_goal")
             for name in self._kinds
         }
         self._goal: _Goal | None = None
@@ -144,7 +144,7 @@ class Nav2Goals:
         """
         name = SPIN if motion.angle_rad else DRIVE
         if self._goal is not None and self._goal.lingers:
-            return 'the goal before this one was canceled and has not ended in Nav2 yet'
+            return "the goal before this one was canceled and has not ended in Nav2 yet"
         self._goal = None
         if not self._clients[name].server_is_ready():
             return f"Nav2's action server {name} is not there: is behavior_server active?"
@@ -157,7 +157,7 @@ class Nav2Goals:
             goal.target.x = motion.distance_m
             goal.speed = math.copysign(speed, motion.distance_m)
         self._goal = _Goal(self._clients[name], self._cancelers[name], goal, allowance_s)
-        return ''
+        return ""
 
     def cancel(self) -> None:
         """Cancel the latest goal unless it is over; may be said again."""

@@ -71,7 +71,7 @@ class TwistOutput:
     def __init__(self, node: Node, stamped: bool, frame: str, stops: StopConfig) -> None:
         self._node, self._stamped, self._frame = node, stamped, frame
         self._stops = TwistStops(stops)
-        self._publisher = node.create_publisher(TwistStamped if stamped else Twist, 'cmd_vel', QOS)
+        self._publisher = node.create_publisher(TwistStamped if stamped else Twist, "cmd_vel", QOS)
 
     def send(self, velocity: Velocity, rest: RestDetector) -> None:
         """Publish one velocity; nothing while the robot stands and knows it."""
@@ -115,16 +115,16 @@ class SportOutput:
             from unitree_api.msg import Request
         except ImportError as error:
             raise BackendError(
-                'motion_backend go2_sport needs the ROS package unitree_api: build it with colcon '
-                'from github.com/unitreerobotics/unitree_ros2 '
-                '(cyclonedds_ws/src/unitree/unitree_api) and source its '
-                f'install/setup.bash, or use motion_backend twist with a driver ({error})'
+                "motion_backend go2_sport needs the ROS package unitree_api: build it with colcon "
+                "from github.com/unitreerobotics/unitree_ros2 "
+                "(cyclonedds_ws/src/unitree/unitree_api) and source its "
+                f"install/setup.bash, or use motion_backend twist with a driver ({error})"
             ) from error
         self._message: Any = Request
         self._encoder = encoder
         self._has_begun = False
         self._publishers = {
-            service: node.create_publisher(Request, f'api/{service}/request', SPORT_QOS)
+            service: node.create_publisher(Request, f"api/{service}/request", SPORT_QOS)
             for service in encoder.services
         }
 
@@ -228,28 +228,28 @@ def make_backend(node: Node, values: Mapping[str, Value]) -> tuple[Output, Execu
     Raises BackendError when its package is missing.
     """
     output, executor = _make_backend(node, values)
-    return (DryOutput(output) if values['dry_run'] else output), executor
+    return (DryOutput(output) if values["dry_run"] else output), executor
 
 
 def _make_backend(node: Node, values: Mapping[str, Value]) -> tuple[Output, Executor]:
-    backend = values['motion_backend']
-    if backend == 'auto':
-        backend = 'go2_sport' if importlib.util.find_spec('unitree_api') else 'twist'
-        node.get_logger().info(f'motion_backend auto: {backend}')
-    avoiding = bool(values['go2_obstacles_avoid'])
-    if backend == 'go2_sport':
+    backend = values["motion_backend"]
+    if backend == "auto":
+        backend = "go2_sport" if importlib.util.find_spec("unitree_api") else "twist"
+        node.get_logger().info(f"motion_backend auto: {backend}")
+    avoiding = bool(values["go2_obstacles_avoid"])
+    if backend == "go2_sport":
         return SportOutput(node, Go2Avoiding() if avoiding else Go2Sport()), MotionExecutor()
     if avoiding:
         raise BackendError(
-            'go2_obstacles_avoid needs motion_backend go2_sport, and auto found no unitree_api'
+            "go2_obstacles_avoid needs motion_backend go2_sport, and auto found no unitree_api"
         )
     twist = TwistOutput(
         node,
-        bool(values['enable_stamped_cmd_vel']),
-        str(values['cmd_vel_frame']),
+        bool(values["enable_stamped_cmd_vel"]),
+        str(values["cmd_vel_frame"]),
         stop_config(values),
     )
-    if backend == 'nav2':
+    if backend == "nav2":
         goals = Nav2Goals(node)
         return Nav2Output(goals, twist), Nav2Executor(goals)
     return twist, MotionExecutor()

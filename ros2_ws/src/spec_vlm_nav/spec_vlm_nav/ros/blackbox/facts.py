@@ -30,18 +30,18 @@ from rclpy.task import Future
 from spec_vlm_nav.common.parameters import Value
 from spec_vlm_nav.parameters.nodes import tables
 
-PACKAGES = ('specnav', 'torch', 'transformers', 'numpy', 'pyzmq', 'mcap')
-NODES = ('motion_node', 'vlm_nav_node')
+PACKAGES = ("specnav", "torch", "transformers", "numpy", "pyzmq", "mcap")
+NODES = ("motion_node", "vlm_nav_node")
 
 
 def versions() -> dict[str, str]:
     """Return the versions of what runs here, '' for what is not installed."""
-    found = {'python': platform.python_version(), 'ros': os.environ.get('ROS_DISTRO', '')}
+    found = {"python": platform.python_version(), "ros": os.environ.get("ROS_DISTRO", "")}
     for name in PACKAGES:
         try:
             found[name] = version(name)
         except PackageNotFoundError:
-            found[name] = ''
+            found[name] = ""
     return found
 
 
@@ -55,7 +55,7 @@ class NodeParameters:
     def __init__(self, node: Node) -> None:
         self.known: dict[str, dict[str, Value]] = {}
         self._clients: dict[str, Any] = {
-            name: node.create_client(GetParameters, f'{name}/get_parameters') for name in NODES
+            name: node.create_client(GetParameters, f"{name}/get_parameters") for name in NODES
         }
 
     @property

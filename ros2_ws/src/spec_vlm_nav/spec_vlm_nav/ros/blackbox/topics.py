@@ -45,7 +45,7 @@ from std_msgs.msg import Bool, Empty, String
 
 BEST_EFFORT, RELIABLE = ReliabilityPolicy.BEST_EFFORT, ReliabilityPolicy.RELIABLE
 BOTH = None
-SPORT = 'api/sport/request'
+SPORT = "api/sport/request"
 
 
 @dataclass(frozen=True)
@@ -73,35 +73,35 @@ def heard_topics(transport: str, stamped: bool, collision: str) -> list[Recorded
     transport: compressed or raw; stamped: cmd_vel is TwistStamped; collision: none, scan, depth.
     """
     found = [
-        RecordedTopic('motion_status', MotionStatus, RELIABLE),
-        RecordedTopic('motion_command', MotionCommand, RELIABLE),
-        RecordedTopic('supervision', Supervision, RELIABLE),
-        RecordedTopic('vlm_nav_node/metrics', DecisionMetrics, RELIABLE),
-        RecordedTopic('vlm_nav_node/reasoning', String, RELIABLE),
-        RecordedTopic('vlm_nav_node/action', String, RELIABLE),
-        RecordedTopic('vlm_nav_node/outcome', String, RELIABLE),
-        RecordedTopic('instruction', String, BOTH, lasting=True),
-        RecordedTopic('stop', Empty, BOTH, lasting=True),
-        RecordedTopic('e_stop', Bool, BOTH, lasting=True),
-        RecordedTopic('e_stop_reset', Empty, BOTH, lasting=True),
-        RecordedTopic('robot_state', RobotState, lasting=True),
-        RecordedTopic('safety_changes', String, RELIABLE, lasting=True),
-        RecordedTopic('odom', Odometry),
-        RecordedTopic('cmd_vel', TwistStamped if stamped else Twist),
-        RecordedTopic('/diagnostics', DiagnosticArray),
+        RecordedTopic("motion_status", MotionStatus, RELIABLE),
+        RecordedTopic("motion_command", MotionCommand, RELIABLE),
+        RecordedTopic("supervision", Supervision, RELIABLE),
+        RecordedTopic("vlm_nav_node/metrics", DecisionMetrics, RELIABLE),
+        RecordedTopic("vlm_nav_node/reasoning", String, RELIABLE),
+        RecordedTopic("vlm_nav_node/action", String, RELIABLE),
+        RecordedTopic("vlm_nav_node/outcome", String, RELIABLE),
+        RecordedTopic("instruction", String, BOTH, lasting=True),
+        RecordedTopic("stop", Empty, BOTH, lasting=True),
+        RecordedTopic("e_stop", Bool, BOTH, lasting=True),
+        RecordedTopic("e_stop_reset", Empty, BOTH, lasting=True),
+        RecordedTopic("robot_state", RobotState, lasting=True),
+        RecordedTopic("safety_changes", String, RELIABLE, lasting=True),
+        RecordedTopic("odom", Odometry),
+        RecordedTopic("cmd_vel", TwistStamped if stamped else Twist),
+        RecordedTopic("/diagnostics", DiagnosticArray),
         RecordedTopic(
-            'image',
-            CompressedImage if transport == 'compressed' else Image,
+            "image",
+            CompressedImage if transport == "compressed" else Image,
             picture=True,
-            depth=5 if transport == 'compressed' else 1,
+            depth=5 if transport == "compressed" else 1,
         ),
     ]
-    if collision == 'scan':
-        found.append(RecordedTopic('scan', LaserScan))
-    elif collision == 'depth':
-        found.append(RecordedTopic('depth', Image, picture=True, depth=1))
-    if importlib.util.find_spec('unitree_api'):
-        request = importlib.import_module('unitree_api.msg').Request
+    if collision == "scan":
+        found.append(RecordedTopic("scan", LaserScan))
+    elif collision == "depth":
+        found.append(RecordedTopic("depth", Image, picture=True, depth=1))
+    if importlib.util.find_spec("unitree_api"):
+        request = importlib.import_module("unitree_api.msg").Request
         found.append(RecordedTopic(SPORT, request, RELIABLE))
     return found
 

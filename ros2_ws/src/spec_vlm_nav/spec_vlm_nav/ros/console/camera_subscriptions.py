@@ -51,14 +51,14 @@ class CameraSubscriptions:
         """
         self._node = node
         qos = QoSProfile(depth=20, reliability=ReliabilityPolicy.RELIABLE)
-        self.scan = PolledTopic(node, LaserScan, f'{at}scan', ReliabilityPolicy.BEST_EFFORT)
+        self.scan = PolledTopic(node, LaserScan, f"{at}scan", ReliabilityPolicy.BEST_EFFORT)
         tokens, sentences = words
         self._woken: list[Any] = [
             node.create_subscription(
-                String, f'{at}vlm_nav_node/tokens', tokens, qos, callback_group=group
+                String, f"{at}vlm_nav_node/tokens", tokens, qos, callback_group=group
             ),
             node.create_subscription(
-                String, f'{at}vlm_nav_node/reasoning', sentences, qos, callback_group=group
+                String, f"{at}vlm_nav_node/reasoning", sentences, qos, callback_group=group
             ),
         ]
         if encode is not None:

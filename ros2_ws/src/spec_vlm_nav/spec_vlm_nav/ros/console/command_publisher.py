@@ -50,31 +50,31 @@ class CommandPublisher:
         self._group = group
         self._parameters: dict[str, Any] = {}
         self._instruct = node.create_publisher(
-            String, f'{at}instruction', RELIABLE, callback_group=group
+            String, f"{at}instruction", RELIABLE, callback_group=group
         )
-        self._stop = node.create_publisher(Empty, f'{at}stop', RELIABLE, callback_group=group)
-        self._estop = node.create_publisher(Bool, f'{at}e_stop', RELIABLE, callback_group=group)
+        self._stop = node.create_publisher(Empty, f"{at}stop", RELIABLE, callback_group=group)
+        self._estop = node.create_publisher(Bool, f"{at}e_stop", RELIABLE, callback_group=group)
         self._reset = node.create_publisher(
-            Empty, f'{at}e_stop_reset', RELIABLE, callback_group=group
+            Empty, f"{at}e_stop_reset", RELIABLE, callback_group=group
         )
         self._cancel = node.create_publisher(
-            Empty, f'{at}vlm_nav_node/cancel', RELIABLE, callback_group=group
+            Empty, f"{at}vlm_nav_node/cancel", RELIABLE, callback_group=group
         )
         self._presence = node.create_publisher(
-            Presence, f'{at}presence', RELIABLE, callback_group=group
+            Presence, f"{at}presence", RELIABLE, callback_group=group
         )
-        self._missions: Any = ActionClient(node, RunMission, f'{at}run_mission')
+        self._missions: Any = ActionClient(node, RunMission, f"{at}run_mission")
         self._change: Any = node.create_client(
-            ChangeMission, f'{at}mission_node/change', callback_group=group
+            ChangeMission, f"{at}mission_node/change", callback_group=group
         )
         self._set: dict[str, Any] = {}
         self._get: dict[str, Any] = {}
         for each in LIVE:
             self._set[each] = node.create_client(
-                SetParameters, f'{at}{each}/set_parameters', callback_group=group
+                SetParameters, f"{at}{each}/set_parameters", callback_group=group
             )
             self._get[each] = node.create_client(
-                GetParameters, f'{at}{each}/get_parameters', callback_group=group
+                GetParameters, f"{at}{each}/get_parameters", callback_group=group
             )
 
     # -- orders
@@ -106,12 +106,12 @@ class CommandPublisher:
     def run_mission(self, text: str, answer: Answer) -> None:
         """Begin a mission. answer: told whether it was taken, and how it ended."""
         if not self._missions.server_is_ready():
-            answer(False, 'no mission_node is heard: start one (mission:=true)')
+            answer(False, "no mission_node is heard: start one (mission:=true)")
             return
 
         def on_result(future: Any) -> None:
             result = future.result().result
-            answer(result.error_code == 0, result.error_msg or 'mission done')
+            answer(result.error_code == 0, result.error_msg or "mission done")
 
         def on_accepted(future: Any) -> None:
             future.result().get_result_async().add_done_callback(on_result)
@@ -124,7 +124,7 @@ class CommandPublisher:
     ) -> None:
         """Give an order about the mission under way."""
         if not self._change.service_is_ready():
-            answer(False, 'no mission_node is heard')
+            answer(False, "no mission_node is heard")
             return
         request = ChangeMission.Request(order=order, step=step, place=place, steps=steps)
 
@@ -150,7 +150,7 @@ class CommandPublisher:
                     for name, value in zip(names, future.result().values, strict=False):
                         message = ParameterMessage(name=name, value=value)
                         found = RosParameter.from_parameter_msg(message).value
-                        self._parameters[f'{node}/{name}'] = found
+                        self._parameters[f"{node}/{name}"] = found
 
                 self._group.expect()
                 request = GetParameters.Request(names=list(names))
@@ -160,10 +160,10 @@ class CommandPublisher:
         """Set a live parameter."""
         client = self._set.get(node)
         if client is None or name not in LIVE[node]:
-            answer(False, f'{node} {name} is not a live parameter')
+            answer(False, f"{node} {name} is not a live parameter")
             return
         if not client.service_is_ready():
-            answer(False, f'{node} is not heard')
+            answer(False, f"{node} is not heard")
             return
         request = SetParameters.Request()
         request.parameters = [RosParameter(name, value=value).to_parameter_msg()]
@@ -171,8 +171,8 @@ class CommandPublisher:
         def done(future: Any) -> None:
             result = future.result().results[0]
             if result.successful:
-                self._parameters[f'{node}/{name}'] = value
-            answer(result.successful, result.reason or f'{name} = {value}')
+                self._parameters[f"{node}/{name}"] = value
+            answer(result.successful, result.reason or f"{name} = {value}")
 
         self._group.expect()
         client.call_async(request).add_done_callback(done)

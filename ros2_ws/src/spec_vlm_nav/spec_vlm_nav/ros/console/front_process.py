@@ -27,7 +27,7 @@ from spec_vlm_nav.console.front import run_front
 from std_msgs.msg import Bool, Empty
 
 RELIABLE = QoSProfile(depth=20, reliability=ReliabilityPolicy.RELIABLE)
-MESSAGES: dict[str, Any] = {'stop': Empty(), 'estop': Bool(data=True)}
+MESSAGES: dict[str, Any] = {"stop": Empty(), "estop": Bool(data=True)}
 
 
 class StopRelay:
@@ -42,10 +42,10 @@ class StopRelay:
         node = self._node
         for name in names:
             if name not in self._publishers:
-                at = f'/{name}/' if name else '/'
+                at = f"/{name}/" if name else "/"
                 self._publishers[name] = {
-                    'stop': node.create_publisher(Empty, f'{at}stop', RELIABLE),
-                    'estop': node.create_publisher(Bool, f'{at}e_stop', RELIABLE),
+                    "stop": node.create_publisher(Empty, f"{at}stop", RELIABLE),
+                    "estop": node.create_publisher(Bool, f"{at}e_stop", RELIABLE),
                 }
 
     def publish(self, name: str, kind: str) -> bool:
@@ -60,7 +60,7 @@ class StopRelay:
 def main() -> None:
     """Entry point. Arguments: the descriptors of both sockets, the node's name, ROS's own."""
     listening, control, name, *arguments = sys.argv[1:]
-    own = ['--ros-args', '-r', f'__node:={name}', '--']
+    own = ["--ros-args", "-r", f"__node:={name}", "--"]
     rclpy.init(args=[*own, *arguments], signal_handler_options=SignalHandlerOptions.NO)
     node = Node(name, start_parameter_services=False, enable_rosout=False)
     stops = StopRelay(node)
@@ -69,5 +69,5 @@ def main() -> None:
     rclpy.try_shutdown()
 
 
-if __name__ == '__main__':
+if __name__ == "__main__":
     main()

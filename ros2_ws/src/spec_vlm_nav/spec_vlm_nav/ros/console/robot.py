@@ -73,7 +73,7 @@ class RosRobot(CommandPublisher):
         self, node: Node, name: str, values: dict[str, Value], wake: Callable[[str, str], None]
     ) -> None:
         """wake: told of the robot's name and what is new: frame, status, decision, log."""
-        at = f'/{name}/' if name else '/'
+        at = f"/{name}/" if name else "/"
         super().__init__(node, at, ThrottledExecutor())
         self.name, self._node, self._wake = name, node, wake
         self._lock = threading.Lock()
@@ -85,12 +85,12 @@ class RosRobot(CommandPublisher):
         self._decisions: deque[dict[str, Any]] = deque(maxlen=KEPT_DECISIONS)
         self._places: deque[dict[str, Any]] = deque(maxlen=KEPT_PLACES)
         self._mission: dict[str, Any] | None = None
-        self._thought, self._instruction = AnswerView(), ''
+        self._thought, self._instruction = AnswerView(), ""
         self._touched = False
         self._odom_at = -1e9
         self._count = self._told = 0  # of pictures; up to which one poll has told
         self._senses = RobotSubscriptions(node, at)
-        self._simulator = Simulator(node, at, self._group) if values['simulator'] else None
+        self._simulator = Simulator(node, at, self._group) if values["simulator"] else None
         self._make_ears(at, values)
 
     def _make_ears(self, at: str, values: dict[str, Value]) -> None:
@@ -101,22 +101,22 @@ class RosRobot(CommandPublisher):
         def on_topic(kind: Any, topic: str, on_message: Callable[[Any], None], qos: Any) -> None:
             node.create_subscription(kind, topic, on_message, qos, callback_group=self._group)
 
-        on_topic(MotionCommand, f'{at}motion_command', self._on_command, RELIABLE)
-        on_topic(MotionStatus, f'{at}motion_status', self._on_status, RELIABLE)
-        on_topic(DecisionMetrics, f'{at}vlm_nav_node/metrics', self._on_metrics, RELIABLE)
-        on_topic(String, f'{at}vlm_nav_node/outcome', self._on_outcome, RELIABLE)
-        on_topic(String, f'{at}instruction', self._on_instruction, RELIABLE)
-        on_topic(String, f'{at}mission_node/mission', self._on_mission, kept)
-        odom, image = _of_robot(node, 'odom', at), _of_robot(node, 'image', at)
+        on_topic(MotionCommand, f"{at}motion_command", self._on_command, RELIABLE)
+        on_topic(MotionStatus, f"{at}motion_status", self._on_status, RELIABLE)
+        on_topic(DecisionMetrics, f"{at}vlm_nav_node/metrics", self._on_metrics, RELIABLE)
+        on_topic(String, f"{at}vlm_nav_node/outcome", self._on_outcome, RELIABLE)
+        on_topic(String, f"{at}instruction", self._on_instruction, RELIABLE)
+        on_topic(String, f"{at}mission_node/mission", self._on_mission, kept)
+        odom, image = _of_robot(node, "odom", at), _of_robot(node, "image", at)
         self._odometry = PolledTopic(
-            node, Odometry, odom, _reliability(values, 'odom_reliability')
+            node, Odometry, odom, _reliability(values, "odom_reliability")
         )
         reliable = ReliabilityPolicy.RELIABLE
-        self._lives = PolledTopic(node, Supervision, f'{at}supervision', reliable)
-        sent = _reliability(values, 'image_reliability')
+        self._lives = PolledTopic(node, Supervision, f"{at}supervision", reliable)
+        sent = _reliability(values, "image_reliability")
         encode = None
         self._pictures: PolledTopic | None = None
-        if values['image_transport'] == 'compressed':
+        if values["image_transport"] == "compressed":
             # Also while nobody looks: a decision's card has the picture it was made from.
             self._pictures = PolledTopic(node, CompressedImage, image, sent, FRAMES)
         else:
@@ -157,7 +157,7 @@ class RosRobot(CommandPublisher):
                     self._take_odometry(odometry)
                 if (life := self._lives.take()) is not None:
                     self._life = (now, life)
-        return ('frame',) if is_new else ()
+        return ("frame",) if is_new else ()
 
     def _read_pictures(self) -> None:
         if self._pictures is not None:
@@ -185,7 +185,7 @@ class RosRobot(CommandPublisher):
             return
         with self._lock:
             self._take_picture(message, data, now)
-        self._wake(self.name, 'frame')
+        self._wake(self.name, "frame")
 
     def _on_command(self, message: MotionCommand) -> None:
         if (told := told_of(message)) is not None:
@@ -206,7 +206,7 @@ class RosRobot(CommandPublisher):
                 message.standing,
                 message.state,
             ):
-                self._wake(self.name, 'status')
+                self._wake(self.name, "status")
 
     def _on_metrics(self, message: DecisionMetrics) -> None:
         record = decision_record(message)
@@ -214,25 +214,25 @@ class RosRobot(CommandPublisher):
         with self._lock:
             self._read_pictures()  # the one it was made from may not have been read yet
             frame = self._senses.frame_of(seen)
-        record['frame'] = small_picture(frame) if frame else ''
+        record["frame"] = small_picture(frame) if frame else ""
         with self._lock:
             self._thought.clear()
             self._decisions.append(record)
-        self._wake(self.name, 'decision')
+        self._wake(self.name, "decision")
 
     def _on_tokens(self, message: String) -> None:
         with self._lock:
             if not self._thought.on_tokens(message.data):
                 return
-        self._wake(self.name, 'thought')
+        self._wake(self.name, "thought")
 
     def _on_reasoning(self, message: String) -> None:
         with self._lock:
             self._thought.on_sentence(message.data)
-        self._wake(self.name, 'thought')
+        self._wake(self.name, "thought")
 
     def _on_instruction(self, message: String) -> None:
-        self._mark('begin', message.data)
+        self._mark("begin", message.data)
 
     def _on_outcome(self, message: String) -> None:
         try:
@@ -241,32 +241,32 @@ class RosRobot(CommandPublisher):
             return
         if not isinstance(said, dict):
             return
-        code, why = str(said.get('code', '')), str(said.get('message', ''))
+        code, why = str(said.get("code", "")), str(said.get("message", ""))
         with self._lock:
-            self._instruction = ''
-        self._mark('end', str(said.get('instruction', '')), code)
+            self._instruction = ""
+        self._mark("end", str(said.get("instruction", "")), code)
         words = f'“{said.get("instruction", "")}”: {code}{f", {why}" if why else ""}'
         self._wake(self.name, f'log:{"good" if code == "NONE" else "warn"}:{words}')
 
-    def _mark(self, kind: str, words: str, code: str = '') -> None:
+    def _mark(self, kind: str, words: str, code: str = "") -> None:
         with self._lock:
-            if kind == 'begin':
+            if kind == "begin":
                 self._instruction = words
             if self._pose is not None:
                 x, y, _ = self._pose
-                place = {'kind': kind, 'words': words[:80], 'code': code, 'x': x, 'y': y}
+                place = {"kind": kind, "words": words[:80], "code": code, "x": x, "y": y}
                 self._places.append(place)
-        self._wake(self.name, 'map')
+        self._wake(self.name, "map")
 
     def _on_mission(self, message: String) -> None:
         try:
             said = json.loads(message.data)
         except (ValueError, RecursionError):
             return
-        if isinstance(said, dict) and isinstance(said.get('steps'), list):
+        if isinstance(said, dict) and isinstance(said.get("steps"), list):
             with self._lock:
                 self._mission = said
-            self._wake(self.name, 'status')
+            self._wake(self.name, "status")
 
     # -- what a page shows
 
@@ -293,9 +293,9 @@ class RosRobot(CommandPublisher):
             places, touched = list(self._places), list(self._senses.obstacles)
             seen = self._senses.seen(self._pose)
         step = max(1, len(points) // PATH_POINTS)
-        fence = self._parameters.get('motion_node/geofence_m', 0.0)
-        told = {'path': points[::step], 'places': places, 'fence_m': fence}
-        return told | {'touched': touched, 'seen': seen}
+        fence = self._parameters.get("motion_node/geofence_m", 0.0)
+        told = {"path": points[::step], "places": places, "fence_m": fence}
+        return told | {"touched": touched, "seen": seen}
 
     def thought(self) -> dict[str, Any]:
         """Return what the model has said so far in the decision under way."""
@@ -311,33 +311,33 @@ class RosRobot(CommandPublisher):
             frame, odom_at, instruction = self._frame, self._odom_at, self._instruction
             own = self._senses.words()
         told: dict[str, Any] = {
-            'pose': pose,
-            'instruction': instruction,
-            'action': scene.action,
-            'by': scene.decided_by,
-            'unverified': scene.unverified,
-            'mission': mission,
-            'camera_age_s': None if frame is None else round(now - frame[1], 2),
-            'simulator': self._simulator is not None and self._simulator.is_there,
+            "pose": pose,
+            "instruction": instruction,
+            "action": scene.action,
+            "by": scene.decided_by,
+            "unverified": scene.unverified,
+            "mission": mission,
+            "camera_age_s": None if frame is None else round(now - frame[1], 2),
+            "simulator": self._simulator is not None and self._simulator.is_there,
             **own,
-            'odom_age_s': None if now - odom_at > 1e6 else round(now - odom_at, 2),
+            "odom_age_s": None if now - odom_at > 1e6 else round(now - odom_at, 2),
         }
         if scene.motion is not None:
-            told['motion'] = (scene.motion.distance_m, scene.motion.angle_rad)
+            told["motion"] = (scene.motion.distance_m, scene.motion.angle_rad)
         if status is not None and now - status[0] < SILENT_S:
             m = status[1]
             told |= {
-                'state': MotionState(m.state).name if m.state < len(MotionState) else '?',
-                'reason': m.reason,
-                'standing': m.standing,
-                'estopped': m.estopped,
-                'held_by': m.held_by,
-                'left_m': round(m.left_distance_m, 2),
-                'left_deg': round(m.left_angle_rad * 57.29578),
+                "state": MotionState(m.state).name if m.state < len(MotionState) else "?",
+                "reason": m.reason,
+                "standing": m.standing,
+                "estopped": m.estopped,
+                "held_by": m.held_by,
+                "left_m": round(m.left_distance_m, 2),
+                "left_deg": round(m.left_angle_rad * 57.29578),
             }
         if life is not None and now - life[0] < SILENT_S:
-            told |= {'link': ('unknown', 'up', 'LOST')[life[1].link % 3]}
-            told |= {'rtt_ms': round(life[1].link_rtt_ms, 1)}
+            told |= {"link": ("unknown", "up", "LOST")[life[1].link % 3]}
+            told |= {"rtt_ms": round(life[1].link_rtt_ms, 1)}
         return told
 
     def inject(self, fault: dict[str, Any], answer: Answer) -> None:
@@ -351,7 +351,7 @@ class RosRobot(CommandPublisher):
             return
         self._simulator.enter_room(seed)
         with self._lock:
-            self._trail, self._instruction = Trail(0.05, 4000), ''
+            self._trail, self._instruction = Trail(0.05, 4000), ""
             self._places.clear()
             self._senses.obstacles.clear()
 
@@ -368,5 +368,5 @@ def _age(at: float) -> float:
 
 def _of_robot(node: Node, topic: str, at: str) -> str:
     """Return a topic as it is remapped for the console, in the namespace of another robot."""
-    own, full = node.get_namespace().rstrip('/') + '/', str(node.resolve_topic_name(topic))
-    return at + full.removeprefix(own).removeprefix('/')
+    own, full = node.get_namespace().rstrip("/") + "/", str(node.resolve_topic_name(topic))
+    return at + full.removeprefix(own).removeprefix("/")

@@ -48,10 +48,10 @@ def small_picture(jpeg: bytes) -> str:
     try:
         picture = decode(jpeg)
     except FrameError:
-        return ''
+        return ""
     picture.thumbnail((SMALL_PX, SMALL_PX))
     small = to_jpeg(picture, SMALL_QUALITY)
-    return 'data:image/jpeg;base64,' + base64.b64encode(small).decode()
+    return "data:image/jpeg;base64," + base64.b64encode(small).decode()
 
 
 def scan_points(scan: LaserScan, pose: Pose) -> list[tuple[float, float]]:
@@ -77,7 +77,7 @@ class RobotSubscriptions:
         self._scan: tuple[float, LaserScan] | None = None
         self.obstacles: deque[tuple[float, float]] = deque(maxlen=OBSTACLES)
         reliable = ReliabilityPolicy.RELIABLE
-        self._states = PolledTopic(node, RobotState, f'{at}robot_state', reliable)
+        self._states = PolledTopic(node, RobotState, f"{at}robot_state", reliable)
         self._now = lambda: node.get_clock().now().nanoseconds * 1e-9
 
     def look(self, scan: LaserScan | None) -> None:
@@ -113,5 +113,5 @@ class RobotSubscriptions:
         at, m = self._robot
         silent = self._now() - at > 5.0
         battery = None if math.isnan(m.battery) else round(float(m.battery), 2)
-        said = 'silent' if silent else m.mode + ('' if m.ready else f': not ready, {m.reason}')
-        return {'robot_says': said, 'battery': None if silent else battery}
+        said = "silent" if silent else m.mode + ("" if m.ready else f": not ready, {m.reason}")
+        return {"robot_says": said, "battery": None if silent else battery}

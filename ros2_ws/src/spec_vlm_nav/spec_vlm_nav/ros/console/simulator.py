@@ -26,7 +26,7 @@ from rclpy.parameter import Parameter
 from spec_vlm_nav.ros.throttled_executor import ThrottledExecutor
 from std_msgs.msg import String
 
-SPLIT = 'heldout'
+SPLIT = "heldout"
 
 
 class Simulator:
@@ -34,9 +34,9 @@ class Simulator:
 
     def __init__(self, node: Node, at: str, group: ThrottledExecutor) -> None:
         self._group = group
-        self._reset = node.create_publisher(String, f'{at}navsim/reset', 1, callback_group=group)
+        self._reset = node.create_publisher(String, f"{at}navsim/reset", 1, callback_group=group)
         self._set: Any = node.create_client(
-            SetParameters, f'{at}navsim/set_parameters', callback_group=group
+            SetParameters, f"{at}navsim/set_parameters", callback_group=group
         )
 
     @property
@@ -46,20 +46,20 @@ class Simulator:
 
     def enter_room(self, seed: int) -> None:
         """Put the robot at the start of a room."""
-        said = {'seed': seed, 'split': SPLIT, 'absent': False}
+        said = {"seed": seed, "split": SPLIT, "absent": False}
         self._reset.publish(String(data=json.dumps(said)))
 
     def inject(self, fault: dict[str, Any], answer: Callable[[bool, str], None]) -> None:
         """Begin a fault, ending the one before."""
         if not self._set.service_is_ready():
-            answer(False, 'the simulator is not heard')
+            answer(False, "the simulator is not heard")
             return
         request = SetParameters.Request()
         request.parameters = [Parameter(n, value=v).to_parameter_msg() for n, v in fault.items()]
 
         def done(future: Any) -> None:
             wrong = [r.reason for r in future.result().results if not r.successful]
-            answer(not wrong, '; '.join(wrong) or 'the simulator does so')
+            answer(not wrong, "; ".join(wrong) or "the simulator does so")
 
         self._group.expect()
         self._set.call_async(request).add_done_callback(done)

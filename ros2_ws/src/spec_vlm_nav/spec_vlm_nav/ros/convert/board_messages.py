@@ -40,7 +40,7 @@ def told_of(message: MotionCommand) -> ShownCommand | None:
         moves=command.kind is CommandKind.MOVE,
         motion=command.motion,
         text=command.text or command.kind.name.lower(),
-        source=_SOURCES.get(message.source, 'SUPERVISOR'),
+        source=_SOURCES.get(message.source, "SUPERVISOR"),
         unverified=command.unverified,
         deadline_s=command.deadline_s,
     )

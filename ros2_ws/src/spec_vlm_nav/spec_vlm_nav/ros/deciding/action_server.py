@@ -35,7 +35,7 @@ from spec_vlm_nav.ros.deciding.active import ActiveNavigator
 from spec_vlm_nav.ros.deferring import DeferringServer
 from spec_vlm_nav_interfaces.action import NavigateInstruction
 
-NAME = 'navigate_instruction'
+NAME = "navigate_instruction"
 FEEDBACK_TICKS = 4  # 5 Hz
 _PHASES = {
     NavigatorPhase.LOOKING: NavigateInstruction.Feedback.LOOKING,
@@ -91,19 +91,19 @@ class NavigateServer:
         None is refused, so that the client is told in the result what was wrong.
         """
         if self.deciding is not None and self.deciding.is_busy:
-            await self.deciding.stop('another instruction came')
+            await self.deciding.stop("another instruction came")
         return GoalResponse.ACCEPT
 
     def _begin(self, goal: ServerGoalHandle) -> None:
         request = goal.request
         if self.deciding is None:
             name = self._node.get_fully_qualified_name()
-            words = f'the node is not active: ros2 lifecycle set {name} activate'
+            words = f"the node is not active: ros2 lifecycle set {name} activate"
             self._finish(goal, NavigationResult(0, ErrorCode.INVALID_INPUT, words))
             return
         if is_stop(request.instruction):
-            self.deciding.stop('stopped by an instruction')
-            self._finish(goal, NavigationResult(0, ErrorCode.NONE, 'stopped'))
+            self.deciding.stop("stopped by an instruction")
+            self._finish(goal, NavigationResult(0, ErrorCode.NONE, "stopped"))
             return
         allowance = seconds_of(request.time_allowance)
         number = self.deciding.instruct(request.instruction, allowance, request.success_hint)
@@ -116,7 +116,7 @@ class NavigateServer:
         if number is None or number in self._results or self.deciding is None:
             return CancelResponse.REJECT
         self._canceling.add(number)
-        await self.deciding.stop('canceled')
+        await self.deciding.stop("canceled")
         # As soon as rclpy has marked the goal as canceling; the node may have been deactivated
         # meanwhile.
         if self._node.executor is not None:

@@ -62,7 +62,7 @@ SUPERVISION_TICKS = 2
 STANDING_S = 0.25  # longest wait for motion_node to say that the robot stands
 POLL_S = 0.005
 DISCOVERY_S = 5.0  # longest wait of an instruction for motion_node to be found
-UNHEARD = 'motion_node has not been found yet'
+UNHEARD = "motion_node has not been found yet"
 _UNDER_WAY = tuple(state.value for state in UNDER_WAY)
 
 
@@ -103,12 +103,12 @@ class ActiveNavigator:
         self._wake = node.create_guard_condition(self._take_events)
         self.worker = DecisionWorker(decider, self._post)
         camera = QoSProfile(
-            depth=1, reliability=ReliabilityPolicy[str(values['image_reliability']).upper()]
+            depth=1, reliability=ReliabilityPolicy[str(values["image_reliability"]).upper()]
         )
-        kind = CompressedImage if values['image_transport'] == 'compressed' else Image
+        kind = CompressedImage if values["image_transport"] == "compressed" else Image
         self._subscriptions = (
-            node.create_subscription(MotionStatus, 'motion_status', self._on_status, RELIABLE),
-            node.create_subscription(kind, 'image', self._on_image, camera),
+            node.create_subscription(MotionStatus, "motion_status", self._on_status, RELIABLE),
+            node.create_subscription(kind, "image", self._on_image, camera),
         )
         # Steady: a simulated clock that stands still, or a jump of the robot's clock, must not
         # stop the watching.
@@ -124,7 +124,7 @@ class ActiveNavigator:
     # -- what the operator wants
 
     def instruct(
-        self, text: str, allowance_s: float = 0.0, hint: str = '', sent: float = math.inf
+        self, text: str, allowance_s: float = 0.0, hint: str = "", sent: float = math.inf
     ) -> int:
         """
         Begin an instruction; returns its number.
@@ -168,7 +168,7 @@ class ActiveNavigator:
     @property
     def text_so_far(self) -> str:
         """Return what the model has said so far in the decision under way."""
-        return self.worker.text if self.navigator.phase is NavigatorPhase.THINKING else ''
+        return self.worker.text if self.navigator.phase is NavigatorPhase.THINKING else ""
 
     def use(self, settings: DecoderSettings, config: NavigatorConfig, exploration: str) -> None:
         """Take changed parameters."""
@@ -189,7 +189,7 @@ class ActiveNavigator:
             self._is_replaced = True
         if ours and status.state not in GOING_ON:
             self._told_standing(status.sequence)
-        self.navigator.on_estop(status.held_by if status.estopped else '', time.monotonic())
+        self.navigator.on_estop(status.held_by if status.estopped else "", time.monotonic())
         if ours or status.reason.startswith(OPERATOR_STOP):
             self.navigator.on_status(status, time.monotonic())
 
@@ -236,7 +236,7 @@ class ActiveNavigator:
         for entry in [e for e in self._standing if e[1] <= now]:
             self._standing.remove(entry)
             self.log(
-                'warn', f'motion_node did not say within {STANDING_S:g} s that the robot stands'
+                "warn", f"motion_node did not say within {STANDING_S:g} s that the robot stands"
             )
             entry[2].set_result(False)
         self._ticks += 1
@@ -259,7 +259,7 @@ class ActiveNavigator:
                 self._give_sign_of_life()  # motion_node takes nothing from an unknown session
         if not self._decider.is_ready:
             return LOADING
-        return '' if self._is_connected else UNHEARD
+        return "" if self._is_connected else UNHEARD
 
     def _give_sign_of_life(self) -> None:
         camera = self.navigator.camera
@@ -301,7 +301,7 @@ class ActiveNavigator:
 
     def concluded(self, result: NavigationResult) -> None:
         """Take note that an instruction is over."""
-        self.diagnostics.last_outcome = f'{result.code.name} {result.message}'.strip()
+        self.diagnostics.last_outcome = f"{result.code.name} {result.message}".strip()
         self._publishers.concluded(result)
         self.on_result(result)
 
@@ -320,9 +320,9 @@ class ActiveNavigator:
             self.send(MotionRequest(CommandKind.STOP, self.navigator.number, SUPERVISOR, why))
         if not self._stands() and busy:
             self.log(
-                'warn',
-                f'motion_node did not say within {STANDING_S:g} s that the robot stands: '
-                'is it running?',
+                "warn",
+                f"motion_node did not say within {STANDING_S:g} s that the robot stands: "
+                "is it running?",
             )
         for _, _, standing in self._standing:
             standing.set_result(False)
@@ -333,5 +333,5 @@ class ActiveNavigator:
         if (
             not self.worker.close()
         ):  # its decider must not be used again, and it may still trigger the guard
-            raise RuntimeError('the thread of the decisions did not end in time')
+            raise RuntimeError("the thread of the decisions did not end in time")
         self._node.destroy_guard_condition(self._wake)

@@ -45,15 +45,15 @@ class Publishers:
         self._node = node
         self.session = CommandSession()
         self.silent = False
-        self._commands = node.create_publisher(MotionCommand, 'motion_command', RELIABLE)
-        self._supervision = node.create_publisher(Supervision, 'supervision', RELIABLE)
-        self._reasoning = node.create_publisher(String, '~/reasoning', RELIABLE)
-        self._actions = node.create_publisher(String, '~/action', RELIABLE)
-        self._texts = node.create_publisher(String, '~/text', RELIABLE)
-        self._tokens = node.create_publisher(String, '~/tokens', RELIABLE)
-        self._text = ''
-        self._outcomes = node.create_publisher(String, '~/outcome', RELIABLE)
-        self._metrics = node.create_publisher(DecisionMetrics, '~/metrics', RELIABLE)
+        self._commands = node.create_publisher(MotionCommand, "motion_command", RELIABLE)
+        self._supervision = node.create_publisher(Supervision, "supervision", RELIABLE)
+        self._reasoning = node.create_publisher(String, "~/reasoning", RELIABLE)
+        self._actions = node.create_publisher(String, "~/action", RELIABLE)
+        self._texts = node.create_publisher(String, "~/text", RELIABLE)
+        self._tokens = node.create_publisher(String, "~/tokens", RELIABLE)
+        self._text = ""
+        self._outcomes = node.create_publisher(String, "~/outcome", RELIABLE)
+        self._metrics = node.create_publisher(DecisionMetrics, "~/metrics", RELIABLE)
 
     @property
     def reach_all(self) -> bool:
@@ -81,7 +81,7 @@ class Publishers:
 
     def spoke(self, text: str, action: str, unverified: bool) -> None:
         """Publish what there is of reasoning and action."""
-        mark = UNVERIFIED if unverified else ''
+        mark = UNVERIFIED if unverified else ""
         if text:
             self._reasoning.publish(String(data=mark + text))
         if action:
@@ -106,14 +106,14 @@ class Publishers:
     def concluded(self, result: NavigationResult) -> None:
         """Publish how an instruction ended, as JSON: for whoever has no action client."""
         said = {
-            'instruction': result.words,
-            'number': result.instruction,
-            'code': result.code.name,
-            'message': result.message,
-            'decisions': result.decisions,
-            'motions': result.motions,
-            'distance_m': round(result.distance_m, 3),
-            'elapsed_s': round(result.elapsed_s, 3),
+            "instruction": result.words,
+            "number": result.instruction,
+            "code": result.code.name,
+            "message": result.message,
+            "decisions": result.decisions,
+            "motions": result.motions,
+            "distance_m": round(result.distance_m, 3),
+            "elapsed_s": round(result.elapsed_s, 3),
         }
         self._outcomes.publish(String(data=json.dumps(said)))
 
@@ -121,9 +121,9 @@ class Publishers:
         """Say something to the operator."""
         logger = self._node.get_logger()
         # rclpy binds a severity to the calling line: each needs a line of its own.
-        if level == 'info':
+        if level == "info":
             logger.info(text)
-        elif level == 'warn':
+        elif level == "warn":
             logger.warning(text)
         else:
             logger.error(text)

@@ -37,13 +37,13 @@ class DraftReloading:
         self._node = node
         self._loading = False
         self._done: tuple[bool, str] | None = None
-        node.create_service(Trigger, '~/reload_draft', self._on_request)
+        node.create_service(Trigger, "~/reload_draft", self._on_request)
 
     def _on_request(
         self, request: Trigger.Request, response: Trigger.Response
     ) -> Trigger.Response:
         if self._loading:
-            response.success, response.message = False, 'a draft model is being loaded already'
+            response.success, response.message = False, "a draft model is being loaded already"
             return response
         try:
             decider, folder = self._node.draft_to_reload()
@@ -52,21 +52,21 @@ class DraftReloading:
             return response
         self._loading, self._done = True, None
         threading.Thread(
-            target=self._load, args=(decider, folder), name='reloading', daemon=True
+            target=self._load, args=(decider, folder), name="reloading", daemon=True
         ).start()
         response.success = True
-        response.message = f'{folder} is being loaded; the log says when it drafts'
+        response.message = f"{folder} is being loaded; the log says when it drafts"
         return response
 
     def _load(self, decider: Decider, folder: str) -> None:
         try:
             decider.swap_draft(folder)
         except (NavigationError, SpecdecError) as error:
-            self._done = (False, f'the old draft model stays: {error}')
+            self._done = (False, f"the old draft model stays: {error}")
         except Exception as error:  # whatever it is, who called must be told
-            self._done = (False, f'the old draft model stays: {type(error).__name__}: {error}')
+            self._done = (False, f"the old draft model stays: {type(error).__name__}: {error}")
         else:
-            self._done = (True, f'{folder} drafts from the next decision on')
+            self._done = (True, f"{folder} drafts from the next decision on")
 
     def tick(self) -> None:
         """Say how the loading ended, if it has."""

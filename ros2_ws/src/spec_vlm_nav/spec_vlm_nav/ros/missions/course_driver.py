@@ -47,9 +47,9 @@ class CourseDriver:
     def __init__(self, node: Node, pose: Callable[[], Pose | None]) -> None:
         self._node, self._pose = node, pose
         reliable = QoSProfile(depth=20, reliability=ReliabilityPolicy.RELIABLE)
-        self._commands = node.create_publisher(MotionCommand, 'motion_command', reliable)
-        self._life = node.create_publisher(Supervision, 'supervision', reliable)
-        node.create_subscription(Supervision, 'supervision', self._on_supervision, reliable)
+        self._commands = node.create_publisher(MotionCommand, "motion_command", reliable)
+        self._life = node.create_publisher(Supervision, "supervision", reliable)
+        node.create_subscription(Supervision, "supervision", self._on_supervision, reliable)
         self._driver: Driver | None = None
         self._session, self._ticks = CommandSession(), 0
         self._own: set[int] = set()
@@ -58,7 +58,7 @@ class CourseDriver:
 
     def decider_silent_s(self, now: float) -> float:
         """Return how long the deciding node was not heard, s."""
-        return now - self._heard[0] if self._heard else float('inf')
+        return now - self._heard[0] if self._heard else float("inf")
 
     def drive(self, course: DrivingCourse, done: Callable[[ErrorCode, str], None]) -> None:
         """Carry out a course; `done` is told of its end."""
@@ -114,11 +114,11 @@ class CourseDriver:
 
     def _send(self, motion: Motion) -> int:
         if motion.angle_rad:
-            side = 'left' if motion.angle_rad > 0 else 'right'
-            words = f'turn {side} {abs(motion.angle_rad) * 57.29578:.0f}'
+            side = "left" if motion.angle_rad > 0 else "right"
+            words = f"turn {side} {abs(motion.angle_rad) * 57.29578:.0f}"
         else:
-            words = f'move forward {100 * motion.distance_m:.0f} cm'
-        command = self._command(MotionCommand.MOVE, f'{words} (mission)')
+            words = f"move forward {100 * motion.distance_m:.0f} cm"
+        command = self._command(MotionCommand.MOVE, f"{words} (mission)")
         command.distance_m, command.angle_rad = motion.distance_m, motion.angle_rad
         command.deadline = duration_of(DEADLINE_S)
         command.frame_age_s = max(0.0, self._camera_age_s())
@@ -128,7 +128,7 @@ class CourseDriver:
     def _command(self, kind: int, words: str) -> MotionCommand:
         command = MotionCommand(instruction=1, kind=kind, text=words)
         command.header.stamp = self._node.get_clock().now().to_msg()
-        command.source = SOURCES['SUPERVISOR']
+        command.source = SOURCES["SUPERVISOR"]
         return command
 
     def _publish(self, command: MotionCommand) -> None:

@@ -33,7 +33,7 @@ class Instructor:
     """Gives an instruction and tells how it ended: code, message, decisions."""
 
     def __init__(self, node: Node) -> None:
-        self._client: Any = ActionClient(node, NavigateInstruction, 'navigate_instruction')
+        self._client: Any = ActionClient(node, NavigateInstruction, "navigate_instruction")
         self._number = 0  # of the goal that counts
         self._handle: Any = None
         self.feedback: NavigateInstruction.Feedback | None = None

@@ -30,7 +30,7 @@ from spec_vlm_nav.ros.deferring import DeferringServer
 from spec_vlm_nav_interfaces.action import RunMission
 from spec_vlm_nav_interfaces.srv import ChangeMission
 
-NAME = 'run_mission'
+NAME = "run_mission"
 
 
 class MissionServer:
@@ -56,7 +56,7 @@ class MissionServer:
             goal_callback=lambda request: GoalResponse.ACCEPT,
             cancel_callback=self._on_cancel,
         )
-        node.create_service(ChangeMission, '~/change', self._on_change)
+        node.create_service(ChangeMission, "~/change", self._on_change)
 
     def _begin(self, goal: Any) -> None:
         try:
@@ -72,7 +72,7 @@ class MissionServer:
     def _on_cancel(self, goal: Any) -> CancelResponse:
         if goal != self._goal:
             return CancelResponse.REJECT
-        self._cancel('canceled by a client')
+        self._cancel("canceled by a client")
         return CancelResponse.ACCEPT
 
     def tick(self) -> None:
@@ -94,7 +94,7 @@ class MissionServer:
         except MissionError as error:
             response.message = str(error)
         record = self._record()
-        response.results = results_json(record) if record is not None else ''
+        response.results = results_json(record) if record is not None else ""
         return response
 
 
@@ -114,8 +114,8 @@ def result_of(record: MissionRecord) -> RunMission.Result:
     message = RunMission.Result(error_code=ErrorCode[record.code].value, error_msg=record.why)
     message.total_elapsed_time = duration_of(record.elapsed_s)
     message.distance_m = record.distance_m
-    message.steps_done, message.steps_failed = told['done'], told['failed']
-    message.steps_skipped, message.results = told['skipped'], results_json(record)
+    message.steps_done, message.steps_failed = told["done"], told["failed"]
+    message.steps_skipped, message.results = told["skipped"], results_json(record)
     return message
 
 

@@ -38,14 +38,14 @@ from spec_vlm_nav.motion.ahead.newest import NewestWorker
 from spec_vlm_nav.motion.ahead.scan import clearance_of_scan
 from spec_vlm_nav.ros.moving.sensor_inputs import cloud_of, depth_of, scan_of
 
-_KINDS: dict[str, type] = {'scan': LaserScan, 'depth': Image, 'cloud': PointCloud2}
+_KINDS: dict[str, type] = {"scan": LaserScan, "depth": Image, "cloud": PointCloud2}
 
 
 def clearance_of(source: str, message: Any, config: CorridorConfig) -> Clearance:
     """Return what a message of a source shows."""
-    if source == 'scan':
+    if source == "scan":
         return clearance_of_scan(scan_of(message), config)
-    if source == 'depth':
+    if source == "depth":
         return clearance_of_depth(depth_of(message), config)
     return clearance_of_cloud(cloud_of(message), config)
 
@@ -55,7 +55,7 @@ def clearance_of_bytes(source: str, data: bytes, config: CorridorConfig) -> Clea
     try:
         return clearance_of(source, deserialize_message(data, _KINDS[source]), config)
     except Exception as error:  # bytes may come from anywhere: blind is what they leave us
-        return Clearance(blind=f'{source} cannot be read: {type(error).__name__}: {error}'[:200])
+        return Clearance(blind=f"{source} cannot be read: {type(error).__name__}: {error}"[:200])
 
 
 class CollisionSensor:
@@ -79,7 +79,7 @@ class CollisionSensor:
         worker: NewestWorker[bytes, Clearance] = NewestWorker(
             lambda data: clearance_of_bytes(source, data, self.config),
             wake.trigger,
-            f'read {source}',
+            f"read {source}",
         )
         self._worker = worker
         node.create_subscription(

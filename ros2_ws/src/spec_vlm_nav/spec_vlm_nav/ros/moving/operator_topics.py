@@ -52,13 +52,13 @@ class Operator:
         self._drain, self._estopped_by = drain, estopped_by
         # First the words: an executor takes them in this order, and a newer instruction's own
         # commands must not come before the stop that preceded it.
-        subscribe(node, String, 'instruction', self._on_words)
-        subscribe(node, Empty, 'stop', lambda message: self._on_stop('topic stop'))
-        subscribe(node, Bool, 'e_stop', self._on_button, latched=True)
-        subscribe(node, Empty, 'e_stop_reset', self._on_reset_message)
-        node.create_service(Trigger, '~/stop', self._on_stop_request)
-        node.create_service(Trigger, '~/e_stop', self._on_estop_request)
-        node.create_service(Trigger, '~/reset', self._on_reset_request)
+        subscribe(node, String, "instruction", self._on_words)
+        subscribe(node, Empty, "stop", lambda message: self._on_stop("topic stop"))
+        subscribe(node, Bool, "e_stop", self._on_button, latched=True)
+        subscribe(node, Empty, "e_stop_reset", self._on_reset_message)
+        node.create_service(Trigger, "~/stop", self._on_stop_request)
+        node.create_service(Trigger, "~/e_stop", self._on_estop_request)
+        node.create_service(Trigger, "~/reset", self._on_reset_request)
 
     def _on_words(self, message: String) -> None:
         if is_stop(message.data):
@@ -69,36 +69,36 @@ class Operator:
 
     def _on_button(self, message: Bool) -> None:
         if message.data:
-            self._on_estop('topic e_stop')
+            self._on_estop("topic e_stop")
 
     def _on_stop_request(
         self, request: Trigger.Request, response: Trigger.Response
     ) -> Trigger.Response:
-        self._on_stop('service stop')
+        self._on_stop("service stop")
         response.success = True
         heard = self._arrived()
-        response.message = f'stop {heard}; the next instruction may move the robot again'
+        response.message = f"stop {heard}; the next instruction may move the robot again"
         return response
 
     def _on_estop_request(
         self, request: Trigger.Request, response: Trigger.Response
     ) -> Trigger.Response:
-        self._on_estop('service e_stop')
+        self._on_estop("service e_stop")
         response.success = True
-        response.message = f'e-stop {self._arrived()}; nothing moves until ~/reset'
+        response.message = f"e-stop {self._arrived()}; nothing moves until ~/reset"
         return response
 
     def _on_reset_request(
         self, request: Trigger.Request, response: Trigger.Response
     ) -> Trigger.Response:
         was = self._on_reset()
-        said = f'reset: {was}' if was else 'nothing was waiting for a reset'
+        said = f"reset: {was}" if was else "nothing was waiting for a reset"
         still = self._estopped_by()
         response.success = not still
-        free = 'the next instruction may move the robot again'
-        then = f'e-stop again: {still}' if still else free
-        response.message = f'{said}; {then}'
+        free = "the next instruction may move the robot again"
+        then = f"e-stop again: {still}" if still else free
+        response.message = f"{said}; {then}"
         return response
 
     def _arrived(self) -> str:
-        return 'heard' if self._drain() else 'sent; not every subscriber has confirmed it'
+        return "heard" if self._drain() else "sent; not every subscriber has confirmed it"

@@ -71,17 +71,17 @@ class BlackboxNode:
     """Shell around BlackBox, FileThread and Encoder."""
 
     def __init__(self) -> None:
-        self.node = node = Node('blackbox_node')
+        self.node = node = Node("blackbox_node")
         self._values = values = declare(node, BLACKBOX, check=check_blackbox)
         heard = heard_topics(
-            str(values['image_transport']),
-            bool(values['enable_stamped_cmd_vel']),
-            str(values['collision_source']),
+            str(values["image_transport"]),
+            bool(values["enable_stamped_cmd_vel"]),
+            str(values["collision_source"]),
         )
-        raw = values['image_transport'] == 'raw'
+        raw = values["image_transport"] == "raw"
         names = {one.name: node.resolve_topic_name(one.name) for one in heard}
         if raw:  # kept as what image_transport's compressed would publish
-            names['image'] += '/compressed'
+            names["image"] += "/compressed"
         self._box = BlackBox(
             box_config(values),
             {names[one.name] for one in heard if one.picture},
@@ -90,33 +90,33 @@ class BlackboxNode:
         )
         self._folder = self._open_folder()
         self._files = FileThread(self._folder, self._file_writer(heard, names), self._on_written)
-        self._encoder = self._make_encoder(names['image']) if raw else None
+        self._encoder = self._make_encoder(names["image"]) if raw else None
         self._parameters, self._versions = NodeParameters(node), versions()
         self._written: deque[Written] = deque()
-        self._failed, self._trouble = 0, ''
+        self._failed, self._trouble = 0, ""
         self._said: dict[str, float] = {}
         self._asked_at = -ASK_S
         self._depth_at = -DEPTH_S
         for one in heard:
             subscribe_raw(node, one, self._taker(one, names[one.name]))
         follow_changes(node, BLACKBOX, values, self._apply, check=check_blackbox)
-        node.create_service(TriggerService, '~/write', self._on_write_request)
+        node.create_service(TriggerService, "~/write", self._on_write_request)
         node.create_timer(TICK_S, self._tick, clock=Clock(clock_type=ClockType.STEADY_TIME))
         Diagnostics(node, self._diagnostic_rows)
-        node.get_logger().info(f'blackbox_node ready: files go into {self._folder.path}')
+        node.get_logger().info(f"blackbox_node ready: files go into {self._folder.path}")
 
     # -- the beginning
 
     def _open_folder(self) -> Folder:
-        given = str(self._values['folder'])
+        given = str(self._values["folder"])
         path = Path(given) if given else default_folder() / self.node.get_namespace()[1:]
         try:
             path = path.expanduser().absolute()
         except RuntimeError as error:  # ~somebody
-            raise BlackboxError(f'folder = {given!r}: {error}') from error
-        folder = Folder(path, int(self._values['disk_mb']) * MB)
+            raise BlackboxError(f"folder = {given!r}: {error}") from error
+        folder = Folder(path, int(self._values["disk_mb"]) * MB)
         if why_not := folder.prepare():
-            self._warn(f'no file can be written at the moment: {why_not}')
+            self._warn(f"no file can be written at the moment: {why_not}")
         return folder
 
     def _file_writer(
@@ -126,11 +126,11 @@ class BlackboxNode:
             from spec_vlm_nav.blackbox.mcap_file import Channel, write_mcap
         except ImportError as error:
             raise BlackboxError(
-                f'blackbox_node needs the library mcap: pip install mcap ({error})'
+                f"blackbox_node needs the library mcap: pip install mcap ({error})"
             ) from error
         kinds = {names[one.name]: type_name(one.kind) for one in heard}
-        if self._values['image_transport'] == 'raw':
-            kinds[names['image']] = type_name(CompressedImage)
+        if self._values["image_transport"] == "raw":
+            kinds[names["image"]] = type_name(CompressedImage)
         known = {kind: definition_of(kind, installed_definition) for kind in set(kinds.values())}
         if missing := sorted(kind for kind, definition in known.items() if definition is None):
             self.node.get_logger().warning(
@@ -146,41 +146,41 @@ class BlackboxNode:
             raw = RawImage(
                 message.encoding, message.width, message.height, message.step, bytes(message.data)
             )
-            jpeg = to_jpeg(from_raw(raw), int(self._values['jpeg_quality']))
-            compressed = CompressedImage(header=message.header, format='jpeg')
-            compressed.data = array.array('B', jpeg)
+            jpeg = to_jpeg(from_raw(raw), int(self._values["jpeg_quality"]))
+            compressed = CompressedImage(header=message.header, format="jpeg")
+            compressed.data = array.array("B", jpeg)
             return bytes(serialize_message(compressed))
 
         def put(at: float, data: bytes) -> None:
             self._box.ring.add(at, topic, data)
 
-        return PictureEncoder(encode, put, self._warn, float(self._values['raw_rate_hz']))
+        return PictureEncoder(encode, put, self._warn, float(self._values["raw_rate_hz"]))
 
     def _apply(self, values: dict[str, Value]) -> None:
         self._box.configure(box_config(values))
-        self._folder.max_bytes = int(values['disk_mb']) * MB
+        self._folder.max_bytes = int(values["disk_mb"]) * MB
         if self._encoder is not None:
-            self._encoder.rate_hz = float(values['raw_rate_hz'])
+            self._encoder.rate_hz = float(values["raw_rate_hz"])
 
     # -- inputs
 
     def _taker(self, heard: RecordedTopic, name: str) -> Callable[[bytes], None]:
         """Return what is done with a message of a topic: keep it, and look at what it means."""
-        if heard.name == 'image' and self._encoder is not None:
+        if heard.name == "image" and self._encoder is not None:
             encoder = self._encoder
             return lambda data: encoder.offer(time.monotonic(), data)
         looks: dict[str, Callable[[Any, float], None]] = {
-            'motion_status': self._on_status,
-            'vlm_nav_node/metrics': self._on_metrics,
-            'vlm_nav_node/outcome': self._on_outcome,
-            'instruction': lambda message, now: self._box.on_instruction(message.data),
-            'e_stop': self._on_button,
+            "motion_status": self._on_status,
+            "vlm_nav_node/metrics": self._on_metrics,
+            "vlm_nav_node/outcome": self._on_outcome,
+            "instruction": lambda message, now: self._box.on_instruction(message.data),
+            "e_stop": self._on_button,
         }
         look, kind = looks.get(heard.name), heard.kind
 
         def take(data: bytes) -> None:
             now = time.monotonic()
-            if heard.name == 'depth':
+            if heard.name == "depth":
                 if now - self._depth_at < 0.9 * DEPTH_S:
                     return
                 self._depth_at = now
@@ -215,7 +215,7 @@ class BlackboxNode:
         self._box.ask(now)
         response.success = True
         due_s = self._box.schedule.due_in_s(now)
-        response.message = f'a file is written into {self._folder.path} in {due_s:.0f} s'
+        response.message = f"a file is written into {self._folder.path} in {due_s:.0f} s"
         return response
 
     # -- outputs
@@ -223,7 +223,7 @@ class BlackboxNode:
     def _on_trigger(self, trigger: Trigger) -> None:
         self._parameters.ask()
         due_s = self._box.schedule.due_in_s(time.monotonic())
-        self.node.get_logger().warning(f'{trigger}; a file is written in {due_s:.0f} s')
+        self.node.get_logger().warning(f"{trigger}; a file is written in {due_s:.0f} s")
 
     def _tick(self, at_once: bool = False) -> None:
         now = time.monotonic()
@@ -232,9 +232,9 @@ class BlackboxNode:
             self._parameters.ask()
         if not self._files.is_busy:
             facts = {
-                'namespace': self.node.get_namespace(),
-                'versions': self._versions,
-                'parameters': {**self._parameters.known, 'blackbox_node': dict(self._values)},
+                "namespace": self.node.get_namespace(),
+                "versions": self._versions,
+                "parameters": {**self._parameters.known, "blackbox_node": dict(self._values)},
             }
             recording = self._box.take(now, time.time_ns(), facts, at_once)
             if recording is not None:
@@ -251,12 +251,12 @@ class BlackboxNode:
             self._trouble = written.error
             if written.path is None:
                 self._failed += 1
-                self.node.get_logger().error(f'{written.word}: {written.error}')
+                self.node.get_logger().error(f"{written.word}: {written.error}")
                 continue
             self.node.get_logger().info(
-                f'{written.word}: {written.path} ({written.length_s:.1f} s, '
-                f'{written.size / MB:.1f} MB; {written.usage.files} files, '
-                f'{written.usage.size / MB:.1f} MB)'
+                f"{written.word}: {written.path} ({written.length_s:.1f} s, "
+                f"{written.size / MB:.1f} MB; {written.usage.files} files, "
+                f"{written.usage.size / MB:.1f} MB)"
             )
 
     def _diagnostic_rows(self) -> list[DiagnosticRow]:
@@ -286,7 +286,7 @@ class BlackboxNode:
             time.sleep(0.01)
         self._tick(at_once=True)
         if not self._files.close(max(0.1, deadline - time.monotonic())):
-            self.node.get_logger().error('the last file was not written in time')
+            self.node.get_logger().error("the last file was not written in time")
         self._tell()
         if self._encoder is not None:
             self._encoder.close(0.1)
@@ -297,5 +297,5 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
     leave(run(BlackboxNode, args))
 
 
-if __name__ == '__main__':
+if __name__ == "__main__":
     main()

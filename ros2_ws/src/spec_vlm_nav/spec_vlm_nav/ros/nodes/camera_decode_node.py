@@ -61,9 +61,9 @@ def unitree_message() -> Any:
         from unitree_go.msg import Go2FrontVideoData
     except ImportError as error:
         raise CameraError(
-            'source topic_unitree needs the ROS package unitree_go: build it with colcon from '
-            'github.com/unitreerobotics/unitree_ros2 (cyclonedds_ws/src/unitree/unitree_go) '
-            f'and source its install/setup.bash, or use source url ({error})'
+            "source topic_unitree needs the ROS package unitree_go: build it with colcon from "
+            "github.com/unitreerobotics/unitree_ros2 (cyclonedds_ws/src/unitree/unitree_go) "
+            f"and source its install/setup.bash, or use source url ({error})"
         ) from error
     return Go2FrontVideoData
 
@@ -72,35 +72,35 @@ class CameraDecodeNode:
     """Shell around H264Decoder."""
 
     def __init__(self) -> None:
-        self.node = node = Node('camera_decode_node')
+        self.node = node = Node("camera_decode_node")
         self._values = values = declare(node, CAMERA)
-        self._decoder = H264Decoder(strict=bool(values['require_key_picture']))
+        self._decoder = H264Decoder(strict=bool(values["require_key_picture"]))
         self._stream = StreamDiagnostics()
         self._heard_at: float | None = None
         self._published, self._published_at = 0, -1e9
         self._said: dict[str, float] = {}
         self._reader: UrlReader | None = None
         self._packets: deque[tuple[bytes, float]] = deque(maxlen=WAITING_PACKETS)
-        self._compressed = values['output'] == 'compressed'
+        self._compressed = values["output"] == "compressed"
         newest = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
         if self._compressed:
             self._pictures = node.create_publisher(
-                CompressedImage, 'camera/image_raw/compressed', newest
+                CompressedImage, "camera/image_raw/compressed", newest
             )
         else:
-            self._pictures = node.create_publisher(Image, 'camera/image_raw', newest)
+            self._pictures = node.create_publisher(Image, "camera/image_raw", newest)
         # Every message counts: one that is missed costs all until the next key picture.
         every = QoSProfile(
-            depth=30, reliability=ReliabilityPolicy[str(values['video_reliability']).upper()]
+            depth=30, reliability=ReliabilityPolicy[str(values["video_reliability"]).upper()]
         )
-        if values['source'] == 'topic_unitree':
-            node.create_subscription(unitree_message(), 'video', self._on_unitree, every)
-        elif values['source'] == 'topic_h264':
-            node.create_subscription(CompressedImage, 'video', self._on_h264, every)
+        if values["source"] == "topic_unitree":
+            node.create_subscription(unitree_message(), "video", self._on_unitree, every)
+        elif values["source"] == "topic_h264":
+            node.create_subscription(CompressedImage, "video", self._on_h264, every)
         else:
-            where = parse_url(str(values['url']))
+            where = parse_url(str(values["url"]))
             self._wake = node.create_guard_condition(self._on_packets)
-            interface = parse_interface(str(values['interface']))
+            interface = parse_interface(str(values["interface"]))
             self._reader = UrlReader(where, interface, self._post, self._warn)
         follow_changes(node, CAMERA, values, lambda _: None)
         Diagnostics(node, self._diagnostic_rows)
@@ -112,19 +112,19 @@ class CameraDecodeNode:
         wanted = f'video{self._values["resolution"]}'
         data = bytes(getattr(message, wanted))
         if not data:
-            others = [n for n in ('720p', '360p', '180p') if len(getattr(message, f'video{n}'))]
+            others = [n for n in ("720p", "360p", "180p") if len(getattr(message, f"video{n}"))]
             self._warn(
-                f'{wanted} is empty'
-                + (f': set resolution to {" or ".join(others)}' if others else '')
+                f"{wanted} is empty"
+                + (f': set resolution to {" or ".join(others)}' if others else "")
             )
         # The message's own time has no epoch that anybody states: the receive time is used.
-        self._feed(data, self._now(), str(self._values['frame_id']), time.monotonic())
+        self._feed(data, self._now(), str(self._values["frame_id"]), time.monotonic())
 
     def _on_h264(self, message: CompressedImage) -> None:
-        if '264' not in message.format:
+        if "264" not in message.format:
             self._warn(f"video has the format '{message.format}', not h264")
             return
-        frame_id = message.header.frame_id or str(self._values['frame_id'])
+        frame_id = message.header.frame_id or str(self._values["frame_id"])
         self._feed(bytes(message.data), message.header.stamp, frame_id, time.monotonic())
 
     def _post(self, data: bytes, at: float) -> None:
@@ -137,7 +137,7 @@ class CameraDecodeNode:
             data, at = self._packets.popleft()
             age = Duration(seconds=time.monotonic() - at)
             stamp = (self.node.get_clock().now() - age).to_msg()
-            self._feed(data, stamp, str(self._values['frame_id']), at)
+            self._feed(data, stamp, str(self._values["frame_id"]), at)
 
     # -- outputs
 
@@ -146,30 +146,30 @@ class CameraDecodeNode:
         for picture in self._decoder.feed(data, (stamp.sec, stamp.nanosec)):
             now = time.monotonic()
             # A little early is right on time: jitter is not to cost every second picture.
-            if now - self._published_at >= 0.9 / float(self._values['max_rate_hz']):
+            if now - self._published_at >= 0.9 / float(self._values["max_rate_hz"]):
                 self._published_at = now
                 self._publish(picture, frame_id)
 
     def _publish(self, picture: DecodedPicture, frame_id: str) -> None:
         self._published += 1
-        image = picture.image(int(self._values['max_width']))
+        image = picture.image(int(self._values["max_width"]))
         header = Header(
             stamp=Time(sec=picture.stamp[0], nanosec=picture.stamp[1]), frame_id=frame_id
         )
         if self._compressed:
-            out = CompressedImage(header=header, format='jpeg')
-            out.data = array.array('B', to_jpeg(image, int(self._values['jpeg_quality'])))
+            out = CompressedImage(header=header, format="jpeg")
+            out.data = array.array("B", to_jpeg(image, int(self._values["jpeg_quality"])))
         else:
-            out = Image(header=header, encoding='rgb8', width=image.width, height=image.height)
-            out.step, out.data = 3 * image.width, array.array('B', image.tobytes())
+            out = Image(header=header, encoding="rgb8", width=image.width, height=image.height)
+            out.step, out.data = 3 * image.width, array.array("B", image.tobytes())
         self._pictures.publish(out)
 
     def _diagnostic_rows(self) -> list[DiagnosticRow]:
-        silence_s = float(self._values['silence_s'])
+        silence_s = float(self._values["silence_s"])
         now = time.monotonic()
         row = self._stream.report(self._decoder, self._published, self._heard_at, now, silence_s)
         if self._reader is not None:
-            rtp = {f'rtp_{name}': count for name, count in vars(self._reader.counts).items()}
+            rtp = {f"rtp_{name}": count for name, count in vars(self._reader.counts).items()}
             row = replace(row, values={**row.values, **rtp})
         return [row]
 
@@ -195,5 +195,5 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
     leave(run(CameraDecodeNode, args))
 
 
-if __name__ == '__main__':
+if __name__ == "__main__":
     main()

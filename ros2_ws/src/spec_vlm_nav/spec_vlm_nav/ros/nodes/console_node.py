@@ -51,10 +51,10 @@ from spec_vlm_nav.ros.declare import declare
 from spec_vlm_nav.ros.run import leave, run
 
 LOOK_S = 1.0
-MARK = 'spec_vlm_nav_interfaces/msg/MotionStatus'
+MARK = "spec_vlm_nav_interfaces/msg/MotionStatus"
 MOST_ROBOTS = 32
-TEMPLATES = ('find the door', 'turn around', 'go straight ahead')
-LEVELS = ('ok', 'warn', 'error', 'stale')
+TEMPLATES = ("find the door", "turn around", "go straight ahead")
+LEVELS = ("ok", "warn", "error", "stale")
 
 
 class ConsoleNode:
@@ -65,47 +65,47 @@ class ConsoleNode:
             from spec_vlm_nav.console.web import Web, WebConfig
         except ImportError as error:
             raise ConsoleError(
-                f'the console needs {error.name}: pip install starlette uvicorn websockets '
-                '(the extra console)'
+                f"the console needs {error.name}: pip install starlette uvicorn websockets "
+                "(the extra console)"
             ) from error
-        self.node = node = Node('console_node')
+        self.node = node = Node("console_node")
         self._values = values = declare(node, CONSOLE)
         self._lock = threading.Lock()
         self._robots: dict[str, RosRobot] = {}
         self._health: dict[str, dict[str, Any]] = {}
-        tokens = AccessTokens(str(values['tokens_file']), tokens_file(''))
-        host, certificate = str(values['host']), str(values['certificate'])
-        published = bool(values['published_on_loopback'])
-        check_binding(host, tokens.known, certificate, bool(values['insecure']), published)
-        given = str(values['audit_file'])
-        file = Path(given).expanduser() if given else _home() / 'console_audit.jsonl'
-        boxes = str(values['blackbox_folder'])
-        offered = [' '.join(words.split()) for words in str(values['templates']).split('|')]
+        tokens = AccessTokens(str(values["tokens_file"]), tokens_file(""))
+        host, certificate = str(values["host"]), str(values["certificate"])
+        published = bool(values["published_on_loopback"])
+        check_binding(host, tokens.known, certificate, bool(values["insecure"]), published)
+        given = str(values["audit_file"])
+        file = Path(given).expanduser() if given else _home() / "console_audit.jsonl"
+        boxes = str(values["blackbox_folder"])
+        offered = [" ".join(words.split()) for words in str(values["templates"]).split("|")]
         self.pages = Pages(
             self,
-            Audit(file, self._warn, float(values['audit_mb'])),
-            bool(values['require_operator']),
-            float(values['page_timeout_s']),
+            Audit(file, self._warn, float(values["audit_mb"])),
+            bool(values["require_operator"]),
+            float(values["page_timeout_s"]),
             RobotFiles(Path(boxes).expanduser() if boxes else default_folder()),
             tuple(words for words in offered if words) or TEMPLATES,
-            float(values['page_busy_s']),
+            float(values["page_busy_s"]),
             read_aside,
         )
-        self._meet(node.get_namespace().strip('/'))
+        self._meet(node.get_namespace().strip("/"))
         self._look()
-        node.create_subscription(DiagnosticArray, '/diagnostics', self._on_diagnostics, 20)
+        node.create_subscription(DiagnosticArray, "/diagnostics", self._on_diagnostics, 20)
         node.create_timer(LOOK_S, self._look, clock=Clock(clock_type=ClockType.STEADY_TIME))
         config = WebConfig(
             host=host,
-            port=int(values['port']),
+            port=int(values["port"]),
             certificate=certificate,
-            key=str(values['key']),
-            max_pages=int(values['max_pages']),
-            arguments=(f'{node.get_name()}_front', *arguments),
+            key=str(values["key"]),
+            max_pages=int(values["max_pages"]),
+            arguments=(f"{node.get_name()}_front", *arguments),
             published_on_loopback=published,
         )
         self._web = Web(config, self.pages, tokens, self._warn)
-        node.get_logger().info(f'console_node ready: {self._web.url}')
+        node.get_logger().info(f"console_node ready: {self._web.url}")
 
     @property
     def failure(self) -> ConsoleError | None:
@@ -122,21 +122,21 @@ class ConsoleNode:
         with self._lock:
             self._robots[name] = robot
         if name:
-            self.node.get_logger().info(f'robot found: {name}')
+            self.node.get_logger().info(f"robot found: {name}")
 
     def _look(self) -> None:
         """Find robots: whoever says what a motion_node says."""
         for topic, kinds in self.node.get_topic_names_and_types():
-            if MARK in kinds and topic.endswith('/motion_status'):
-                self._meet(topic[: -len('/motion_status')].strip('/'))
+            if MARK in kinds and topic.endswith("/motion_status"):
+                self._meet(topic[: -len("/motion_status")].strip("/"))
 
     def _on_diagnostics(self, message: DiagnosticArray) -> None:
         rows = {
             status.name: {
-                'name': status.name,
-                'level': LEVELS[min(status.level[0], 3)],
-                'message': status.message,
-                'values': {v.key: v.value for v in status.values},
+                "name": status.name,
+                "level": LEVELS[min(status.level[0], 3)],
+                "message": status.message,
+                "values": {v.key: v.value for v in status.values},
             }
             for status in message.status
         }
@@ -166,7 +166,7 @@ class ConsoleNode:
     def health(self) -> list[dict[str, Any]]:
         """Return the newest rows of /diagnostics."""
         with self._lock:
-            return sorted(self._health.values(), key=lambda row: row['name'])
+            return sorted(self._health.values(), key=lambda row: row["name"])
 
     def close(self) -> None:
         """End the server."""
@@ -179,26 +179,26 @@ def _home() -> Path:
 
 def tokens_file(given: str) -> Path:
     """Return where the tokens' hashes are."""
-    return Path(given).expanduser() if given else _home() / 'console_tokens.json'
+    return Path(given).expanduser() if given else _home() / "console_tokens.json"
 
 
 def new_token(asked: str, given_file: str) -> int:
     """Make a token ROLE:NAME, print it once, keep its hash; returns the exit code."""
-    role, _, name = asked.partition(':')
-    if role not in ('viewer', 'operator') or not name:
-        sys.stderr.write(f'error: --new-token {asked}: give operator:NAME or viewer:NAME\n')
+    role, _, name = asked.partition(":")
+    if role not in ("viewer", "operator") or not name:
+        sys.stderr.write(f"error: --new-token {asked}: give operator:NAME or viewer:NAME\n")
         return 2
     clear, token = make_token(name, AccessRole(role))
     file = tokens_file(given_file)
     try:
         add_token(file, token)
     except ConsoleError as error:
-        sys.stderr.write(f'error: {error}\n')
+        sys.stderr.write(f"error: {error}\n")
         return 1
-    sys.stdout.write(f'{clear}\n')
+    sys.stdout.write(f"{clear}\n")
     sys.stderr.write(
-        f'token of {role} {name}, shown this once; its hash is in {file}. '
-        'Open the page with #token=… behind its address.\n'
+        f"token of {role} {name}, shown this once; its hash is in {file}. "
+        "Open the page with #token=… behind its address.\n"
     )
     return 0
 
@@ -206,14 +206,14 @@ def new_token(asked: str, given_file: str) -> int:
 def main(args: Sequence[str] | None = None) -> NoReturn:
     """Entry point; `--new-token ROLE:NAME [FILE]` makes a token and ends."""
     given = list(args if args is not None else sys.argv[1:])
-    if '--new-token' in given:
-        place = given.index('--new-token')
-        rest = [*given[place + 1 : place + 3], '', '']
-        leave(new_token(rest[0], '' if rest[1].startswith('-') else rest[1]))
-    arguments = given[given.index('--ros-args') :] if '--ros-args' in given else []
+    if "--new-token" in given:
+        place = given.index("--new-token")
+        rest = [*given[place + 1 : place + 3], "", ""]
+        leave(new_token(rest[0], "" if rest[1].startswith("-") else rest[1]))
+    arguments = given[given.index("--ros-args") :] if "--ros-args" in given else []
     make: Callable[[], ConsoleNode] = partial(ConsoleNode, arguments)
     leave(run(make, args))
 
 
-if __name__ == '__main__':
+if __name__ == "__main__":
     main()

@@ -58,9 +58,9 @@ def unitree_messages() -> tuple[Any, Any]:
         from unitree_go.msg import LowState, SportModeState
     except ImportError as error:
         raise RobotError(
-            'go2_state_node needs the ROS package unitree_go: build it with colcon from '
-            'github.com/unitreerobotics/unitree_ros2 (cyclonedds_ws/src/unitree/unitree_go) '
-            f'and source its install/setup.bash ({error})'
+            "go2_state_node needs the ROS package unitree_go: build it with colcon from "
+            "github.com/unitreerobotics/unitree_ros2 (cyclonedds_ws/src/unitree/unitree_go) "
+            f"and source its install/setup.bash ({error})"
         ) from error
     return SportModeState, LowState
 
@@ -69,7 +69,7 @@ class Go2StateNode:
     """Shell around Go2Watch."""
 
     def __init__(self) -> None:
-        self.node = node = Node('go2_state_node')
+        self.node = node = Node("go2_state_node")
         self._values = values = declare(node, GO2_STATE, check=check_go2)
         sport, low = unitree_messages()
         self._watch = Go2Watch(go2_config(values))
@@ -77,23 +77,23 @@ class Go2StateNode:
         self._said: Readiness | None = None
         self._has_pose = True
         self._states = node.create_publisher(
-            RobotState, 'robot_state', QoSProfile(depth=1, reliability=ReliabilityPolicy.RELIABLE)
+            RobotState, "robot_state", QoSProfile(depth=1, reliability=ReliabilityPolicy.RELIABLE)
         )
         self._odometry = None
-        if values['odometry'] == 'sportmodestate':
-            self._odometry = node.create_publisher(Odometry, 'odom', 5)
-        reliability = ReliabilityPolicy[str(values['state_reliability']).upper()]
-        self._sport = PolledTopic(node, sport, 'sportmodestate', reliability)
-        self._low = PolledTopic(node, low, 'lowstate', reliability)
+        if values["odometry"] == "sportmodestate":
+            self._odometry = node.create_publisher(Odometry, "odom", 5)
+        reliability = ReliabilityPolicy[str(values["state_reliability"]).upper()]
+        self._sport = PolledTopic(node, sport, "sportmodestate", reliability)
+        self._low = PolledTopic(node, low, "lowstate", reliability)
         guard = LimitLoosening(node, GO2_STATE, values, StandstillWatch(node).why_not).check
         follow_changes(node, GO2_STATE, values, self._apply, check=check_go2, guard=guard)
         Diagnostics(node, self._diagnostic_rows)
         # Steady: a simulated clock that stands still must not silence the guard.
         steady = Clock(clock_type=ClockType.STEADY_TIME)
-        node.create_timer(1 / float(values['rate_hz']), self._hear_sport, clock=steady)
+        node.create_timer(1 / float(values["rate_hz"]), self._hear_sport, clock=steady)
         node.create_timer(1 / BATTERY_HZ, self._hear_low, clock=steady)
         node.create_timer(1 / SAID_HZ, self._say, clock=steady)
-        node.get_logger().info('go2_state_node ready')
+        node.get_logger().info("go2_state_node ready")
 
     def _apply(self, values: dict[str, Value]) -> None:
         self._watch.config = go2_config(values)
@@ -121,7 +121,7 @@ class Go2StateNode:
             return topic.take()
         except Exception as error:  # bytes may come from anywhere
             self.node.get_logger().warning(
-                f'a message of the Go2 cannot be read: {error}', throttle_duration_sec=10.0
+                f"a message of the Go2 cannot be read: {error}", throttle_duration_sec=10.0
             )
             return None
 
@@ -134,17 +134,17 @@ class Go2StateNode:
         if pose is None:
             if had_pose:
                 self.node.get_logger().warning(
-                    'no odometry: position or attitude in SportModeState are not numbers, or no '
-                    'rotation'
+                    "no odometry: position or attitude in SportModeState are not numbers, or no "
+                    "rotation"
                 )
             return
         message = Odometry()
-        if self._values['odometry_stamp'] == 'message':
+        if self._values["odometry_stamp"] == "message":
             message.header.stamp = Time(sec=stamp.sec, nanosec=stamp.nanosec)
         else:
             message.header.stamp = self.node.get_clock().now().to_msg()
-        message.header.frame_id = str(self._values['odom_frame'])
-        message.child_frame_id = str(self._values['base_frame'])
+        message.header.frame_id = str(self._values["odom_frame"])
+        message.child_frame_id = str(self._values["base_frame"])
         place, turn = message.pose.pose.position, message.pose.pose.orientation
         place.x, place.y, place.z = pose.position
         turn.x, turn.y, turn.z, turn.w = pose.quaternion
@@ -168,24 +168,24 @@ class Go2StateNode:
         if before is not None and before.kind == judged.kind:
             return
         if not judged.ready:
-            self.node.get_logger().warning(f'not ready: {judged.reason}')
+            self.node.get_logger().warning(f"not ready: {judged.reason}")
         else:
-            self.node.get_logger().info(f'ready: the Go2 {judged.doing}')
+            self.node.get_logger().info(f"ready: the Go2 {judged.doing}")
 
     def _diagnostic_rows(self) -> list[DiagnosticRow]:
         now = time.monotonic()
         judged, state = self._watch.judge(now), self._watch.state
-        values: dict[str, object] = {'battery': judged.battery, 'rate_hz': self._rate.hz(now)}
+        values: dict[str, object] = {"battery": judged.battery, "rate_hz": self._rate.hz(now)}
         if state is not None:
             values |= {
-                'mode': state.mode,
-                'error_code': state.error_code,
-                'roll_rad': state.rpy[0],
-                'pitch_rad': state.rpy[1],
-                'body_height_m': state.body_height,
+                "mode": state.mode,
+                "error_code": state.error_code,
+                "roll_rad": state.rpy[0],
+                "pitch_rad": state.rpy[1],
+                "body_height_m": state.body_height,
             }
         level = Level.OK if judged.ready else Level.ERROR
-        return [DiagnosticRow('robot', level, judged.reason or f'ready: {judged.doing}', values)]
+        return [DiagnosticRow("robot", level, judged.reason or f"ready: {judged.doing}", values)]
 
     def close(self) -> None:
         """Say nothing more: motion_node takes silence for not ready."""
@@ -196,5 +196,5 @@ def main(args: Sequence[str] | None = None) -> int:
     return run(Go2StateNode, args)
 
 
-if __name__ == '__main__':
+if __name__ == "__main__":
     sys.exit(main())

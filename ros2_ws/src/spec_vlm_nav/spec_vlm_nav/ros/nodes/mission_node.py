@@ -71,16 +71,16 @@ class MissionNode:
     """Shell around Mission; also its Outputs."""
 
     def __init__(self) -> None:
-        self.node = node = Node('mission_node')
+        self.node = node = Node("mission_node")
         self._values = declare(node, MISSION)
         guard = LimitLoosening(node, MISSION, self._values, StandstillWatch(node).why_not).check
         follow_changes(node, MISSION, self._values, lambda _: None, guard=guard)
-        given = str(self._values['state_file'])
+        given = str(self._values["state_file"])
         self._file = Path(given).expanduser() if given else _default_file(node)
         self._mission: Mission | None = None
         self._pose: tuple[float, Pose] | None = None
         self._motion_at = -1e9  # when motion_node was last heard
-        self._estopped = ''
+        self._estopped = ""
         self._stops = StopLatch()
         self._ticks, self._is_saved, self._holds = 0, True, False
         kept = QoSProfile(
@@ -88,23 +88,23 @@ class MissionNode:
             reliability=ReliabilityPolicy.RELIABLE,
             durability=DurabilityPolicy.TRANSIENT_LOCAL,
         )
-        self._told = node.create_publisher(String, '~/mission', kept)
-        self._presence = node.create_publisher(Presence, 'presence', RELIABLE)
+        self._told = node.create_publisher(String, "~/mission", kept)
+        self._presence = node.create_publisher(Presence, "presence", RELIABLE)
         self._instructor = Instructor(node)
         self._wheels = CourseDriver(node, self._where)
         best_effort = QoSProfile(depth=5, reliability=ReliabilityPolicy.BEST_EFFORT)
-        node.create_subscription(Odometry, 'odom', self._on_odometry, best_effort)
-        node.create_subscription(MotionStatus, 'motion_status', self._on_status, RELIABLE)
-        subscribe(node, Empty, 'stop', lambda message: self._pause('stop was said'))
-        subscribe(node, Bool, 'e_stop', self._on_button, latched=True)
-        subscribe(node, String, 'instruction', self._on_words)
+        node.create_subscription(Odometry, "odom", self._on_odometry, best_effort)
+        node.create_subscription(MotionStatus, "motion_status", self._on_status, RELIABLE)
+        subscribe(node, Empty, "stop", lambda message: self._pause("stop was said"))
+        subscribe(node, Bool, "e_stop", self._on_button, latched=True)
+        subscribe(node, String, "instruction", self._on_words)
         self._server = MissionServer(
             node, self._begin, self._cancel, self._change, lambda: self._record
         )
         Diagnostics(node, self._rows)
         self._restore()
         node.create_timer(TICK_S, self._tick, clock=Clock(clock_type=ClockType.STEADY_TIME))
-        node.get_logger().info('mission_node ready')
+        node.get_logger().info("mission_node ready")
 
     @property
     def _record(self) -> MissionRecord | None:
@@ -114,10 +114,10 @@ class MissionNode:
 
     def _begin(self, text: str) -> None:
         if self._mission is not None and not self._mission.is_over:
-            raise MissionError('a mission is under way: cancel it, or append to it')
+            raise MissionError("a mission is under way: cancel it, or append to it")
         plan = read(text)
         self._mission = Mission.begin(plan, self, time.monotonic(), time.time())
-        self.log(f'mission of {len(plan.steps)} steps')
+        self.log(f"mission of {len(plan.steps)} steps")
         self.changed()
         self._tick()
 
@@ -132,33 +132,33 @@ class MissionNode:
     def _change(self, request: ChangeMission.Request) -> str:
         mission, now = self._mission, time.monotonic()
         if mission is None:
-            raise MissionError('there is no mission')
+            raise MissionError("there is no mission")
         orders: dict[str, Callable[[], None]] = {
-            'pause': lambda: mission.pause('paused by the operator'),
-            'resume': lambda: mission.resume(self._objection(now), now),
-            'skip': lambda: mission.skip(now),
-            'cancel': lambda: mission.cancel('canceled by the operator'),
-            'move': lambda: mission.move(request.step, request.place),
-            'append': lambda: mission.append(read(request.steps, 'steps').steps),
+            "pause": lambda: mission.pause("paused by the operator"),
+            "resume": lambda: mission.resume(self._objection(now), now),
+            "skip": lambda: mission.skip(now),
+            "cancel": lambda: mission.cancel("canceled by the operator"),
+            "move": lambda: mission.move(request.step, request.place),
+            "append": lambda: mission.append(read(request.steps, "steps").steps),
         }
         if request.order not in orders:
             raise MissionError(f'order "{request.order}" is unknown: {", ".join(orders)}')
         orders[request.order]()
         self._server.tick()
-        return f'{request.order}: mission {mission.record.phase.value}'
+        return f"{request.order}: mission {mission.record.phase.value}"
 
     def _objection(self, now: float) -> str:
         """Return why no step could begin now, or ""."""
-        if now - self._motion_at > float(self._values['lost_after_s']):
-            return 'motion_node is not heard'
+        if now - self._motion_at > float(self._values["lost_after_s"]):
+            return "motion_node is not heard"
         if self._estopped:
-            return f'{self._estopped} is latched: reset it first'
+            return f"{self._estopped} is latched: reset it first"
         if self._pose is None or now - self._pose[0] > ODOM_S:
-            return 'no odometry'
-        lost = self._wheels.decider_silent_s(now) > float(self._values['lost_after_s'])
+            return "no odometry"
+        lost = self._wheels.decider_silent_s(now) > float(self._values["lost_after_s"])
         if lost or not self._instructor.is_there:
-            return 'vlm_nav_node is not heard, or not active'
-        return ''
+            return "vlm_nav_node is not heard, or not active"
+        return ""
 
     # -- inputs
 
@@ -179,7 +179,7 @@ class MissionNode:
         if status is None:
             return
         self._motion_at = time.monotonic()
-        self._estopped = (status.held_by or 'e-stop') if status.estopped else ''
+        self._estopped = (status.held_by or "e-stop") if status.estopped else ""
         if self._estopped:
             self._pause(self._estopped)
         by_hand = status.state is MotionState.STOPPED and status.reason == OPERATOR_STOP
@@ -189,7 +189,7 @@ class MissionNode:
 
     def _on_button(self, message: Bool) -> None:
         if message.data:
-            self._pause('e-stop')
+            self._pause("e-stop")
 
     def _on_words(self, message: String) -> None:
         said = message.data[:60]
@@ -200,7 +200,7 @@ class MissionNode:
         self._ticks += 1
         if mission is not None and not mission.is_over:
             objection = self._objection(now)
-            if mission.record.phase is MissionPhase.RUNNING and 'not heard' in objection:
+            if mission.record.phase is MissionPhase.RUNNING and "not heard" in objection:
                 mission.pause(objection)
             clock = time.localtime()
             mission.tick(now, 60 * clock.tm_hour + clock.tm_min, objection)
@@ -261,7 +261,7 @@ class MissionNode:
             save(record, self._file)
         except OSError as error:
             self.node.get_logger().warning(
-                f'the mission cannot be kept, and would not outlive this process: {error}',
+                f"the mission cannot be kept, and would not outlive this process: {error}",
                 throttle_duration_sec=60.0,
             )
 
@@ -269,8 +269,8 @@ class MissionNode:
         try:
             record = load(self._file)
         except (ValueError, OSError) as error:
-            bad = self._file.with_suffix('.bad')
-            self.node.get_logger().error(f'{error}; kept as {bad}')
+            bad = self._file.with_suffix(".bad")
+            self.node.get_logger().error(f"{error}; kept as {bad}")
             if self._file.is_file():
                 self._file.replace(bad)
             return
@@ -282,23 +282,23 @@ class MissionNode:
     def _rows(self) -> list[DiagnosticRow]:
         record = self._record
         if record is None:
-            return [DiagnosticRow('mission', Level.OK, 'none')]
-        words = ': '.join(part for part in (record.phase.value, record.why) if part)
+            return [DiagnosticRow("mission", Level.OK, "none")]
+        words = ": ".join(part for part in (record.phase.value, record.why) if part)
         item = record.current
-        values = {'step': item.step.shown if item else '', 'steps': len(record.items)}
+        values = {"step": item.step.shown if item else "", "steps": len(record.items)}
         level = Level.WARN if record.phase is MissionPhase.PAUSED else Level.OK
-        return [DiagnosticRow('mission', level, words, values)]
+        return [DiagnosticRow("mission", level, words, values)]
 
     def close(self) -> None:
         """Pause: the robot stands, and the mission can go on later."""
-        self._pause('mission_node ends')
+        self._pause("mission_node ends")
         self._hold(False)
         if self._record is not None:
             self._save(self._record)
 
 
 def _default_file(node: Node) -> Path:
-    return default_folder().parent / node.get_namespace().strip('/') / 'mission.json'
+    return default_folder().parent / node.get_namespace().strip("/") / "mission.json"
 
 
 def main(args: Sequence[str] | None = None) -> NoReturn:
@@ -306,5 +306,5 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
     leave(run(MissionNode, args))
 
 
-if __name__ == '__main__':
+if __name__ == "__main__":
     main()

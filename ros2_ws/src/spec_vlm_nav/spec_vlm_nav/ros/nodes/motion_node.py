@@ -84,19 +84,19 @@ class MotionNode:
     """Shell around MotionCore."""
 
     def __init__(self) -> None:
-        self.node = node = Node('motion_node')
+        self.node = node = Node("motion_node")
         self._values = values = declare(node, MOTION, check=check_motion)
         self._output, executor = make_backend(node, values)
         self._core = MotionCore(executor_config(values), safety_config(values), executor)
-        self._keeper = LatchKeeper(_state_file(node, str(values['state_file'])))
+        self._keeper = LatchKeeper(_state_file(node, str(values["state_file"])))
         kept = self._keeper.begin()
         self._core.restore(kept)
         if kept.holds:
-            node.get_logger().error(f'held since before the start: {kept.holds}')
+            node.get_logger().error(f"held since before the start: {kept.holds}")
         self._collision_sensor = CollisionSensor(
             node,
-            str(values['collision_source']),
-            str(values['collision_reliability']),
+            str(values["collision_source"]),
+            str(values["collision_reliability"]),
             corridor_config(values),
             self._on_clearance,
         )
@@ -111,38 +111,38 @@ class MotionNode:
             lambda: self._core.gate.estopped_by,
         )
         reliable = QoSProfile(depth=10, reliability=ReliabilityPolicy.RELIABLE)
-        reliability = ReliabilityPolicy[str(values['odom_reliability']).upper()]
-        self._status = node.create_publisher(MotionStatus, 'motion_status', reliable)
+        reliability = ReliabilityPolicy[str(values["odom_reliability"]).upper()]
+        self._status = node.create_publisher(MotionStatus, "motion_status", reliable)
         # Signs of life first, as an executor takes them: by them commands are known.
-        node.create_subscription(Supervision, 'supervision', self._on_supervision, reliable)
-        node.create_subscription(MotionCommand, 'motion_command', self._on_command, reliable)
+        node.create_subscription(Supervision, "supervision", self._on_supervision, reliable)
+        node.create_subscription(MotionCommand, "motion_command", self._on_command, reliable)
         node.create_subscription(
             RobotState,
-            'robot_state',
+            "robot_state",
             self._on_robot_state,
             QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT),
         )
         node.create_subscription(
-            Odometry, 'odom', self._on_odometry, QoSProfile(depth=5, reliability=reliability)
+            Odometry, "odom", self._on_odometry, QoSProfile(depth=5, reliability=reliability)
         )
-        node.create_subscription(Presence, 'presence', self._on_presence, reliable)
+        node.create_subscription(Presence, "presence", self._on_presence, reliable)
         self._diagnostics = Diagnostics(node, self._diagnostic_rows)
         # Steady: a simulated clock that stands still, or a jump of the robot's clock, must not
         # stop the stopping.
         steady = Clock(clock_type=ClockType.STEADY_TIME)
-        rate_hz = float(values['rate_hz'])
+        rate_hz = float(values["rate_hz"])
         reporting = Reporting(self._core, rate_hz, lambda: node.get_clock().now().to_msg())
         self._loop = MotionLoop(
             self._core, self._output, reporting, self._publish_status, time.monotonic
         )
         node.create_timer(1 / rate_hz, self._loop.tick, clock=steady)
         node.create_timer(PRESENCE_S, self._mind_presence, clock=steady)
-        dry = ' (dry run: nothing moves)' if values['dry_run'] else ''
-        node.get_logger().info(f'motion_node ready{dry}')
+        dry = " (dry run: nothing moves)" if values["dry_run"] else ""
+        node.get_logger().info(f"motion_node ready{dry}")
 
     def _why_not_standing(self) -> str:
         stands = self._core.stands(time.monotonic())
-        return '' if stands else 'the robot does not stand, or odometry does not show it'
+        return "" if stands else "the robot does not stand, or odometry does not show it"
 
     def _apply(self, values: dict[str, Value]) -> None:
         self._core.configure(executor_config(values), safety_config(values))
@@ -167,7 +167,7 @@ class MotionNode:
         command = command_of(message)
         if command is None:
             self.node.get_logger().warning(
-                f'motion command of unknown kind {message.kind} ignored'
+                f"motion command of unknown kind {message.kind} ignored"
             )
             return
         proofs = self._core.gate.supervision
@@ -191,7 +191,7 @@ class MotionNode:
         self._core.stop()
         self._loop.stand()
         self.node.get_logger().warning(
-            f'stopped by the operator ({how}): nothing moves until the next instruction'
+            f"stopped by the operator ({how}): nothing moves until the next instruction"
         )
 
     def _estop(self, how: str) -> None:
@@ -199,10 +199,10 @@ class MotionNode:
         self._core.estop(how)
         self._loop.stand()
         if not was_latched:
-            service = f'{self.node.get_fully_qualified_name()}/reset'
+            service = f"{self.node.get_fully_qualified_name()}/reset"
             self.node.get_logger().error(
-                f'EMERGENCY STOP ({how}): nothing moves until ros2 service call {service} '
-                'std_srvs/srv/Trigger'
+                f"EMERGENCY STOP ({how}): nothing moves until ros2 service call {service} "
+                "std_srvs/srv/Trigger"
             )
 
     def _reset(self) -> str:
@@ -216,7 +216,7 @@ class MotionNode:
         """Keep what outlives this process; where it cannot be kept nothing moves."""
         self._keeper.keep(self._core.gate.latches, wait_s)
         if self._keeper.trouble and not self._core.gate.estopped_by:
-            self._estop(f'states cannot be kept: {self._keeper.trouble}')
+            self._estop(f"states cannot be kept: {self._keeper.trouble}")
 
     def _publish_status(self, told: StatusReport[Time]) -> None:
         status = told.status
@@ -224,12 +224,12 @@ class MotionNode:
         self._status.publish(status_message(status, told.stamp, told.since))
         if told.is_new and status.state not in NOT_WORTH_A_WARNING:
             self.node.get_logger().warning(
-                f'command {status.sequence} {status.state.name}: {status.reason}'
+                f"command {status.sequence} {status.state.name}: {status.reason}"
             )
 
     def close(self) -> None:
         """Send the back-end's stop and make sure that it has arrived."""
-        left = int(self._values['zero_burst'])
+        left = int(self._values["zero_burst"])
         for _ in range(LONGEST_BURST):
             left -= self._output.stop()
             if left <= 0:
@@ -248,7 +248,7 @@ def _state_file(node: Node, given: str) -> Path:
             return Path(given).expanduser().absolute()
         return default_file(node.get_namespace(), node.get_name())
     except RuntimeError as error:  # no home
-        raise ParameterError(f'state_file must be given here, got {given!r}: {error}') from error
+        raise ParameterError(f"state_file must be given here, got {given!r}: {error}") from error
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -256,5 +256,5 @@ def main(args: Sequence[str] | None = None) -> int:
     return run(MotionNode, args)
 
 
-if __name__ == '__main__':
+if __name__ == "__main__":
     sys.exit(main())

@@ -63,7 +63,7 @@ class VlmNavNode(LifecycleNode):
     """Lifecycle shell. `make_decider` builds the decider (loads the model) from the settings."""
 
     def __init__(self, make_decider: Callable[[DecoderSettings], Decider]) -> None:
-        super().__init__('vlm_nav_node')
+        super().__init__("vlm_nav_node")
         self._make_decider = make_decider
         self._values = declare(self, VLM_NAV, only_live=False)
         self._decider: DeferredDecider | None = None
@@ -84,8 +84,8 @@ class VlmNavNode(LifecycleNode):
             only_live=self._only_live,
             guard=LimitLoosening(self, VLM_NAV, self._values, StandstillWatch(self).why_not).check,
         )
-        subscribe_stamped(self, String, 'instruction', self._on_instruction)
-        subscribe(self, Empty, '~/cancel', self._on_cancel)
+        subscribe_stamped(self, String, "instruction", self._on_instruction)
+        subscribe(self, Empty, "~/cancel", self._on_cancel)
         # There in every state, so that each goal is answered, also those that a transition ends.
         self._server = NavigateServer(self)
         self._reloading = DraftReloading(self)
@@ -100,16 +100,16 @@ class VlmNavNode(LifecycleNode):
 
     def start(self) -> None:
         """Configure and activate, if `autostart` says so. Raises what went wrong."""
-        if not self._values['autostart']:
+        if not self._values["autostart"]:
             self.get_logger().info(
-                'unconfigured: waiting for lifecycle transitions (autostart is false)'
+                "unconfigured: waiting for lifecycle transitions (autostart is false)"
             )
             return
         self._starting = True
         for trigger in (self.trigger_configure, self.trigger_activate):
             if trigger() != SUCCESS:
                 raise self._refusal or NavigationError(
-                    'the node could not be started: see the log'
+                    "the node could not be started: see the log"
                 )
         self._starting = False
 
@@ -117,7 +117,7 @@ class VlmNavNode(LifecycleNode):
 
     def on_configure(self, state: Any) -> TransitionCallbackReturn:
         """Begin to load the model; what a look at its folder shows to be wrong fails here."""
-        return self._attempt('configure', self._configure)
+        return self._attempt("configure", self._configure)
 
     def _configure(self) -> None:
         settings = decoder_settings(self._values)
@@ -127,8 +127,8 @@ class VlmNavNode(LifecycleNode):
         self._decider, self._said_ready = DeferredDecider(self._make_decider, settings), False
         self._topics = Publishers(self)
         self.get_logger().info(
-            f'configured: {settings.method} with {settings.draft_model}, '
-            f'verifier {settings.verifier}; the model is being loaded'
+            f"configured: {settings.method} with {settings.draft_model}, "
+            f"verifier {settings.verifier}; the model is being loaded"
         )
 
     def _watch_loading(self) -> None:
@@ -139,21 +139,21 @@ class VlmNavNode(LifecycleNode):
             return
         if decider.failure is not None:
             self._said_ready = True
-            if self._values['autostart']:
+            if self._values["autostart"]:
                 self.failure = decider.failure
                 return
-            self.get_logger().error(f'the model cannot be loaded: {decider.failure}')
+            self.get_logger().error(f"the model cannot be loaded: {decider.failure}")
             if self._deciding is not None:
                 self.trigger_deactivate()
             self.trigger_cleanup()
         elif decider.is_ready and self._deciding is not None:
             self._said_ready = True
-            dry = ' (dry run: nothing moves)' if self._values['dry_run'] else ''
-            self.get_logger().info(f'vlm_nav_node ready{dry}')
+            dry = " (dry run: nothing moves)" if self._values["dry_run"] else ""
+            self.get_logger().info(f"vlm_nav_node ready{dry}")
 
     def on_activate(self, state: Any) -> TransitionCallbackReturn:
         """Watch the camera and the link, take instructions."""
-        return self._attempt('activate', self._activate)
+        return self._attempt("activate", self._activate)
 
     def _activate(self) -> None:
         assert self._decider is not None and self._topics is not None
@@ -172,21 +172,21 @@ class VlmNavNode(LifecycleNode):
     def on_deactivate(self, state: Any) -> TransitionCallbackReturn:
         """Have the robot stand, close the sockets, keep the model."""
         return self._attempt(
-            'deactivate', lambda: self._stand_down('vlm_nav_node was deactivated')
+            "deactivate", lambda: self._stand_down("vlm_nav_node was deactivated")
         )
 
     def on_cleanup(self, state: Any) -> TransitionCallbackReturn:
         """Let go of the model."""
-        return self._attempt('clean up', self._clean_up)
+        return self._attempt("clean up", self._clean_up)
 
     def on_shutdown(self, state: Any) -> TransitionCallbackReturn:
         """From any state: the robot stands, everything is closed."""
         self._is_over = True
-        return self._attempt('shut down', self._shut_down)
+        return self._attempt("shut down", self._shut_down)
 
     def on_error(self, state: Any) -> TransitionCallbackReturn:
         """After an exception in a transition: the robot stands, back to unconfigured."""
-        return self._attempt('recover', self._shut_down)
+        return self._attempt("recover", self._shut_down)
 
     def _attempt(self, what: str, act: Callable[[], None]) -> TransitionCallbackReturn:
         """
@@ -199,10 +199,10 @@ class VlmNavNode(LifecycleNode):
         except (NavigationError, SpecdecError) as error:
             self._refusal = error
             if not self._starting:
-                self.get_logger().error(f'cannot {what}: {error}')
+                self.get_logger().error(f"cannot {what}: {error}")
             return FAILURE
         except Exception as error:
-            self._refusal = NavigationError(f'cannot {what}: {type(error).__name__}: {error}')
+            self._refusal = NavigationError(f"cannot {what}: {type(error).__name__}: {error}")
             self.get_logger().error(str(self._refusal))
             return TransitionCallbackReturn.ERROR
         return SUCCESS
@@ -221,15 +221,15 @@ class VlmNavNode(LifecycleNode):
         self._topics = None
 
     def _shut_down(self) -> None:
-        self._stand_down('vlm_nav_node ends')
+        self._stand_down("vlm_nav_node ends")
         self._clean_up()
 
     def draft_to_reload(self) -> tuple[Decider, str]:
         """Return what is asked to load, and the folder. Raises NavigationError."""
         if self._decider is None:
-            raise NavigationError('the node is not configured: there is no draft model to reload')
+            raise NavigationError("the node is not configured: there is no draft model to reload")
         settings = decoder_settings(self._values)
-        named = str(self._values['next_draft_model'])
+        named = str(self._values["next_draft_model"])
         folder = find_model(named) if named else settings.draft_model
         check_folder(folder)
         return self._decider, folder
@@ -240,7 +240,7 @@ class VlmNavNode(LifecycleNode):
         if self._deciding is not None:
             self._deciding.instruct(message.data, sent=sent)
         else:
-            self.get_logger().warning('instruction ignored: the node is not active')
+            self.get_logger().warning("instruction ignored: the node is not active")
 
     def _on_cancel(self, message: Empty) -> None:
         if self._deciding is not None:
@@ -248,17 +248,17 @@ class VlmNavNode(LifecycleNode):
 
     def _only_live(self) -> str:
         if self._decider is None:
-            return ''
+            return ""
         return (
-            'it is read when the node is configured: deactivate and clean up first '
-            '(ros2 lifecycle set)'
+            "it is read when the node is configured: deactivate and clean up first "
+            "(ros2 lifecycle set)"
         )
 
     def _policy(self, values: Mapping[str, Value]) -> str:
         """Return the exploration policy to use; raises NavigationError where it does not fit."""
         settings = decoder_settings(values)
         spoken = spec_of(settings).exploration
-        return fitting_policy(str(values['exploration']), spoken, settings.draft_model)
+        return fitting_policy(str(values["exploration"]), spoken, settings.draft_model)
 
     def _check(self, values: Mapping[str, Value]) -> None:
         """Raise NavigationError for values that cannot be taken now."""
@@ -278,8 +278,8 @@ class VlmNavNode(LifecycleNode):
         deciding = self._deciding
         model = self._model_rows()
         if deciding is None or self._decider is None:
-            state = 'inactive' if self._decider is not None else 'unconfigured'
-            return [DiagnosticRow('lifecycle', Level.WARN, state), *model]
+            state = "inactive" if self._decider is not None else "unconfigured"
+            return [DiagnosticRow("lifecycle", Level.WARN, state), *model]
         navigator = deciding.navigator
         rows = deciding.diagnostics.rows(
             navigator.camera,
@@ -290,19 +290,19 @@ class VlmNavNode(LifecycleNode):
             time.monotonic(),
             self._decider.course(),
         )
-        return [DiagnosticRow('lifecycle', Level.OK, 'active'), *model, *rows]
+        return [DiagnosticRow("lifecycle", Level.OK, "active"), *model, *rows]
 
     def _model_rows(self) -> list[DiagnosticRow]:
         decider = self._decider
         if decider is None:
             return []
         if decider.failure is not None:
-            return [DiagnosticRow('model', Level.ERROR, str(decider.failure))]
+            return [DiagnosticRow("model", Level.ERROR, str(decider.failure))]
         if not decider.is_ready:
             return [
-                DiagnosticRow('model', Level.WARN, f'loading, {decider.loading_s:.0f} s so far')
+                DiagnosticRow("model", Level.WARN, f"loading, {decider.loading_s:.0f} s so far")
             ]
-        return [DiagnosticRow('model', Level.OK, 'loaded')]
+        return [DiagnosticRow("model", Level.OK, "loaded")]
 
     def close(self) -> None:
         """
@@ -341,5 +341,5 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
     leave(run(make_node, args, (SpecdecError,)))
 
 
-if __name__ == '__main__':
+if __name__ == "__main__":
     main()
