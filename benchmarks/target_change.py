@@ -5,7 +5,7 @@
 
 The text target is fine-tuned here with a LoRA (rank 8 in every linear layer) on the functions of the package
 `specdec`, asked for by the first lines of their docstrings. Every fifth question is measured on only. The others are
-answered by the new target and logged, as `--verdict-log` does with prompts. After so many answers the shipped draft
+answered by the new target and logged, as `--verdict-log` does with prompts. After this many answers the shipped draft
 learns from the log alone (`specnav train draft --verdict-log`). tau is that of chains (`sd`) at gamma 4, greedy,
 counted from the answers of either target; no link and no clock takes part. Everything made lies in a temporary folder.
 """

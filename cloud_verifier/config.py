@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the server can be told; checked once, before anything is loaded."""
+"""The settings of the server; checked once, before anything is loaded."""
 
 from __future__ import annotations
 

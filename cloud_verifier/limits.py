@@ -18,7 +18,7 @@ from specdec.settings import check_settings, setting
 
 MEBIBYTE = 2**20
 _BYTES_AN_ID = 40
-"""A token id takes so many bytes once it is decoded: a place in a list, and a number."""
+"""A token id takes this many bytes once it is decoded: a place in a list, and a number."""
 _BYTES_A_MESSAGE = 500
 _UNIT_BYTES = 2**16
 """A message counts once more for every this many bytes that it is long."""

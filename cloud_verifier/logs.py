@@ -32,7 +32,7 @@ class EventLog:
         self._fields: dict[str, object] = {}
 
     def bind(self, **fields: object) -> EventLog:
-        """The same log; whatever it is told from now on also says this."""
+        """The same log; whatever it is distinguished from now on also says this."""
         bound = object.__new__(EventLog)  # with every session that opens: copy() takes 5 µs, this 2
         bound.__dict__ = {**self.__dict__, "_fields": {**self._fields, **fields}}
         return bound

@@ -47,7 +47,7 @@ def serve(config: ServerConfig, log_stream: TextIO | None = None) -> int:
     """
     log = EventLog(log_stream or sys.stderr, contents=config.log_contents)
     if config.keys:
-        Keyring(config.keys, log)  # a folder that cannot be used is told before a large model is loaded
+        Keyring(config.keys, log)  # a folder that cannot be used is reported before a large model is loaded
     tracing = tracing_from_environment("specnav-verifier")
     if tracing is not None:
         pass_on_warnings("opentelemetry", log)

@@ -51,7 +51,7 @@ class PlanarBase:
         self.time = 0.0
         self.in_contact = False
         self.stuck = ""  # "forward", "backward" or "both": it does not go there, whatever it is told
-        self.push = (0.0, 0.0, 0.0)  # m/s ahead, m/s to the left, rad/s: somebody moves it
+        self.push = (0.0, 0.0, 0.0)  # m/s ahead, m/s to the left, rad/s: a person moves it
         self._wanted = (0.0, 0.0)
         self._wanted_until = 0.0
         self._safe = 0.0  # a lower bound of the free distance around the body

@@ -56,7 +56,7 @@ class BrokenCamera:
 
 
 class BrokenOdometry:
-    """Poses as an odometry tells them, with its faults; noisy, as every real one is. One per room."""
+    """Poses as an odometry reports them, with its faults; noisy, as every real one is. One per room."""
 
     def __init__(self, seed: int = 0) -> None:
         self._rng = random.Random(seed)
@@ -65,7 +65,7 @@ class BrokenOdometry:
         self._count = 0
 
     def forget(self) -> None:
-        """Another room: what is told begins with the truth again."""
+        """Another room: what is reported begins with the truth again."""
         self._true = self._told = None
 
     def tell(self, true: Pose2D, fault: str, noise_m: float = 0.0, scale: float = 1.0) -> Pose2D:
@@ -80,7 +80,7 @@ class BrokenOdometry:
         if fault == NAN:
             return Pose2D(math.nan, math.nan, math.nan)
         if fault == FROZEN:
-            self._true = before  # what it misses now is told at once when it thaws
+            self._true = before  # what it misses now is reported at once when it thaws
             return told
         if fault in (MIRRORED, SCALED):
             told = _moved_on(told, before, true, fault, scale)
@@ -96,7 +96,7 @@ class BrokenOdometry:
 
 
 def _moved_on(told: Pose2D, before: Pose2D, after: Pose2D, fault: str, scale: float) -> Pose2D:
-    """The told pose after the true one has moved, its movement changed by the fault."""
+    """The reported pose after the true one has moved, its movement changed by the fault."""
     turned = wrap_angle(after.yaw - before.yaw)
     dx, dy = after.x - before.x, after.y - before.y
     # The movement in the robot's own axes, put on again where it is told to be.

@@ -166,7 +166,7 @@ class Odometry:
         return "other_link" if self.fault is OdometryFault.FOREIGN else "base_link"
 
     def _follow(self, told: Pose2D, before: Pose2D, after: Pose2D) -> Pose2D:
-        """What is told moves on as the truth does, except for the fault."""
+        """What is reported moves on as the truth does, except for the fault."""
         fault = self.fault
         turned = wrap_angle(after.yaw - before.yaw)
         dx, dy = after.x - before.x, after.y - before.y

@@ -27,7 +27,7 @@ class ResetRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class State(msgspec.Struct, frozen=True):
-    """What `~/state` tells, as JSON: metres, radians, `time` in simulated seconds since the start."""
+    """What `~/state` reports, as JSON: metres, radians, `time` in simulated seconds since the start."""
 
     episode_seed: int
     split: str

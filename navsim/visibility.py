@@ -2,7 +2,7 @@
 """Line of sight in the plane: how much of an object can be seen from a point, whatever the heading.
 
 An estimate from footprints and heights, for placing starts and for oracles without a renderer; what a frame really
-shows is told by `World.segment`.
+shows is given by `World.segment`.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 """Token trees, and drafts: what leaves of a tree in one round. A chain is a tree of width 1.
 
 A tree has tokens below a root, each behind another one or behind the root. What is drafted, what is judged and what a
-KV cache holds beside its chain are token trees; whoever knows more of a node (its score, its place in a cache) keeps
-that beside the tree, by the node's number. Knows no model.
+KV cache holds beside its chain are token trees; the one that knows more of a node (its score, its place in a cache)
+keeps that beside the tree, by the node's number. Knows no model.
 """
 
 from __future__ import annotations
@@ -110,8 +110,8 @@ class TokenTree:
 
 @dataclass(frozen=True)
 class TreeSize:
-    """budget: nodes a draft may have. depth: draft forwards, and the longest path. grown: it is grown as if of so many
-    nodes, the best of which are kept; 0: as many as the budget.
+    """budget: nodes a draft may have. depth: draft forwards, and the longest path. grown: it is grown as if of this
+    many nodes, the best of which are kept; 0: as many as the budget.
     """
 
     budget: int

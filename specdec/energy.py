@@ -3,7 +3,7 @@
 
 Vocabulary
     counter: a sensor that counts joules; it may wrap at a known range.
-    gauge: a sensor that tells watts; they are added up between looks.
+    gauge: a sensor that reports watts; they are added up between looks.
     mark: a moment to measure from.
     idle power: the least mean power of any second so far.
 
@@ -23,14 +23,14 @@ from typing import Any, Protocol
 
 SYSFS = Path("/sys")
 MOST_WATTS = 5000.0
-"""Of one sensor: what would be more is no power but a sensor that is broken or was reset."""
+"""Of one sensor: what would be more is not power but a sensor that is broken or was reset."""
 _LOOK_S = 0.2
 _IDLE_S = 1.0
 _WHOLE_RAIL = "VDD_IN"
 
 
 class SensorLost(Exception):
-    """A sensor told nothing, or what cannot be."""
+    """A sensor reported nothing, or what cannot be."""
 
 
 class Sensor(Protocol):
@@ -148,7 +148,7 @@ class Mark:
 
 
 class Meter:
-    """Adds up what sensors tell. `poll` looks; `start` lets a thread do so five times a second. From any thread."""
+    """Adds up what sensors report. `poll` looks; `start` lets a thread do so five times a second. From any thread."""
 
     def __init__(self, sensors: Sequence[Sensor], clock: Callable[[], float] = time.monotonic) -> None:
         self._sensors = list(sensors)
@@ -166,7 +166,7 @@ class Meter:
 
     @property
     def sensors(self) -> list[str]:
-        """The names of those that tell something at present."""
+        """The names of those that report something at present."""
         return [sensor.name for sensor in self._last]
 
     @property
@@ -227,7 +227,7 @@ class Meter:
             self._window = (now, self._joules, self._gaps)
 
     def start(self) -> Meter:
-        """Look from now on, until `close`; without a sensor nobody does."""
+        """Look from now on, until `close`; without a sensor it is empty."""
         if self._sensors and self._thread is None:
             self._stopped.clear()
             self._thread = threading.Thread(target=self._run, name="energy", daemon=True)

@@ -381,7 +381,7 @@ def _with_length(method: Method, value: str) -> Method:
 
 
 _FORMER_LENGTHS = {"earning": "marginal"}
-"""Names of before, which scripts may still use."""
+"""Former names, which scripts may still use."""
 
 _PAYLOADS = {"ids": Recovery.NOISE, "scalars": Recovery.ROW, "rows": Recovery.CLOUD}
 _RESAMPLES = {

@@ -94,7 +94,7 @@ class GenerationOptions:
     `seed`, after top_k (0 = off), top_p (1 = off) and min_p (0 = off).
     repetition_penalty (1 = off) makes tokens of the prompt and of the answer so far less likely, as Hugging Face
     does. logit_bias: (token id, what to add to its logit) pairs, each id once; kept in the order of the ids.
-    min_new_tokens: the answer ends neither at an EOS nor at a stop string before it has so many tokens. stop: the
+    min_new_tokens: the answer ends neither at an EOS nor at a stop string before it has this many tokens. stop: the
     answer ends with the token that completes one of these strings (see specdec.text.stop). grammar: the answer follows
     it ("" = off), llguidance's dialect of Lark (see specdec.text.grammars); where only one token may follow, it is the
     answer's.

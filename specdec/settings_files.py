@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files that people write (keys, tokens, settings), read so that no file can hold up who reads it or fill its memory.
 
-A path may lead to a pipe that nobody writes to, to a device, or to gigabytes; YAML may refer to itself, merge what it
+A path may lead to a pipe that nothing writes to, to a device, or to gigabytes; YAML may refer to itself, merge what it
 refers to, or be nested so deeply that it takes seconds to refuse. Both are looked at before anything is read or built.
 """
 

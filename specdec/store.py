@@ -24,7 +24,7 @@ class SharedStore:
         return len(self._kept)
 
     def __contains__(self, key: Hashable) -> bool:
-        """Whether it is there; that is no use of it."""
+        """Whether it is there; that does not use it."""
         return key in self._kept
 
     def get(self, key: Hashable) -> Any:

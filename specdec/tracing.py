@@ -29,7 +29,7 @@ Attribute = str | int | float | bool
 
 
 def tracing_from_environment(service: str) -> Tracing | None:
-    """Tracing for this process, or None where nobody asked for it. service: what it is called in a trace.
+    """Tracing for this process, or None if not asked for. service: what it is called in a trace.
 
     Raises OptionsError where it was asked for and cannot be had.
     """

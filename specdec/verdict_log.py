@@ -52,7 +52,7 @@ class LoggedAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class VerdictLog:
-    """Writes a log, in a thread of its own: nobody who decodes waits for a disk.
+    """Writes a log, in a thread of its own: nothing that decodes waits for a disk.
 
     dropped: answers that were not kept, because the disk could not follow or was full.
     """

@@ -202,7 +202,7 @@ def run_generate(config: GenerateConfig) -> int:
             link, draft, method=method.name, gamma=config.gamma, resume_timeout_s=config.patience_s,
             front_model=front, tokenizer=tokenizer, verdict_log=log,
         )  # fmt: skip
-        link.ensure_connected()  # an address where nobody answers is an error at once, not after config.patience_s
+        link.ensure_connected()  # an address where nothing answers is an error at once, not after config.patience_s
         text = StreamingText(tokenizer)
         cancel = threading.Event()
         prompt = chat_prompt(draft or tokenizer, config.text, images=images)

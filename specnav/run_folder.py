@@ -25,5 +25,5 @@ def new_run_folder(out: Path | None, kind: str, now: datetime) -> Path:
 
 
 def started_at() -> str:
-    """Now, as results files tell when a run began: UTC, to the second."""
+    """Now, as results files record when a run began: UTC, to the second."""
     return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")

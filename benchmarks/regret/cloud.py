@@ -57,7 +57,7 @@ class SimulatedForward:
 
 
 class SimulatedCloud:
-    """Takes what has come and says what follows, each at its time; `say` is told the time."""
+    """Takes what has come and says what follows, each at its time; `say` is given the time."""
 
     def __init__(
         self, world: SimulatedWorld, language: SimulatedLanguage, say: Callable[[float, Down], None]

@@ -28,7 +28,7 @@ def compared_in(seed: int, first: str, second: str) -> ComparedWorld:
 
 
 def words(found: Sequence[ComparedWorld], first: str, second: str) -> list[str]:
-    """The findings in sentences; worlds with early exits are told apart."""
+    """The findings in sentences; worlds with early exits are distinguished."""
     told = [f"{first} over {second}, tokens a second:"]
     for name, hinted in (("with hints", True), ("without hints", False)):
         ratios = [one.ratio for one in found if one.hinted is hinted]

@@ -190,7 +190,7 @@ class SimulatedSession:
 
 
 class SimulatedDraft:
-    """Stands in for a LoadedModel that drafts. prefilled: told when a prompt goes in."""
+    """Stands in for a LoadedModel that drafts. prefilled: called when a prompt goes in."""
 
     eos_token_ids = frozenset({EOS})
     vocab_size = VOCAB

@@ -101,7 +101,7 @@ class Machine:
         """There is one cloud only, whatever the prompt."""
 
     def end_answer(self) -> None:
-        """Nobody else waits for this cloud."""
+        """Nothing else waits for this cloud."""
 
     def move_on(self) -> None:
         """There is no other one."""
@@ -138,6 +138,6 @@ class Machine:
         """Nothing is ever lost in a simulated link."""
 
     def silent(self, seconds: float) -> LinkLost:
-        """Nobody has spoken for this long: the simulation is wrong."""
+        """Nothing has spoken for this long: the simulation is wrong."""
         return LinkLost(f"the simulated verifier said nothing for {seconds:g} s")
 

@@ -14,7 +14,9 @@ from specdec.link.shaping import LinkProfile
 from specdec.row_ms import RowMs
 
 Phase = tuple[int, float, float]
-"""From so many tokens of all answers on: target forwards take so many times as long, and wait so long before, ms."""
+"""From this many tokens of all answers on: target forwards take this many times as long, and wait so long before,
+ms.
+"""
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ class SimulatedWorld:
         return sum(self.answers)
 
     def phase(self, token: int) -> Phase:
-        """What counts when so many tokens were said."""
+        """What counts when this many tokens were said."""
         return [one for one in self.phases if one[0] <= token][-1]
 
 

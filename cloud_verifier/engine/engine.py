@@ -247,7 +247,7 @@ class Engine:
 
     def _begin_some(self) -> None:
         """Begin with new sessions for a moment, by class and as they came; the others come after the next forward. Who
-        opens and vanishes again and again holds nobody up, and of most of its sessions nothing is ever begun.
+        opens and vanishes again and again holds up no other client, and of most of its sessions nothing is ever begun.
         """
         until = self._clock() + OPENING_S
         while self._unbegun:
@@ -291,7 +291,7 @@ class Engine:
             )
 
     def _make_room(self, key: SessionKey, needed: int) -> bool:
-        """Take so many bytes of the budget for a session, from sessions that rest where that must be."""
+        """Take this many bytes of the budget for a session, from sessions that rest where that must be."""
         if not self.budget.fits(needed):
             for other, work in list(self._works.items()):  # the one that has rested longest comes first
                 rests = other != key and other not in self._plans and not work.has_work
@@ -307,7 +307,7 @@ class Engine:
         return True
 
     def _go_on(self, work: SessionWork, plan: Plan[None], result: Any) -> bool:
-        """Tell a plan what came of what it needed, and see what it needs next; True where it has ended well."""
+        """Report to a plan the result of what it needed, and see what it needs next; True where it has ended well."""
         account = self.accounts.account_of(work.owner)
         token = charged.set(account)
         try:

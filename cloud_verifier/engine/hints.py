@@ -70,7 +70,9 @@ class HintQueue:
 
 
 class HintShare:
-    """In which forwards hints are made: in a session's own always, in shared ones for as many as delay nobody much."""
+    """In which forwards hints are made: in a session's own always, in shared ones for as many as delay no robot
+    much.
+    """
 
     def __init__(self, clock: Callable[[], float], spent: Histogram) -> None:
         """spent: takes the seconds that hints took of each forward that had any."""

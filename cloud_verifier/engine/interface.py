@@ -42,7 +42,7 @@ class Capabilities:
 
     @property
     def lacks(self) -> list[str]:
-        """What edges are told that it cannot do, in the words of the wire."""
+        """What is reported to edges that it cannot do, in the words of the wire."""
         told = {
             LACKS_TREES: self.trees,
             LACKS_SPLIT: self.split,
@@ -57,8 +57,8 @@ class Capabilities:
 class EngineEnvironment:
     """What an engine is given. outbox: takes its replies, in the thread that carries out its work.
 
-    wake: called, from any thread, when there is work that did not come through `submit`. on_out: called once with every
-    task handed over, when it waits no longer. tracing: where spans go; None: nobody traces.
+    wake: called, from any thread, when there is work that did not come through `submit`. on_out: called once with
+    every task handed over, when it waits no longer. tracing: where spans go; None: no tracing.
     fail: called, from any thread, when the engine cannot go on; why, in a line. beats: its loops mark theirs there.
     """
 

@@ -76,7 +76,7 @@ class KvBudget:
     def __init__(
         self, total: int, bytes_a_token: int, leave: Callable[[int], None] = lambda left: None
     ) -> None:
-        """leave: told how many bytes sessions leave, whenever that changes."""
+        """leave: called with how many bytes sessions leave, whenever that changes."""
         self.total = total
         self.bytes_a_token = bytes_a_token
         self.admitted: dict[SessionKey, int] = {}

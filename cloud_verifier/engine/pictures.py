@@ -45,7 +45,7 @@ Name = bytes
 class PrepareRequest:
     """A prompt to prepare. find_names: takes a while for large pictures, so it is called in the thread that looks.
 
-    wanted: False once nobody waits for it. done: takes the result, or the error, in the thread that looks. rank: 0
+    wanted: False once nothing waits for it. done: takes the result, or the error, in the thread that looks. rank: 0
     comes first. account: of the client that pays for decoding.
     """
 
@@ -58,7 +58,7 @@ class PrepareRequest:
 
     @cached_property
     def names(self) -> Sequence[Name]:
-        """Of its pictures' contents, in order; none where nobody need look at them."""
+        """Of its pictures' contents, in order; none where nothing has to look at them."""
         return self.find_names()
 
 
@@ -256,7 +256,7 @@ class PicturePreparer:
                         decoding.ticket.abandon()
 
     def _look_at_some(self) -> None:
-        """Look at the pictures of prompts all of whose pictures are decoded: of one model, up to so many tokens."""
+        """Look at the pictures of prompts all of whose pictures are decoded: of one model, up to this many tokens."""
         taken: list[PrepareRequest] = []
         with self._lock:
             self._ready.sort(key=lambda order: order.rank)  # of one rank as they got ready
@@ -282,7 +282,7 @@ class PicturePreparer:
                     order.done(result)
                 else:  # what was known of a picture has been given up meanwhile
                     self._take(order)
-        except Exception as error:  # nobody's own: all that wait are told
+        except Exception as error:  # not any one's own: all that wait are notified
             for order in left:
                 self._leave(order)
                 order.done(error)

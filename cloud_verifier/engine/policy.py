@@ -14,7 +14,7 @@ class Policy:
     while another's are verified.
     """
 
-    # Beyond 256 rows a forward of a small model takes so much longer that nobody gains.
+    # Beyond 256 rows a forward of a small model takes so much longer that nothing is gained.
     rows: int = setting(256, "Rows of all sessions in one forward, at most.", 1, 1_000_000)
     chunk: int = setting(
         64,

@@ -22,13 +22,13 @@ from specdec.models.plans import AwaitedWorker, Plan, Preparation, Prepared
 from specdec.store import SharedStore
 
 SHARED_TOKENS = 16_384
-"""Tokens whose keys and values are kept for prompts to come, unless told otherwise."""
+"""Tokens whose keys and values are kept for prompts to come, unless configured otherwise."""
 SHARED_PART = 8
 """And no more than this part of the KV budget."""
 
 
 def shared_bytes(kv_bytes: int, bytes_a_token: int) -> int:
-    """What is kept for prompts to come, unless told otherwise."""
+    """What is kept for prompts to come, unless configured otherwise."""
     return min(kv_bytes // SHARED_PART, SHARED_TOKENS * bytes_a_token)
 
 
@@ -102,7 +102,7 @@ class Prompts:
             )
             self.pictures.submit(order)
             self._orders[request.work.key] = order
-        except Exception as error:  # the plan is told
+        except Exception as error:  # the plan is notified
             return error
         return None
 
@@ -199,7 +199,7 @@ class Prefixes:
     """All prompts' blocks, and who is working on which of them.
 
     A block is known by its tokens, its pictures and all that stands before it, so that equal names mean equal keys and
-    values. A session copies what it takes: nobody writes into what is shared.
+    values. A session copies what it takes: nothing writes into what is shared.
     """
 
     def __init__(self, store: SharedStore) -> None:
@@ -230,7 +230,7 @@ class Prefixes:
         return self._makers.get(missing[0]) if missing else None
 
     def begin(self, prefix: SharedPrefix, session: SessionWork) -> None:
-        """A session works on what is missing, as far as nobody does yet."""
+        """A session works on what is missing, as far as no other thread does yet."""
         for name in prefix.missing:
             self._makers.setdefault(name, session)
 

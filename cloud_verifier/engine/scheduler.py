@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which rows share the next forward.
 
-A forward has a budget of rows: a fixed one and, where a latency is asked for, as many as have ended within it. Sessions
-that verify or decode come first, by class and by how long they have waited; prompts and very long drafts take what is
-left, in chunks, so that a long one delays nobody by more than its chunk. No wait is endless: what has waited long comes
-before what is of a higher class.
+A forward has a budget of rows: a fixed one and, where a latency is asked for, as many as have ended within it.
+Sessions that verify or decode come first, by class and by how long they have waited; prompts and very long drafts
+take what is left, in chunks, so that a long one delays no client by more than its chunk. No wait is endless: what has
+waited long comes before what is of a higher class.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Scheduler:
             if not self._comes_in_parts(one) and (one.need.rows <= room or not picked):
                 room -= one.take(one.need.rows)
                 picked.append(one)
-        # Alone, a prompt is done at once; else somebody's draft may come while its forward runs.
+        # Alone, a prompt is done at once; else a client's draft may come while its forward runs.
         chunk = min(room, self.policy.chunk) if sessions > 1 else room
         # Of long drafts one is ended before another begins: the logits of its parts take memory.
         begun = any(one.done for one in ordered)

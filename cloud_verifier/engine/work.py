@@ -89,10 +89,11 @@ class SessionWork:
     """One session, from its opening on.
 
     tasks: what waits for it. waited_s: how long the work in hand has waited for its forwards; batch: with how many
-    sessions it shared one of them at most, itself included; both are counted by whoever carries its plans out. number:
-    counts sessions as they come. rank: of its class, 0 the first to be served. owner: whose it is, of all that share
-    what one client may have; scope: with whose sessions it shares prompts. use: what it has used, and its log. trace:
-    its spans; None: its edge does not trace. tokens: what its cache may come to hold; evicted: it was given back.
+    sessions it shared one of them at most, itself included; both are counted by the code that carries its plans out.
+    number: counts sessions as they come. rank: of its class, 0 the first to be served. owner: whose it is, of all
+    that share what one client may have; scope: with whose sessions it shares prompts. use: what it has used, and its
+    log. trace: its spans; None: its edge does not trace. tokens: what its cache may come to hold; evicted: it was
+    given back.
     """
 
     def __init__(self, shop: EngineContext, opening: OpenTask, number: int = 0, rank: int = 1) -> None:

@@ -22,7 +22,7 @@ from specdec.models.gguf.options import KV_BYTES, MOST_CONTEXT, GgufOptions
 MOST_SEQUENCES = 256
 """Of a context (LLAMA_MAX_SEQ of llama.cpp)."""
 BRANCHES = 64
-"""Of a tree, where so many sequences are left."""
+"""Of a tree, where this many sequences are left."""
 _Q8_BLOCK = 32
 _TOKENS = 16_384
 """Of the context, unless --kv-gb says otherwise: llama.cpp takes all of it when it starts."""

@@ -123,7 +123,7 @@ class VllmCore:
         return int(self._scheduler.preempted)
 
     def is_lost(self) -> bool:
-        """Whether a worker process has died. To be asked after an error, which may be heard of before the death."""
+        """Whether a worker process has died. To be asked after an error, which may be reported before the death."""
         until = time.monotonic() + (_NEWS_S if self.workers > 1 else 0.0)
         while time.monotonic() < until:
             if self._core.model_executor.is_failed:
@@ -141,8 +141,8 @@ class VllmCore:
         rules: Rules,
         salt: str | None,
     ) -> None:
-        """Begin a request: its prompt, with the answer so far behind it, and at most so many tokens more. encoded: what
-        the target has made of the prompt.
+        """Begin a request: its prompt, with the answer so far behind it, and at most this many tokens more. encoded:
+        what the target has made of the prompt.
 
         salt: requests of different ones share no caches.
         """

@@ -130,7 +130,7 @@ class VllmEngine:
                 self._forward()
         except Exception as error:  # no session's, so no caller knows whose answers are sound
             if self._core.is_lost():
-                self._stopping = True  # the server ends, and tells edges so: their answers go on elsewhere
+                self._stopping = True  # the server ends, and notifies edges: their answers go on elsewhere
                 return
             self._around.log.error(
                 "engine_failed", sessions=len(self._sessions), traceback=self._around.log.trace_of(error)
@@ -226,7 +226,7 @@ class VllmEngine:
             result = self._encoded(session)
             if not isinstance(result, Exception) and session.options.grammar:
                 session.grammar = self._target.grammar(session.options.grammar)
-        except Exception as error:  # the session is told
+        except Exception as error:  # the session is notified
             result = error
         finally:
             charged.reset(token)
@@ -236,7 +236,7 @@ class VllmEngine:
     def _encoded(self, session: VllmSession) -> EncodedPrompt | Exception:
         try:
             return self._target.encode(prompt_from_wire(session.message))
-        except Exception as error:  # the session is told
+        except Exception as error:  # the session is notified
             return error
 
     def _begin(self, session: VllmSession, result: EncodedPrompt | Exception) -> None:
@@ -316,7 +316,7 @@ class VllmEngine:
         self._budget.give_back(session.key)
 
     def _go_on(self, session: VllmSession) -> None:
-        """Answer what can be answered, take up what waits, and tell vLLM what the session wants of it next."""
+        """Answer what can be answered, take up what waits, and Report to vLLM what the session wants of it next."""
         try:
             self._answer(session)
             if session.opened:
@@ -329,7 +329,7 @@ class VllmEngine:
             self._feed_the_starved()
 
     def _want(self, session: VllmSession) -> None:
-        """Tell vLLM what a session wants of it, after making its cache anew where it was given back."""
+        """Report to vLLM what a session wants of it, after making its cache anew where it was given back."""
         wants = self._wants(session) and not session.verified.finished
         if wants and not session.request:
             if not self._make_room(session):
@@ -393,8 +393,8 @@ class VllmEngine:
             self._go_on(session)
 
     def _relieve(self) -> None:
-        """Nobody who wants a forward has room for it, which is so only where more is promised than there is: vLLM takes
-        no cache from a request that is held, so that is done here.
+        """Nothing that wants a forward has room for it, which is so only where more is promised than there is: vLLM
+        takes no cache from a request that is held, so that is done here.
         """
         for other in self._sessions.values():  # the one that has rested longest comes first
             if other.rests and other.request:

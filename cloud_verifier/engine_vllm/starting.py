@@ -21,7 +21,7 @@ from cloud_verifier.logs import EventLog
 from specdec.models.threads import set_threads
 
 _KV_BYTES_ON_A_CPU = 4 << 30
-"""vLLM takes its cache whole when it starts: on a CPU not more than this, unless told otherwise."""
+"""vLLM takes its cache whole when it starts: on a CPU not more than this, unless configured otherwise."""
 
 
 def start(config: ServerConfig, log: EventLog) -> tuple[VllmTarget, MakeEngine]:

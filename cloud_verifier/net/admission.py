@@ -78,7 +78,7 @@ _BETWEEN_COMPLAINTS_S = 0.2
 _BETWEEN_LOOKS_S = 0.02
 _LOOKING = 0.05
 """Of the time, at most, goes into looking for clients that have vanished: who flaps would otherwise fill the table."""
-"""A client that talks too fast is told so no more often than this."""
+"""A client that sends too fast is warned no more often than this."""
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,7 @@ class Admission:
         return len(self.sessions.of_client(identity))
 
     def expire(self) -> None:
-        """Forget what nobody has mentioned for long."""
+        """Forget what nothing has mentioned for long."""
         for key in self.sessions.expired(self._clock()):
             self.forget(key, "timeout")
         now_s = self._clock()
@@ -385,7 +385,7 @@ class Admission:
         return blake2b(within, digest_size=16, key=client.name.encode()).digest() if within else client.name.encode()
 
     def _new_use(self, client: Client, message: Open, size: int) -> SessionUse:
-        """A session begins. The number that its client gives it is nobody else's business: its id is unique."""
+        """A session begins. The number that its client gives it stays private: its id is unique."""
         self._opened += 1
         client.use.opened += 1
         client.use.sessions += 1
@@ -439,7 +439,7 @@ class Admission:
         if before is not None:
             client.use.reconnects += 1
             self.log_of(before).info("resumed", client=client.name)
-            for key in self.sessions.of_client(before):  # nobody speaks for them any more
+            for key in self.sessions.of_client(before):  # nothing speaks for them any more
                 self.forget(key, "resumed")
         self._ways.reply(identity, self._welcome(self.clients.heard_of(identity)))
 

@@ -3,7 +3,7 @@
 
 A client is known by the identity of its connection, and by the token that it shows when it comes again; its bounds and
 how fast it talks are kept with it. A session is known, full, or forgotten; no models are held here. A client that does
-not read holds up nobody but itself: once more waits for it than it may have, its sessions stand still until it has
+not read holds up only itself: once more waits for it than it may have, its sessions stand still until it has
 read.
 """
 
@@ -26,7 +26,7 @@ MOST_CLIENTS = 10_000
 
 @dataclass
 class Client:
-    """One edge. token: the secret by which it is known again. told: when it was last told that it talks too fast.
+    """One edge. token: the secret by which it is known again. told: when it was last warned that it sends too fast.
 
     key: what it has shown, None without keys. All connections of one key share its bucket, its use, and what is
     counted by owner.
@@ -114,7 +114,7 @@ class Clients:
         return self._anonymous if client is None else client.use
 
     def uses(self) -> list[ClientUse]:
-        """What everybody has used who ever came; from any thread."""
+        """What all clients have used that ever came; from any thread."""
         return [self._anonymous, *self._uses.copy().values()]
 
     def know(self, identity: bytes, key: ClientKey) -> None:
@@ -132,10 +132,10 @@ class Clients:
         client.use = self._uses[key.name]
 
     def resume(self, identity: bytes, token: bytes) -> bytes | None:
-        """A client shows its token of before: it is the same one under a new identity.
+        """A client shows its previous token: it is the same one under a new identity.
 
-        Returns the previous identity, whose sessions nobody speaks for any more; None where the token is not known, is
-        the client's own, or was given to the holder of another key.
+        Returns the previous identity, whose sessions nothing speaks for any more; None where the token is not known,
+        is the client's own, or was given to the holder of another key.
         """
         before = self._identities.get(token)
         if before is None or before == identity or self.name_of(before) != self.name_of(identity):
@@ -198,7 +198,9 @@ class SessionTable:
         return len(self._entries)
 
     def add(self, key: SessionKey, now: float, owner: bytes = b"", use: SessionUse | None = None) -> bool:
-        """Open a session (again); False if the table is full. owner: who has it, the client unless told otherwise."""
+        """Open a session (again); False if the table is full. owner: who has it, the client unless configured
+        otherwise.
+        """
         self.remove(key)
         if self.is_full:
             return False
@@ -248,11 +250,11 @@ class SessionTable:
         return sum(one.received > one.answered or now - one.worked_s < WORKING_S for one in entries)
 
     def clients(self) -> set[bytes]:
-        """Everybody who has a session."""
+        """Every client that has a session."""
         return {identity for identity, _ in self._entries}
 
     def expired(self, now: float) -> list[SessionKey]:
-        """Sessions nobody mentioned for longer than the time-out."""
+        """Sessions nothing mentioned for longer than the time-out."""
         return [key for key, entry in self._entries.items() if now - entry.last_heard > self._timeout_s]
 
     def next_expiry(self) -> float | None:
@@ -263,7 +265,7 @@ class SessionTable:
 
 
 RETRY_S = 0.02
-"""ZeroMQ does not tell when one of many clients has read: it is tried so often."""
+"""ZeroMQ does not report when one of many clients has read: it is tried so often."""
 _OVERHEAD = 100
 """Bytes that a waiting reply takes beside its own."""
 _OVERFLOW = 2

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pictures that clients may name instead of sending them again, each client its own.
 
-Whoever knows a digest has not shown that it has the picture, and whether another client has sent it is nobody's
-business: a name is looked up among the pictures of its own client only. Belongs to the thread that owns the sockets.
+The one that knows a digest has not shown that it has the picture, and whether another client has sent it
+stays private: a name is looked up among the pictures of its own client only. Belongs to the thread that owns the
+sockets.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from specdec.link.router import new_router
 _SENT_AHEAD = 64
 """Replies to one client that ZeroMQ holds; what goes beyond waits in the outbox, where bytes are counted."""
 _SEND_BUFFER = 1 << 20
-"""Bytes that the system holds for one client: it would take several times as many, and nobody could count them."""
+"""Bytes that the system holds for one client: it would take several times as many, and they could not be counted."""
 _READ_AHEAD = 8
 """Messages of one client that ZeroMQ holds before it stops reading: any of them may be long."""
 _HARD_CAP = 65 << 20

@@ -85,7 +85,7 @@ class Server:
     """A verifier with its socket bound; `run()` serves until `stop()`, which any thread may call.
 
     failed: why its engine could not go on, so that `run()` has returned; "" otherwise. meter: what the machine's
-    sensors tell of its energy.
+    sensors report its energy.
     """
 
     def __init__(
@@ -98,8 +98,8 @@ class Server:
         inline: bool = False,
         tracing: Tracing | None = None,
     ) -> None:
-        """Bind the socket. model: the target, or what tells of it. make_engine: None: our own, with that model.
-        inline: run forwards in the socket's thread. tracing: where spans go; None: nobody traces.
+        """Bind the socket. model: the target, or what reports it. make_engine: None: our own, with that model.
+        inline: run forwards in the socket's thread. tracing: where spans go; None: no tracing.
 
         Raises VerifierError when the address or the keys cannot be used.
         """
@@ -236,7 +236,7 @@ class Server:
         return found
 
     def run(self) -> None:
-        """Serve until stop(); then tell every client, end the engine and close the sockets."""
+        """Serve until stop(); then notify every client, end the engine and close the sockets."""
         self.meter.start()
         engine_thread = threading.Thread(target=self._engine.run, name="engine", daemon=True)
         if not self._inline:
@@ -278,8 +278,8 @@ class Server:
             self._shut_down(engine_thread)
 
     def tell_prices(self, row_us: list[tuple[int, int]], draft_us: int = 0) -> None:
-        """What forwards take by their rows, (rows, microseconds), and one of the draft model: edges that connect from
-        now on are told.
+        """What forwards take by their rows, (rows, microseconds), and one of the draft model: edges
+        that connect from now on are notified.
         """
         self._admission.row_us, self._admission.draft_us = row_us, draft_us
         self._engine.tell_prices(row_us)
@@ -342,7 +342,7 @@ class Server:
         if entry.use is not None:
             entry.use.bytes_down += len(reply.payload)
         if self._send(reply.key[0], reply.payload, needed=True) and reply.over:
-            # Also tells the engine: under this number the client may have opened another session meanwhile.
+            # Also informs the engine: under this number the client may have opened another session meanwhile.
             self._admission.forget(reply.key, "failed")
 
     def _take_messages(self) -> None:
@@ -358,7 +358,7 @@ class Server:
             identity, *rest = frames
             try:
                 self._admission.take(identity, rest)
-            except Exception as error:  # one message must not end everybody's verifier
+            except Exception as error:  # one message must not end every client's verifier
                 self._log.error("message_failed", traceback=self._log.trace_of(error))
                 text = f"the verifier failed on a message ({type(error).__name__})"
                 self._reply(identity, ErrorDown(0, ERROR_INTERNAL, text))
@@ -367,7 +367,7 @@ class Server:
                 return
 
     def _receive(self) -> list[bytes] | None:
-        """The next message of somebody who may come in; None for another's. Raises zmq.Again without one."""
+        """The next message of a client that may come in; None for another's. Raises zmq.Again without one."""
         if self._door is not None:
             return self._door.receive()
         identity, first, frames = self._connections.receive()
@@ -425,7 +425,7 @@ class Server:
         self._engine.submit(PauseTask((identity, 0), paused))
 
     def _look_for(self, identities: set[bytes]) -> None:
-        """Whoever cannot be sent anything is gone; a Pong about no session means nothing to anybody."""
+        """A page that cannot be sent anything is gone; a Pong about no session means nothing to any client."""
         for identity in identities:
             self._send(identity, encode(Pong(0, 0, 0)), needed=False)
 
@@ -434,7 +434,7 @@ class Server:
         self._outbox.drop(identity)
 
     def _tidy(self) -> None:
-        """What time brings: replies that are taken by now, clients that do not read, sessions nobody speaks of."""
+        """What time brings: replies that are taken by now, clients that do not read, sessions nothing speaks of."""
         if len(self._outbox):
             for identity in self._outbox.flush():
                 self._forget_client(identity, "gone")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a verifier counts as it works, in plain numbers that are read off when somebody asks: whether its loops go
+"""What a verifier counts as it works, in plain numbers that are read off on request: whether its loops go
 round, what its engine has done, and what each client and session has used.
 
 Each number is written by one thread only, so that counting is an addition: no lock is taken and no text is made.
@@ -37,7 +37,7 @@ class Heartbeats:
         self._beats[loop] = self._clock()
 
     def end(self, loop: str) -> None:
-        """A loop has ended, as it was told to."""
+        """A loop has ended, as requested."""
         self._beats.pop(loop, None)
 
     def late(self, seconds: float) -> str:
@@ -129,12 +129,12 @@ class EngineLoad:
 
 
 ANONYMOUS = "anonymous"
-"""Who comes without a key; where there are keys, whoever is not let in."""
+"""Who comes without a key; where there are keys, a client that is not let in."""
 
 
 @dataclass
 class ClientUse:
-    """Of all connections of one key since the verifier began; without keys, of everybody.
+    """Of all connections of one key since the verifier began; without keys of every client.
 
     Written by the thread of the sockets: messages and bytes each way; sessions that are open, that were opened, and of
     these how many brought the beginning of their answer along (after a lost link); reconnects: how often it came again

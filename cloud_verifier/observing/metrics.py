@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Metrics for Prometheus, read off the engine and the session table when somebody asks: nothing on the hot path."""
+"""Metrics for Prometheus, read off the engine and the session table on request: nothing on the hot path."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ COUNTERS = {
 }
 
 CODES = (ERROR_BUSY, ERROR_TOO_LARGE, ERROR_MALFORMED, ERROR_REFUSED, ERROR_INTERNAL, ERROR_KEY)
-"""Of refusals: each client has all of them from the start, as a rate cannot be told from a first sample."""
+"""Of refusals: each client has all of them from the start, as a rate cannot be distinguished from a first sample."""
 
 
 class Observed(Protocol):
@@ -58,7 +58,7 @@ class Observed(Protocol):
 
     @property
     def meter(self) -> Meter:
-        """What the machine's sensors tell of its energy."""
+        """What the machine's sensors report its energy."""
         ...
 
     def gauges(self) -> Mapping[str, float]:

@@ -20,7 +20,7 @@ from cloud_verifier.security.keyring import Keyring
 from cloud_verifier.security.records import ClientKey
 
 LOOK_S = 1.0
-"""How often the key ring is looked at; also when somebody connects."""
+"""How often the key ring is looked at; also when a client connects."""
 _ZAP_ADDRESS = "inproc://zeromq.zap.01"
 _ZAP_VERSION = b"1.0"
 _USER_ID = "User-Id"
@@ -47,7 +47,7 @@ class Authenticator:
         """Must come before the socket is bound.
 
         forget: called with a routing id whose sessions must end and the reason for the log; refuse: with a routing id
-        and the line that its client is to be told.
+        and the line that is sent to its client.
         """
         self._connections = connections
         self._keyring = keyring
@@ -80,7 +80,7 @@ class Authenticator:
         before = self._speakers.get(identity)
         if before != public:
             if before is not None and not self._is_same(before, public):
-                # Somebody else has taken the routing id of one who has gone.
+                # Another thread has taken the routing id of one who has gone.
                 self._forget(identity, "client_gone")
             self._speakers[identity] = public
         return [identity, *frames]

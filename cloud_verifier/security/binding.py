@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a verifier may listen without keys: on this machine only, unless somebody says otherwise."""
+"""Where a verifier may listen without keys: on this machine only, unless configured otherwise."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ def check_binding(bind: str, keys: str, insecure: bool) -> None:
     if not keys and not insecure and not is_loopback(bind):
         raise VerifierError(
             f"{bind} is open to other machines and there are no keys: give --keys FOLDER (specnav keys new NAME makes "
-            "one), or say --insecure if everybody may listen in and use it"
+            "one), or say --insecure if every host may listen in and use it"
         )

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bounds on the connections of a ROUTER socket that libzmq has no bounds for.
 
-libzmq counts whole messages only: one of frames without end grows until memory is full, and nothing is said to whoever
-owns the socket. It keeps connections that never say anything, accepts until there are no descriptors, and lets a client
-claim a routing id of the kind that it gives out itself. A thread watches the socket's connections from outside: the
-monitor tells of each descriptor, the kernel how much came in on it, and the socket's owner which one a message came
-from. A connection over a bound is shut down by its descriptor; libzmq then drops it with all it has read of it.
+libzmq counts whole messages only: one of frames without end grows until memory is full, and nothing is said to the
+one that owns the socket. It keeps connections that never say anything, accepts until there are no descriptors, and
+lets a client claim a routing id of the kind that it gives out itself. A thread watches the socket's connections from
+outside: the monitor reports each descriptor, the kernel how much came in on it, and the socket's owner which one a
+message came from. A connection over a bound is shut down by its descriptor; libzmq then drops it with all it has read
+of it.
 
 Where an owner (a key; without one the client's address) has too much, its own connections go, and no others.
 """
@@ -112,7 +113,7 @@ class _Admitted:
 
 
 def _descriptor_of(frame: zmq.Frame) -> int:
-    """Of the connection that a frame came by; -1 where libzmq does not tell, as for some empty frames."""
+    """Of the connection that a frame came by; -1 where libzmq does not report it, as for some empty frames."""
     try:
         return int(frame.get(zmq.SRCFD))
     except zmq.ZMQError:
@@ -177,7 +178,7 @@ class Connections:
         zmq.Again without one.
         """
         identity = self._router.recv(zmq.DONTWAIT)
-        # Not copied, as only a frame of the library's tells of its connection.
+        # Not copied, as only a frame of the library's reports its connection.
         first = frame = self._router.recv(zmq.DONTWAIT, copy=False)
         frames = [frame.bytes]
         count = 1

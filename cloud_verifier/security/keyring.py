@@ -24,7 +24,7 @@ def utc_now() -> datetime:
 
 
 class Keyring:
-    """Clients by name and by public key. A file that is not a client's shuts out that client and nobody else."""
+    """Clients by name and by public key. A file that is not a client's shuts out that client and no other client."""
 
     def __init__(self, path: str | Path, log: EventLog, now: Callable[[], datetime] = utc_now) -> None:
         """Read a folder. Raises VerifierError for one without a usable server key or without clients."""

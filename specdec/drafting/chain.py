@@ -28,9 +28,9 @@ _REDRAWN = 1 << 32
 class ChainDrafter:
     """Predicts token after token behind an answer; what turns out to be wrong is forgotten, the rest stays.
 
-    at_once: a step may predict the whole draft: nobody has anything else to do before it stands. Where tokens can stay
-    on the device they are then read once a draft. forwards: of the last step. tells_chances: the draft's probability of
-    each token is kept, for `chances`.
+    at_once: a step may predict the whole draft: there is nothing else to do before it stands. Where tokens can stay
+    on the device they are then read once a draft. forwards: of the last step. tells_chances: the draft's probability
+    of each token is kept, for `chances`.
     """
 
     def __init__(self, model: DraftModel, sampled: bool = False) -> None:
@@ -116,7 +116,7 @@ class ChainDrafter:
         return True
 
     def _plan_run(self, count: int) -> Plan[None]:
-        """Predict so many tokens, up to an end."""
+        """Predict this many tokens, up to an end."""
         banned, told = None if self._sampled else self._model.banned, self.tells_chances
         count = min(count, _RUN_WITH_CHANCES) if told else count
         ids, chances = yield from self._model.cursor.run.plan(
@@ -130,7 +130,7 @@ class ChainDrafter:
         self._append(ids[:kept], chances[:kept])
 
     def _append(self, ids: Sequence[int], chances: Sequence[float] = ()) -> None:
-        """Go on with these tokens. chances: of each; none: they are certain, or nobody asked."""
+        """Go on with these tokens. chances: of each; none: they are certain, or it was not asked for."""
         for chance in chances:
             if not 0.0 <= chance <= 1.0 + _ROUNDING:  # also where it is not a number
                 raise ModelError(

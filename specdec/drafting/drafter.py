@@ -2,7 +2,7 @@
 """What all drafters have in common: they follow an answer, step by step, and hand out what they have drafted.
 
 A drafter guesses; its guesses only cost time when wrong, because the target decides every token. One step is one
-forward of the draft model, so that whoever drives it can look at the link between any two of them.
+forward of the draft model, so that the program that drives it can look at the link between any two of them.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ class JointForwards:
         self.began_s = time.monotonic()
         try:
             self._forward(picked)
-        except BaseException:  # Ctrl-C in here: nobody may wait for ever
+        except BaseException:  # Ctrl-C in here: no thread may wait for ever
             for one, _ in picked:
                 if one.result is None:
                     one.result = ModelError("a forward that answers shared was interrupted")

@@ -24,7 +24,7 @@ from specdec.models.session import ModelSession
 from specdec.store import SharedStore
 
 KEPT_BYTES = 512 << 20
-"""Unless told otherwise: the caches of a prompt of 8 frames on a model of 2 B take about 300 MB."""
+"""Unless configured otherwise: the caches of a prompt of 8 frames on a model of 2 B take about 300 MB."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class PromptMemory:
         return self._seen.bytes + (0 if self._session is None else self._session.kv_bytes)
 
     def session(self) -> ModelSession:
-        """The session to feed the next prompt to; whoever had it before must not use it any more."""
+        """The session to feed the next prompt to; its previous user must not use it any more."""
         if self._session is None:
             self._session, self._fed = self._model.new_session(), None
         return self._session

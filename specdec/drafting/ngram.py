@@ -28,7 +28,7 @@ class NgramLookup:
         self._learn(max(2, self._prompt_length + known))
 
     def pair(self) -> tuple[int, int] | None:
-        """The last two tokens; None where there are not so many."""
+        """The last two tokens; None where there are not that many."""
         return (self._text[-2], self._text[-1]) if len(self._text) >= 2 else None
 
     def after(self, pair: tuple[int, int] | None) -> int | None:

@@ -54,9 +54,9 @@ class OutcomeDrafter:
         """rows: how many possible verdicts share a forward at most; 0: none is prepared for. order: which of them come
         first. guesses: also prepare for those that no hint names. tree: drafts are trees of this size, not chains.
 
-        prices, an attribute: what rows cost, for whoever measures that. pays: how many of a tree's nodes are worth
-        sending, of their chances, likeliest first; None: as many as its size says. rows_fed: of the last forward; 0
-        where that is not told. tells_chances: those of a chain leave with it.
+        prices, an attribute: what rows cost, for the code that measures that. pays: how many of a tree's nodes are
+        worth sending, of their chances, likeliest first; None: as many as its size says. rows_fed: of the last
+        forward; 0 where that is not reported. tells_chances: those of a chain leave with it.
         """
         self._model = model
         self.tells_chances = False
@@ -72,7 +72,7 @@ class OutcomeDrafter:
         self._fed = 0
 
     def forget(self) -> None:
-        """Somebody else worked on the draft model: nothing that was drafted stands."""
+        """Another thread worked on the draft model: nothing that was drafted stands."""
         self._root = None
         self._tree.recall()
 

@@ -173,7 +173,7 @@ class OutcomeTree:
                 self.hints[node, token] = Hint(node, token, confidence, layer, number)
 
     def outcomes(self, guesses: bool) -> list[Outcome]:
-        """Possible verdicts on the draft on its way. guesses: also those that nobody but the draft model thinks of."""
+        """Possible verdicts on the draft on its way. guesses: also those that only the draft model thinks of."""
         assumed, known = self.assumed, self._guesses()
         layer = max((hint.layer for hint in self.hints.values()), default=-1)
         told = {key: hint for key, hint in self.hints.items() if hint.layer == layer}
@@ -220,7 +220,7 @@ class OutcomeTree:
         return chances
 
     def _may_follow(self, node: int, token: int, sent: set[int]) -> bool:
-        """Whether a verdict may say so: it is no end, and was not sent."""
+        """Whether a verdict may say so: it is not an end, and was not sent."""
         return token not in self._stop_ids and self.tokens.child(node, token) not in sent
 
     def with_repeated(self, node: int, best: list[tuple[int, float]]) -> list[tuple[int, float]]:

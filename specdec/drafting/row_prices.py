@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 CLIFF = 1.3
-"""So many times as long with one row more: below that, what is measured is mostly chance."""
+"""This many times as long with one row more: below that, what is measured is mostly chance."""
 RETRIED = 64
 """Once in this many forwards another number of rows is tried: what they cost may have changed."""
 LOOKED_AT = 16
@@ -19,7 +19,7 @@ LOOKED_AT = 16
 
 
 class RowPrices:
-    """price_s: seconds of a forward of so many rows, None where nobody knows. tried: it was told before any forward, so
+    """price_s: seconds of a forward over n rows, None if unknown. tried: it was told before any forward, so
     that none need be spent on trying. most: rows that a forward may have.
     """
 

@@ -30,7 +30,7 @@ _BINS = 20
 _FORGET = 0.99
 """With each draft token of the same bin."""
 _AS_TOLD = 4.0
-"""So many tokens of each bin are held to be right as often as the draft model says."""
+"""This many tokens of each bin are held to be right as often as the draft model says."""
 _START_R1, _START_R2 = 0.5, 0.3
 _USUALLY_RIGHT, _LEAST_RIGHT = 0.7, 0.05
 

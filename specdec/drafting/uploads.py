@@ -42,7 +42,7 @@ def passed_s(batches: Sequence[int], message_s: float, token_s: float, draft_s: 
 def plan_batches(
     tokens: int, message_s: float, token_s: float, draft_s: float, most: int | None = None
 ) -> tuple[int, ...]:
-    """Batch sizes with which so many tokens have passed the link earliest; one batch where more would gain little.
+    """Batch sizes with which this many tokens have passed the link earliest; one batch where more would gain little.
 
     most: batches, at most. Takes most * tokens ** 2 / 2 steps.
     """

@@ -198,7 +198,7 @@ class AutoRounds:
         return chunk
 
     def _came(self, plan: Plan, gained: int) -> None:
-        """A round is over: compare it with what was promised. The first one of a plan tells of the change, too."""
+        """A round is over: compare it with what was promised. The first one of a plan reports the change, too."""
         before, self._went_on_s = self._went_on_s, self._clock()
         drafting_s, self._drafting_s = self._drafting_s, 0.0
         self._controller.trial.came(

@@ -35,8 +35,8 @@ BUDGETS = (TREE_BUDGET, 23, 15, 11, 7, 5, 4, 3, 2)
 first: where none is much cheaper, the whole one is taken.
 """
 ENOUGH_DRAFTS = 4
-"""Before so many drafts were compared with what the target said, or the chances of one are known, nothing is risked on
-them.
+"""Before this many drafts were compared with what the target said, or the chances of one are known, nothing is risked
+on them.
 """
 _WORTH_IT = 0.03
 """A plan that promises less than this over the present one is not worth a change."""
@@ -46,15 +46,17 @@ _DOUBT = 0.3
 """By so much, over the root of the drafts that were compared, a token may take longer than expected: as means are."""
 _SETTLED_DRAFTS = 8
 _HOPELESS = 0.1
-"""Where drafting takes so much longer than the cloud alone, as so many drafts say, that will hardly change soon."""
+"""Where drafting takes so much longer than the cloud alone, as this many drafts say, that will hardly change soon."""
 _PROVEN, _PLAIN = 2, 1.5
-"""A near cloud is to say so many tokens alone before plans are tried that promise less than so many times its speed."""
+"""A near cloud is to say this many tokens alone before plans are tried that promise less than this many times its
+speed.
+"""
 _NEWS = 0.1
 """A link that is quicker by this much may change what is best."""
 _SHARED = 0.1
 """A second of drafting that costs the cloud more than this is no longer free."""
 _ENDED_IN_TIME = 1.08
-"""So many times as fast are drafts in flight that end once they are doubtful, as those of a fixed length, in random
+"""This many times as fast are drafts in flight that end once they are doubtful, as those of a fixed length, in random
 worlds (benchmarks.regret --compare).
 """
 _CLOUD_SHARE = 0.5
@@ -239,9 +241,9 @@ class Controller:
                 reckoned.fade()
 
     def _is_unproven(self, best: Plan, alone: Plan) -> bool:
-        """Whether to measure first: what a cloud told of its tokens may be old, and where it may be this machine nobody
-        can tell afterwards what they would take with nothing beside. There is no link to hide there, so that drafts
-        bring little, and where their cost is not seen it takes more of them to know.
+        """Whether to measure first: what a cloud told of its tokens may be old, and where it may be this machine it
+        is impossible to know afterwards what they would take with nothing beside. There is no link to hide there, so
+        that drafts bring little, and where their cost is not seen it takes more of them to know.
         """
         measured = self.measured
         if best.in_cloud or not measured.is_near or _token_s(best) <= _token_s(alone) / _PLAIN:

@@ -304,7 +304,7 @@ class EdgeDecoder:
         method = self._method
         if method.drafts and not method.needs_draft_model:
             never = special_ids(self._tokenizer) if self._tokenizer is not None else frozenset(prompt.ids)
-            # Without a tokenizer nobody here knows which id of the prompt stands for a picture.
+            # Without a tokenizer nothing here knows which id of the prompt stands for a picture.
             return LookupDrafter(self._said, never=never if prompt.images else frozenset())
         if model is None:
             return None

@@ -33,9 +33,9 @@ from specdec.verifying import path_to
 class DraftPreparation:
     """How a draft came about: how long it took, and as in specdec.edge.stats.RoundStats.
 
-    promise: tokens of it that the draft model expects to be accepted; 0 where nobody asked. ranks: of a tree's nodes,
-    0 is the likeliest; none where nobody told. chances: of a chain's tokens, for
-    `trigger`, which is told what came of them.
+    promise: tokens of it that the draft model expects to be accepted; 0 if not asked for. ranks: of a tree's nodes,
+    0 is the likeliest; none where it was not reported. chances: of a chain's tokens, for
+    `trigger`, which is told the result of them.
     """
 
     draft_ms: float
@@ -211,7 +211,7 @@ class Flight:
 
 
 class PendingHints(list[HintDown]):
-    """Those that nobody took, of one session; cleared by every verdict."""
+    """Those that nothing took, of one session; cleared by every verdict."""
 
     def take(self, flight: Flight, message: HintDown, size: int) -> bool:
         """A hint about the draft that goes through the target, or about several that wait there as one; False where it
@@ -242,7 +242,7 @@ class PendingHints(list[HintDown]):
 class RejectionRecovery:
     """The rejections of one answer, with rejection sampling: what goes up of q, and which token follows a rejection.
 
-    Where the cloud cannot draw that token it tells of its row, one part after another; the token recovered here goes up
+    Where the cloud cannot draw that token it reports its row, one part after another; the token recovered here goes up
     with the next draft. pending: the draft whose rejection was seen in part; a lost link leaves it.
     """
 

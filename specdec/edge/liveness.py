@@ -76,7 +76,7 @@ class Heartbeat:
         self._asked = None
 
     def heard(self, now: float) -> None:
-        """Something came, or nobody could have listened until now."""
+        """Something came, or nothing could have listened until now."""
         self._heard = now
 
     def progressed(self, now: float) -> None:

@@ -16,7 +16,7 @@ from specdec.link.wire import Opened, RowDown, Tokens, VerdictDown
 from specdec.tracing import AnswerTrace
 
 Timed = Opened | VerdictDown | RowDown | Tokens
-"""Messages that tell how long the cloud took."""
+"""Messages that report how long the cloud took."""
 
 _ADJACENT_S = 2e-4
 _LATE_S = 1e-3
@@ -46,7 +46,7 @@ class AnswerRecorder:
     """The record of one answer, from the moment it is made. Times are seconds of `clock`."""
 
     def __init__(self, clock: Callable[[], float], trace: AnswerTrace | None = None) -> None:
-        """trace: takes what happens as spans as well; None: nobody traces."""
+        """trace: takes what happens as spans as well; None: no tracing."""
         self._clock = clock
         self._trace = trace
         self._start = clock()
@@ -69,7 +69,7 @@ class AnswerRecorder:
 
     def explain(self, mode: str, why: str, token_s: float | None, anew: bool) -> None:
         """What a controller chose for the rounds from now on, its reason, and what it promised of a token. anew: the
-        next round tells of the change, too, and is compared with nothing.
+        next round reports the change, too, and is compared with nothing.
         """
         self._mode, self._why, self._token_s = mode, why, token_s
         if anew:
@@ -118,8 +118,8 @@ class AnswerRecorder:
         return len(self._rounds)
 
     def _against_promise(self, gained: int, now: float) -> tuple[float, float]:
-        """A round is over that brought so many tokens: how long it took since the one before and how long it was to
-        take, ms; zeros where nobody promised anything.
+        """A round is over that brought this many tokens: how long it took since the one before and how long it was to
+        take, ms; zeros where nothing was promised.
         """
         before_s, self._round_at_s = self._round_at_s, now
         if before_s is None or self._token_s is None or not gained:
@@ -291,7 +291,7 @@ class RoundAccounting:
         self._record.opened(message, sent, now)
         took_s = max(0.0, now - sent - _cloud_s(message))
         self._measured.opened(took_s)
-        if not self._record.computed_between(now - _LATE_S, now):  # else it was there before anybody looked
+        if not self._record.computed_between(now - _LATE_S, now):  # Otherwise it was there before anything looked
             self._measured.uplink.opened(self._record.prompt_bytes, took_s)
         half_s = (self._measured.rtt_s or 0.0) / 2
         self._said_s = min(now - half_s, sent + half_s + _cloud_s(message))
@@ -328,7 +328,7 @@ class RoundAccounting:
             self._measured.streamed(len(message.ids), verify_s, message.drafted, queue_s, beside_s, draft_s)
 
     def _said(self, cloud_s: float, since: float, now: float) -> float:
-        """When the cloud said what it took so long for; it may have been there before anybody looked."""
+        """When the cloud said what it took so long for; it may have been there before anything looked."""
         said_s = now - (self._measured.rtt_s or 0.0) / 2
         looked_late = now - since < cloud_s or self._record.computed_between(since, now) > 0.0
         if looked_late and self._said_s is not None:

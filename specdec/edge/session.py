@@ -64,11 +64,11 @@ _ANY_NUMBER = 1 << 20
 
 
 class EdgeSession:
-    """State of one answer on the edge, and what comes of each message. hints: those that nobody took. streams: whether
-    the cloud goes on alone. most_drafted: tokens of a draft that the verifier takes; most_parts: parts that it may come
-    in, 1: drafts leave whole.
+    """State of one answer on the edge, and what comes of each message. hints: those that nothing took. streams:
+    whether the cloud goes on alone. most_drafted: tokens of a draft that the verifier takes; most_parts: parts that
+    it may come in, 1: drafts leave whole.
 
-    What is said is made in `protocol`, rejections are made good in `recovery`, whether anybody is there is for
+    What is said is made in `protocol`, rejections are made good in `recovery`, whether anything is there is for
     `liveness`, what it costs for `recorder`.
     """
 
@@ -82,7 +82,7 @@ class EdgeSession:
         stop: StopText,
         trace: AnswerTrace | None = None,
     ) -> None:
-        """stop: has seen the history. trace: None where nobody traces."""
+        """stop: has seen the history. trace: None: no tracing."""
         self._verified = VerifiedAnswer(history, stop)
         self.cancel = cancel
         self.record = AnswerRecorder(clock, trace)
@@ -147,7 +147,7 @@ class EdgeSession:
 
     @property
     def alone_is_possible(self) -> bool:
-        """True where the cloud can be told to go on alone now."""
+        """True where the cloud can be commanded to go on alone now."""
         return self.quiet and not self.finished and not self._rejections.needed
 
     @property
@@ -219,7 +219,7 @@ class EdgeSession:
         prefill()
         ended = self._clock()
         self.record.edge_prefilled(started, ended)
-        self._heartbeat.heard(ended)  # nobody could have listened meanwhile
+        self._heartbeat.heard(ended)  # nothing could have listened meanwhile
 
     def sent_of(self, base: int, ids: Sequence[int]) -> int:
         """How many of these tokens behind an answer of `base` have left, as parts of the draft that leaves next."""
@@ -295,7 +295,7 @@ class EdgeSession:
         self._heartbeat.ask(self._clock(), self._number, self._round)
 
     def allow_in_flight(self, drafts: int) -> None:
-        """From now on so many drafts may be on their way at a time."""
+        """From now on this many drafts may be on their way at a time."""
         self._in_flight = drafts
 
     def send_hidden(self, data: bytes, of_prompt: bool) -> None:
@@ -320,7 +320,7 @@ class EdgeSession:
             trace = self._trace.sent(self._round, began_s, now, len(proposal.draft.ids))
             message = message if isinstance(message, HiddenUp) else with_trace(message, trace)
         size = self._link.send(message)
-        if not self._flight:  # nothing could have come: nobody listened
+        if not self._flight:  # nothing could have come: nothing listened
             self._heartbeat.heard(now)
         self._rejections.told()
         flying = DraftInFlight(
@@ -363,7 +363,7 @@ class EdgeSession:
     def _hear(self, message: Down, size: int) -> list[int] | None:
         now = self._clock()
         if not isinstance(message, Welcome) and message.session == self._number:
-            self._heartbeat.heard(now)  # who only speaks of other sessions is no sign that this one lives
+            self._heartbeat.heard(now)  # who only speaks of other sessions is not a sign that this one lives
         chunk = self._take(message, size, now)
         if chunk is not None:
             self._heartbeat.progressed(now)
@@ -384,7 +384,7 @@ class EdgeSession:
     def prepare_resume(self, busy: bool = False) -> None:
         """Count a lost link, and whether anything was verified since the one before. busy: it is not lost.
 
-        The previous session is closed, where the link still carries that: nobody will speak for it again.
+        The previous session is closed, where the link still carries that: no client will speak for it again.
         """
         self.close()
         if not busy:

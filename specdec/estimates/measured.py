@@ -16,7 +16,7 @@ from specdec.estimates.tree_acceptance import EXPECTED_AS, TreeAcceptance
 from specdec.estimates.uplink import Uplink
 
 _OUTLIER = 4.0
-"""So many times the median: what is more counts as that much."""
+"""This many times the median: what is more counts as that much."""
 
 
 def _median(values: Iterable[float]) -> float:
@@ -49,7 +49,7 @@ class RunningMedian:
 
 
 class QuietMedian:
-    """The median of what the last forwards would have taken with nobody beside."""
+    """The median of what the last forwards would have taken with nothing beside."""
 
     def __init__(self, window: int = 32) -> None:
         self._values: deque[tuple[float, float]] = deque(maxlen=window)
@@ -126,12 +126,12 @@ _FIRST_DRAFTS = 20.0
 """Tokens of a draft, before some have left (PipeSD's first window)."""
 _NEAR_S, _SHORT_S = 5e-3, 10e-3
 _AS_ALONE = 3.0
-"""So many drafts are held to have waited as long as the cloud's own tokens do, until more have."""
+"""This many drafts are held to have waited as long as the cloud's own tokens do, until more have."""
 _PRIOR_KEPT, _PRIOR_TRIED = 1.4, 2.0
 _OF_THE_EDGE = ("_draft", "_ahead", "_draft_by_rows", "_rtt", "_rtt_of_prompt", "uplink")
 """What `Measured` holds that no target has a part in."""
 _IN_PEACE, _OUTLASTS = 24, 8
-"""Of a cloud that is left in peace, so many tokens tell what one takes, except for the first ones after a draft."""
+"""Of a cloud that is left in peace, this many tokens tell what one takes, except for the first ones after a draft."""
 
 
 class AcceptanceEstimate:
@@ -158,7 +158,7 @@ class AcceptanceEstimate:
 
     def expect(self, chances: Sequence[float]) -> None:
         """What is held of one draft that nothing was compared with: the chance of each depth to be reached. It is as
-        good as several that are compared: it tells chances, not what came of them.
+        good as several that are compared: it tells chances, not the result of them.
         """
         self.drafts += EXPECTED_AS
         before = 1.0
@@ -285,7 +285,7 @@ class Measured:
         return self._draft_by_rows.was_told
 
     def draft_rows_s(self, rows: int) -> float | None:
-        """One draft forward of this many rows; before any was measured as was told, None where nothing was."""
+        """One draft forward of this many rows; before any was measured as reported, None where nothing was."""
         measured_s = self._draft_by_rows.measured_s(rows, self._verify_by_rows)
         return self._draft_by_rows.told_s(rows) if measured_s is None else measured_s
 
@@ -301,7 +301,7 @@ class Measured:
         in the cloud; None: for something that says nothing of other drafts. beside_s: of the verification the edge
         drafted.
         """
-        if verify_s > 0.0:  # else what was known already has refuted the draft
+        if verify_s > 0.0:  # Otherwise what was known already has refuted the draft
             self._verify.add(verify_s)
         self._rtt.add(rtt_s)
         self._quiet_run = 0
@@ -338,8 +338,8 @@ class Measured:
         draft_s: float = 0.0,
     ) -> None:
         """Tokens of a cloud that decodes alone. drafted: by its own draft model before; 0: it has none, or does
-        without. queue_s: waiting. beside_s: as in `exchanged`, of the target's forward. draft_s: of verify_s, the draft
-        model's; 0: nobody said.
+        without. queue_s: waiting. beside_s: as in `exchanged`, of the target's forward. draft_s: of verify_s, the
+        draft model's; 0: not reported.
         """
         self._queue_alone.add(queue_s)
         if drafted:
@@ -404,13 +404,13 @@ class Measured:
         return self._verify_by_rows.measured_s(rows)
 
     def told_rows_s(self, rows: int) -> float | None:
-        """What the verifier says that so many rows take, when it is idle; None where it says nothing."""
+        """What the verifier says that this many rows take, when it is idle; None where it says nothing."""
         return self._verify_by_rows.told_s(rows)
 
     @property
     def alone_s(self) -> float | None:
         """A token of a cloud that decodes alone, as it would take at present; a verification of a draft takes no less.
-        Before anything was measured, as was told.
+        Before anything was measured, as reported.
         """
         one_s = self.verify_rows_s(1)
         if one_s is None:
@@ -430,7 +430,7 @@ class Measured:
 
     @property
     def cloud_draft_s(self) -> float | None:
-        """One forward of the cloud's own draft model; before any was timed, as was told."""
+        """One forward of the cloud's own draft model; before any was timed, as reported."""
         timed_s = self._cloud_draft.value
         return self._told_cloud_draft_s or None if timed_s is None else timed_s
 
@@ -501,7 +501,7 @@ _NOISE = 0.1
 _DRIFT = 0.03
 """Of the device, from one forward to the next."""
 _UNKNOWN, _UNKNOWN_TOLD = 3.0, 1.0
-"""Of the device before any, where nobody has told what it takes when it is idle, and where somebody has."""
+"""Of the device before any, where it was not reported what it takes when it is idle, and where it was."""
 _UNKNOWN_COST, _COST_DRIFT = 0.3, 0.005
 """Of what another's work beside costs: before any, and from one forward to the next."""
 MOST_COST = 0.8
@@ -509,9 +509,9 @@ MOST_COST = 0.8
 _SURE_OF_COST = 0.15
 """Where that is known less well, and everything was measured beside such work, a forward without is due."""
 _MOSTLY = 0.5
-"""A forward that another client worked through so much of says nothing of one with nobody beside."""
+"""A forward that another client worked through so much of says nothing of one with nothing beside."""
 _TOLD, _UNTOLD = 0.2, 0.4
-"""Of what rows cost, each time they double, where somebody has told it and where nobody has."""
+"""Of what rows cost, each time they double, where it was reported and where it was not."""
 _ODD = 3.0
 """Further off than this many deviations is a hiccup, which says nothing, or the device has changed: if the next one is,
 too.
@@ -593,7 +593,7 @@ class ForwardTimes:
         return self._beside_all >= 2 and self._spread[-1, -1] > _SURE_OF_COST**2
 
     def told(self, row_us: Sequence[tuple[int, int]]) -> None:
-        """What somebody has tried, (rows, microseconds)."""
+        """What a caller has tried, (rows, microseconds)."""
         told = [(rows, us / 1e6) for rows, us in row_us]
         if told == self._told:
             return
@@ -608,11 +608,11 @@ class ForwardTimes:
             self.add(rows, seconds)
 
     def measured_s(self, rows: int, other: ForwardTimes | None = None) -> float | None:
-        """One of this many rows with nobody beside: no longer than one of more rows was found to take, which chance may
-        say. other: the other device, which may know better what it costs to share one.
+        """One of this many rows with nothing beside: no longer than one of more rows was found to take, which chance
+        may say. other: the other device, which may know better what it costs to share one.
 
-        Where none of this many was measured: what comes nearest, times what was told of the difference. None before any
-        was measured.
+        Where none of this many was measured: what comes nearest, times what was notified of the difference. None
+        before any was measured.
         """
         if not self._seen:
             return None
@@ -633,17 +633,17 @@ class ForwardTimes:
             self._shift = self._spread[-1] * ((said[0] - said[2]) / (said[1] + said[3]))
 
     def _usual_s(self, rows: int, place: int) -> float:
-        """Of so many rows with the cost of a class."""
+        """Of n rows with the cost of a class."""
         device, cost = self._mean[0] + self._shift[0], self._mean[1 + place] + self._shift[1 + place]
         return math.exp(device + cost) * self._told_of(rows)
 
     @property
     def was_told(self) -> bool:
-        """Whether anything was told."""
+        """Whether anything was reported."""
         return bool(self._told)
 
     def told_s(self, rows: int) -> float | None:
-        """What was told of this many rows; None where nothing was."""
+        """What was notified of this many rows; None where nothing was."""
         return self._told_of(rows) if self._told else None
 
     def _told_of(self, rows: int) -> float:
@@ -660,5 +660,5 @@ class ForwardTimes:
 
 
 def _class_of(rows: int) -> int:
-    """The place of the class that so many rows belong to."""
+    """The place of the class that this many rows belong to."""
     return next((place for place, limit in enumerate(_ROW_CLASSES) if rows <= limit), len(_ROW_CLASSES) - 1)

@@ -8,7 +8,7 @@ from specdec.estimates.measured import Measured
 
 class CurrentTimes:
     """Times in seconds. away: there and back, and waiting in the cloud. beside_cost: of a second of drafting beside a
-    forward of the cloud, the part that this gets longer by; slower: so many times as long a verification takes while
+    forward of the cloud, the part that this gets longer by; slower: this many times as long a verification takes while
     the edge drafts on.
     """
 
@@ -29,7 +29,7 @@ class CurrentTimes:
         return self._drafts_s[rows]
 
     def verify_s(self, rows: int, beside: bool = False) -> float:
-        """A verification of this many rows; as was told where none was measured, else as a token of the cloud alone.
+        """A verification of this many rows; as reported where none was measured, else as a token of the cloud alone.
         beside: while the edge drafts on.
         """
         if rows not in self._verify_s:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a controller promised of its plans against what came of them, and how to promise better.
+"""What a controller promised of its plans against the result of them, and how to promise better.
 
 A formula knows nothing of what a machine does beside: forwards that share a core, a scheduler, messages in a process.
 So time and tokens of rounds are compared with what was promised, each kind of plan by itself, and the next promise of
@@ -67,7 +67,7 @@ class PromiseCalibration:
     """Of one kind of plan."""
 
     def __init__(self, usual: float = 1.0) -> None:
-        """usual: so many times as many tokens as are reckoned come of a plan of this kind that is chosen."""
+        """usual: this many times as many tokens as are reckoned come of a plan of this kind that is chosen."""
         self._usual = usual
         self._time = _PromiseSums()
         self._tokens = _PromiseSums()
@@ -98,17 +98,17 @@ class PromiseCalibration:
 
     @property
     def time(self) -> float:
-        """A round takes so many times as long as is reckoned."""
+        """A round takes this many times as long as is reckoned."""
         return self._time.factor(_TIME_PRIOR)
 
     @property
     def tokens(self) -> float:
-        """A round brings so many times as many tokens."""
+        """A round brings this many times as many tokens."""
         return self._tokens.factor(_TOKENS_PRIOR)
 
     @property
     def longer(self) -> float:
-        """A token takes so many times as long as is reckoned."""
+        """A token takes this many times as long as is reckoned."""
         return self.time / self.tokens
 
     @property

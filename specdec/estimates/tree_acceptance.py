@@ -51,7 +51,8 @@ class TreeAcceptance:
                 self._kept[depth][rank] += EXPECTED_AS * chance * (depth == own)
 
     def expected(self, levels: int, nodes: int) -> float:
-        """Tokens of a round with this many of a tree's likeliest nodes, so many levels deep, the target's own counted.
+        """Tokens of a round with this many of a tree's likeliest nodes, this many levels deep, the target's own
+        counted.
 
         levels: 1 to 8. nodes: 1 to 32. Levels that no tree had yet are worth so much less than the one before as that
         is than its own.

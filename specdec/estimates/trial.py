@@ -19,7 +19,7 @@ _BARRED = 64
 _PEACE, _BETWEEN_PEACE = 12, 96
 """Tokens of the cloud alone that tell what one takes, and tokens with drafts before it is asked for them."""
 _CLEAR = 1.5
-"""So many times as quick as the cloud in peace needs no proof."""
+"""This many times as quick as the cloud in peace needs no proof."""
 _MOST = 4096
 
 
@@ -40,7 +40,7 @@ class Trial:
         return self._said < self._barred_until and self._measured.may_feel_drafts_unseen
 
     def came(self, drafting: bool, gained: int, took_s: float | None) -> None:
-        """A round is over that brought so many tokens. took_s: None where that tells of something else, too."""
+        """A round is over that brought this many tokens. took_s: None where that reports something else, too."""
         self._said += gained
         if not drafting or not gained or took_s is None:
             return

@@ -73,7 +73,7 @@ class Account:
 
 
 charged: ContextVar[Account | None] = ContextVar("charged", default=None)
-"""Whose jobs are handed over in this thread, or task; None: nobody's, nothing is counted."""
+"""Whose jobs are handed over in this thread, or task; None: no account's, nothing is counted."""
 
 
 class Accounts:

@@ -165,7 +165,7 @@ def _ended(pid: int) -> int:
 
 
 def work(jobs: socket.socket, vocabularies: list[Grammars], memory: int) -> None:
-    """Do jobs until nobody sends any, or a limit ends this process."""
+    """Do jobs until none are sent, or a limit ends this process."""
     _limit(resource.RLIMIT_CORE, 0)
     _limit(resource.RLIMIT_FSIZE, 0)
     _limit(resource.RLIMIT_NOFILE, _DESCRIPTORS)

@@ -141,7 +141,7 @@ class IsolatedGrammar:
         self._followers = itertools.count(1)
 
     def compiled(self, turns: Turns, on_end: Callable[[SpecdecError | None], None]) -> Ticket[IsolatedGrammar]:
-        """Itself, once it is compiled. on_end: told, in another thread, that it is, or why it cannot be. Where nobody
+        """Itself, once it is compiled. on_end: told, in another thread, that it is, or why it cannot be. Where nothing
         wants it any more before it is, compiling ends. Raises OverSpent.
         """
         ticket: Ticket[IsolatedGrammar] = Ticket(lambda: self._leave(ticket))

@@ -27,8 +27,8 @@ class Compile(msgspec.Struct, tag=True):
 
 
 class Followed(msgspec.Struct):
-    """Something about one answer of a grammar's. follower: which answer. base: so many of its tokens are as they were
-    with the last job about it; ids: those behind.
+    """Something about one answer of a grammar's. follower: which answer. base: this many of its tokens are as they
+    were with the last job about it; ids: those behind.
     """
 
     follower: int
@@ -109,7 +109,7 @@ class Fork(msgspec.Struct, tag=True):
 
 
 class Reap(msgspec.Struct, tag=True):
-    """To a launcher: a worker was killed, or has ended. Until then nobody else gets its process id."""
+    """To a launcher: a worker was killed, or has ended. Until then nothing else gets its process id."""
 
     pid: int
 

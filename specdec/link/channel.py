@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The edge's end of the link: connects lazily, shakes hands, and notices when nobody answers.
+"""The edge's end of the link: connects lazily, shakes hands, and notices when nothing answers.
 
 Knows messages and time, nothing of drafting. Every wait is bounded; silence longer than the reply time-out,
-or the peer closing the connection, raises LinkLost, and the next use connects anew: to the same verifier, or in a fleet
-to whichever its directory names. With a key the connection is encrypted, and each side knows the other; a verifier
-that does not take it is told as KeyRefused.
+or the peer closing the connection, raises LinkLost, and the next use connects anew: to the same verifier, or in a
+fleet to whichever its directory names. With a key the connection is encrypted, and each side knows the other; a
+verifier that does not take it is reported as KeyRefused.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _FIRST_BACKOFF_ENCRYPTED_S = 2.0
 """An encrypted hand-shake takes five or six round trips; who begins it anew too soon never gets through a long link."""
 _MAX_BACKOFF_S = 4.0
 """A verifier that is starved of processor time is slow to greet: who always hangs up too soon never hears it.
-So patience grows from one attempt to the next, also of later calls, until somebody has greeted. It ends here, since a
+So patience grows from one attempt to the next, also of later calls, until a client has greeted. It ends here, since a
 fresh connection may come through where an old one waits for TCP's next attempt.
 """
 
@@ -114,9 +114,9 @@ class Link:
         """Connect and shake hands unless that is done; returns what the verifier said about itself.
 
         give_up is asked now and then; when it says True the wait ends with LinkLost, too. Raises LinkLost
-        when nobody answers within connect_timeout_s, VerifierBusy when it takes nobody at present, VersionMismatch and
-        ProtocolError when another client answers, KeyRefused when the verifier does not take the key, OptionsError when
-        the key's file cannot be used.
+        when nothing answers within connect_timeout_s, VerifierBusy when it takes no client at present,
+        VersionMismatch and ProtocolError when another client answers, KeyRefused when the verifier does not take the
+        key, OptionsError when the key's file cannot be used.
         """
         if self._welcome is not None and self._dealer.is_open:
             return self._welcome

@@ -52,7 +52,7 @@ class Dealer:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is a socket; nobody need be at its other end."""
+        """Whether there is a socket; nothing has to be at its other end."""
         return self._socket is not None
 
     def open(self, address: str) -> None:
@@ -79,7 +79,7 @@ class Dealer:
             _close(socket, monitor)
             raise LinkLost(f"address {address!r} cannot be used ({error}): give tcp://HOST:PORT") from error
         self._socket, self._monitor = socket, monitor
-        # Also for a socket that nobody closes: the order of the garbage collector may be the wrong one.
+        # Also for a socket that is never closed: the order of the garbage collector may be the wrong one.
         self._let_go = weakref.finalize(self, _close, socket, monitor)
         self._poller.register(socket, zmq.POLLIN)
         self._poller.register(monitor, zmq.POLLIN)

@@ -199,7 +199,7 @@ def main(arguments: list[str] | None = None) -> int:
             raise OptionsError("the emulator stands in front of one verifier, not of a fleet: give tcp://HOST:PORT")
         if given.key and not given.insecure and not is_loopback(given.listen):
             raise OptionsError(
-                f"--listen must be on loopback with --key, got {given.listen}: whoever reaches it would come in with "
+                f"--listen must be on loopback with --key, got {given.listen}: its callers would come in with "
                 "that key; give edges their own keys and leave --key out, or say --insecure"
             )
         told = {name: value for name, value in vars(given).items() if name in settings_of(LinkProfile)}

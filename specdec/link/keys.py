@@ -43,7 +43,7 @@ def read_key(path: str | Path) -> EdgeKey:
         fits = key.public == public_of(key.secret)
     except (msgspec.MsgspecError, ValueError, zmq.ZMQError) as error:
         # The decoder's words may quote what is in the file: they stay out of the line.
-        raise OptionsError(f"{path} is no key file of an edge: export it again") from error
+        raise OptionsError(f"{path} is not a key file of an edge: export it again") from error
     if not fits:
         raise OptionsError(f"{path} holds two keys that do not belong together: export it again")
     return key

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pictures by content: how one is named on the wire, and which ones an edge may name instead of sending them again.
 
-Nobody trusts a name: the verifier works out the digest of what it is sent itself, and looks a name up only among the
+Nothing trusts a name: the verifier works out the digest of what it is sent itself, and looks a name up only among the
 pictures of the client that says it (cloud_verifier.net.pictures).
 """
 

@@ -13,8 +13,9 @@ class VerifierRoute(Protocol):
     """Asked by a link before it connects, and told what became of it."""
 
     def next(self, deadline: float, give_up: Whether) -> str:
-        """The verifier to connect to, tcp://HOST:PORT. May wait until `deadline`, of the link's clock, or until give_up
-        says True. Raises LinkLost where nobody tells, VerifierBusy where none is there, KeyRefused, VersionMismatch.
+        """The verifier to connect to, tcp://HOST:PORT. May wait until `deadline`, of the link's clock, or until
+        give_up says True. Raises LinkLost where no verifier answers, VerifierBusy where none is there, KeyRefused,
+        VersionMismatch.
         """
         ...
 

@@ -50,7 +50,7 @@ class LinkProfile:
 
 
 class Direction:
-    """One direction of a link: tells when a message handed over now arrives. Not thread-safe."""
+    """One direction of a link: says when a message handed over now arrives. Not thread-safe."""
 
     def __init__(self, profile: LinkProfile, seed: int) -> None:
         self._profile = profile

@@ -304,7 +304,7 @@ class RowDown(Struct, frozen=True, array_like=True, tag=39):
     """A rejection that the edge recovers from. last: accepted tokens of the chain.
 
     ids: uint32, p: float32, token ids and their probabilities under the target; no ids: the row in full.
-    samples: so many of them, the last ones, are i.i.d. samples of p outside the entries before them.
+    samples: this many of them, the last ones, are i.i.d. samples of p outside the entries before them.
     tail: probability of everything that is not listed; 0 where nothing else is possible.
     """
 

@@ -41,7 +41,7 @@ def _digest(tensor: Tensor) -> bytes:
 
 
 def files_digest(folder: Path) -> bytes:
-    """Of weights that nobody here loads: of a folder's files, their sizes and samples; empty without any."""
+    """Of weights that nothing here loads: of a folder's files, their sizes and samples; empty without any."""
     files = sorted(folder.glob("*.safetensors")) if folder.is_dir() else []
     found = hashlib.sha256()
     for file in files:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from specdec.models.positions import Grid
 
 MOST_PIXELS = 1280 * 28 * 28
-"""Of a picture as a model sees it, where nobody says otherwise: about a megapixel, 1280 tokens of Qwen2-VL. Its own
+"""Of a picture as a model sees it, where nothing says otherwise: about a megapixel, 1280 tokens of Qwen2-VL. Its own
 processor lets 12.8 pass: 16,384 tokens, far more than robots wait for and most of what it was trained on.
 """
 

@@ -91,7 +91,7 @@ class LoadedModel:
 
     @property
     def name(self) -> str:
-        """What others are told: the hub's id, or the last part of a path, as the rest is this machine's alone."""
+        """What others see: the hub's id, or the last part of a path, as the rest is this machine's alone."""
         return Path(self.path).name if os.path.exists(self.path) else self.path
 
     def _stand_on(

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a Hugging Face folder or hub id to a LoadedModel, with every usual mistake told in one line.
+"""From a Hugging Face folder or hub id to a LoadedModel, with every usual mistake reported in one line.
 
-Takes every causal language model that the library loads: those of `specdec.models.families` run on our own forward, all
-others on the library's. Plain, quantised with bitsandbytes on loading, or quantised by others. A folder that
+Takes every causal language model that the library loads: those of `specdec.models.families` run on our own forward,
+all others on the library's. Plain, quantised with bitsandbytes on loading, or quantised by others. A folder that
 `specdec.models.direct` can read is read by it, without the library; everything else is left to the library.
 """
 
@@ -179,7 +179,7 @@ def _resolve_dtype(dtype: str, place: torch.device) -> torch.dtype | str:
 
 
 def _place(name: str) -> dict[str, str]:
-    """How the library is told of a folder, a hub id, or a GGUF file."""
+    """How the library is notified of a folder, a hub id, or a GGUF file."""
     path = Path(name)
     if path.suffix == ".gguf" and path.is_file():
         return {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}

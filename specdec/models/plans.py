@@ -2,8 +2,9 @@
 """Plans: work on sessions as generators that yield what they need and are told the result.
 
 A plan says which rows it wants of a model's next forward (an Extension) or which prompt it wants prepared (a
-Preparation), and goes on when it has them. So what is wanted and what it means stand in one function, and whoever runs
-the plans decides when: `carry_out` runs one alone; an engine runs many side by side, their rows in one forward.
+Preparation), and goes on when it has them. So what is wanted and what it means stand in one function, and the one
+that runs the plans decides when: `carry_out` runs one alone; an engine runs many side by side, their rows in one
+forward.
 
 A method that is `planned` can be had both ways: `verifier.verify(draft)` verifies here and now,
 `verifier.verify.plan(draft)` is the plan, for an engine or as a part (`yield from`) of a larger plan.
@@ -124,7 +125,7 @@ class Extension:
         return self.last_only and self.parents is None and self.rows > 1 and self.observer is None
 
     def divide(self, rows: int) -> tuple[Extension, Extension]:
-        """Its first `rows` rows, and the others. Nobody observes them: who does wants all rows at once."""
+        """Its first `rows` rows, and the others. Nothing observes them: who does wants all rows at once."""
         whole = replace(self, observer=None)
         if self.hidden is not None:
             return replace(whole, hidden=self.hidden[:rows]), replace(whole, hidden=self.hidden[rows:])
@@ -173,7 +174,7 @@ class KnownPrefix(Protocol):
 class Prepared:
     """A prompt as a model takes it. hidden: its embeddings [n, hidden_size], where they were asked for.
 
-    prefix: None: nothing is known of its keys and values. kept: so many of its tokens, the first ones, stand in the
+    prefix: None: nothing is known of its keys and values. kept: this many of its tokens, the first ones, stand in the
     session's cache already.
     """
 

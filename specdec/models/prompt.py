@@ -187,7 +187,7 @@ def _takes_parts_only(tokenizer: Any) -> bool:
         between = _applied(tokenizer, [{"role": "user", "content": [part, part]}]).split(_PROBE)
     except ModelError:
         between = []
-    if len(between) == 3 and "type" not in between[1]:  # else the list itself was written down
+    if len(between) == 3 and "type" not in between[1]:  # Otherwise the list itself was written down
         return True
     if lost:
         raise ModelError("the model's chat template leaves out what a user says: use a model with another template")

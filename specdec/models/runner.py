@@ -40,12 +40,14 @@ class ForwardPace(Protocol):
     def begin(
         self, rows: int, observer: LayerObserver | None = None, layers: int | None = None
     ) -> LayerObserver:
-        """The observer of a forward of this many rows, through so many layers, that starts now; it calls `observer`."""
+        """The observer of a forward of this many rows, through this many layers, that starts now; it calls
+        `observer`.
+        """
         ...
 
 
 def wait_out(after_layer: LayerObserver | None, layers: int, result: Tensor) -> None:
-    """The end of a forward whose layers nobody sees: let those that a `ForwardPace` has begun take their time."""
+    """The end of a forward whose layers nothing sees: let those that a `ForwardPace` has begun take their time."""
     if after_layer is not None:
         for layer in range(layers):
             after_layer(layer, result)

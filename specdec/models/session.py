@@ -106,8 +106,8 @@ class ModelSession:
 
         Whatever the session held before is forgotten. Raises ModelError when the prompt exceeds the context.
 
-        hidden: the prompt's embeddings [n, hidden_size], where they are there already. kept: the session holds so many
-        of the prompt's first tokens already, short of its last.
+        hidden: the prompt's embeddings [n, hidden_size], where they are there already. kept: the session holds this
+        many of the prompt's first tokens already, short of its last.
 
         prefix: keys and values that need not be worked out; an observer would not see those rows.
         """
@@ -363,7 +363,9 @@ class SessionCursor:
         self._tree_offset = 0
 
     def expect(self, tokens: int, at_once: bool = False) -> None:
-        """Prompt and answer will take no more than so many tokens. at_once: make room for all when the prompt comes."""
+        """Prompt and answer will take no more than this many tokens. at_once: make room for all when the prompt
+        comes.
+        """
         self._session.most_tokens = tokens
         self._session.at_once = at_once
 
@@ -449,7 +451,7 @@ class SessionCursor:
 
     @property
     def runs(self) -> bool:
-        """Whether `run` may be asked: rows are not adjusted, and tokens may go in that nobody has read."""
+        """Whether `run` may be asked: rows are not adjusted, and tokens may go in that nothing has read."""
         asked = self._adjuster is not None and self._adjuster.active
         return not asked and self._session.takes_embeddings and self._session.runner.sees_layers
 

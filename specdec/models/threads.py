@@ -16,8 +16,9 @@ def is_small(model: LoadedModel) -> bool:
 
 
 def set_threads(threads: int, model: LoadedModel) -> None:
-    """Set torch's CPU threads: as told, or one where the model is so small that more only get in each other's
-    way: on a machine with other work, an answer takes ten times as long while one waits for another in every operation.
+    """Set torch's CPU threads: as configured, or one where the model is so small that more only get in each other's
+    way: on a machine with other work, an answer takes ten times as long while one waits for another in every
+    operation.
     """
     if threads:
         torch.set_num_threads(threads)

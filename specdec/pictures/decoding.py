@@ -58,7 +58,7 @@ def decode_image(data: bytes) -> Image.Image:
     try:
         image: Image.Image = Image.open(io.BytesIO(data), formats=FORMATS)
         if image.size != (width, height):  # two headers, and bounds that were checked on the other one
-            raise ModelError("the image tells two sizes of itself: save it anew as a JPEG or PNG")
+            raise ModelError("the image states two different sizes: save it anew as a JPEG or PNG")
         image.load()
     except (UnidentifiedImageError, OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise ModelError(f"the image cannot be decoded ({len(data)} bytes): send a JPEG or PNG") from error

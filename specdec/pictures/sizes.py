@@ -72,7 +72,7 @@ def picture_size(data: bytes) -> tuple[int, int]:
 def stored_size(data: bytes) -> tuple[int, int]:
     """(width, height) in pixels of an encoded picture as it is stored, by its header.
 
-    Raises ModelError for what is none of FORMATS, is cut off before its size is told, or has no pixels.
+    Raises ModelError for what is none of FORMATS, is cut off before its size is stated, or has no pixels.
     """
     size = None
     if data.startswith(b"\x89PNG\r\n\x1a\n"):

@@ -198,7 +198,7 @@ class Adjuster:
         matters, so it is the same whether an image's placeholder stands there once or expanded. grammar: the one
         that options.grammar names, compiled. disturbance: of a model that drafts; it comes first.
 
-        Raises ModelError for a bias on an id outside the vocabulary, OptionsError for a grammar that no answer of so
+        Raises ModelError for a bias on an id outside the vocabulary, OptionsError for a grammar that no answer of this
         many tokens follows.
         """
         outside = [token for token, _ in options.logit_bias if token >= vocab_size]

@@ -33,7 +33,7 @@ class Choices:
     sizes: tuple[int, ...] = ()
 
     def worth(self, price_s: Callable[[int], float | None]) -> int:
-        """How many of the nodes to send, 0 for none. price_s: seconds of a forward of so many rows, None: unknown; then
+        """How many of the nodes to send, 0 for none. price_s: seconds of a forward over n rows, None: unknown; then
         rows are taken to be free.
 
         The first choice is made anyway. Each further one that is made with it saves a forward of one row.

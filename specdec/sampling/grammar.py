@@ -2,9 +2,9 @@
 """Grammars: which tokens may come next, as a pure function of the ids before them.
 
 A grammar is compiled once a vocabulary (llguidance) and followed without any state that would have to be rolled back:
-what may come after a sequence is kept for the last positions and worked out again for earlier ones. Where the text that
-must follow is known, only its own spelling by the tokenizer is allowed, so that most of it is *forced*: one token may
-come, and nobody need ask a model for it.
+what may come after a sequence is kept for the last positions and worked out again for earlier ones. Where the text
+that must follow is known, only its own spelling by the tokenizer is allowed, so that most of it is *forced*: one
+token may come, and nothing has to ask a model for it.
 
 An answer that may begin with free text might never come to an end: a grammar may therefore have two parts, with a line
 `%%after N` between them. Behind N tokens an answer goes on as the second part says, as soon as the first lets that
@@ -316,7 +316,9 @@ class FollowedGrammar:
 
 
 def check_room(shortest: int, most: int) -> None:
-    """Raise OptionsError where an answer of so many tokens is too short for a grammar whose shortest has `shortest`."""
+    """Raise OptionsError where an answer of this many tokens is too short for a grammar whose shortest has
+    `shortest`.
+    """
     if shortest > most:
         raise OptionsError(
             f"an answer that follows the grammar has {shortest} tokens at least: allow more than "

@@ -2,7 +2,7 @@
 """Shared Gumbel noise g(seed, position, token id): the same numbers on both sides of a link, on any device.
 
 A counter-based hash on integers, so there is no generator state to lose, roll back or send.
-Whoever takes argmax(log p + g) samples exactly from p; two sides with similar p mostly take the same token.
+The one that takes argmax(log p + g) samples exactly from p; two sides with similar p mostly take the same token.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _at_least(bits: int, seed: int, position: int, vocab: int) -> npt.NDArray[np
     """The tokens whose number in `hashed_uniform` is made of at least this many of 2**52, and a few more.
 
     What comes of a word's last mixing differs from it in its lower 33 bits only: so that is left out, and tokens are
-    told by the bits above. Unsigned, in place, in pieces that stay in the cache.
+    given by the bits above. Unsigned, in place, in pieces that stay in the cache.
     """
     least = np.uint64(max(bits, 0) << 12 & ~((1 << 33) - 1))
     stream = np.uint64(_mix_int((position * _GOLDEN + _mix_int(seed) - _GOLDEN) & _WORD))

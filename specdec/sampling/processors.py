@@ -50,7 +50,7 @@ def cut_to_few(logits: Tensor, options: GenerationOptions) -> tuple[Tensor, Tens
     if not 0 < k < _PEAKS or not width:
         return None
     values = (logits.float() / options.temperature).numpy()
-    # The k-th largest of the pieces' largest: so many are no smaller, and few others are.
+    # The k-th largest of the pieces' largest: this many are no smaller, and few others are.
     peaks = values[: width * _PEAKS].reshape(_PEAKS, width).max(axis=1)
     near = np.flatnonzero(values >= np.partition(peaks, _PEAKS - k)[_PEAKS - k])
     if not k <= near.size <= _FEW:  # many alike, or no numbers
@@ -117,7 +117,7 @@ def _nucleus(scores: Tensor, p: float) -> Tensor:
         kept[sure] = scores[sure]
         left, chances = left[here], chances[here]
     likely = scores[left]
-    if left.numel() and bool(likely.min() < likely.max()):  # else they stand as they are to be cut
+    if left.numel() and bool(likely.min() < likely.max()):  # Otherwise they stand as they are to be cut
         order = torch.sort(likely, descending=True, stable=True).indices
         left, chances = left[order], chances[order]
     left = left[chances.cumsum(dim=0) - chances + before < p * whole]

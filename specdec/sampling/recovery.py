@@ -25,19 +25,19 @@ from specdec.sampling.rejection import (
 from specdec.sampling.uniform import Purpose, uniforms
 
 SPARSE_SAMPLES = 8
-"""Sparse rows: so many samples of what is not listed travel with the list."""
+"""Sparse rows: this many samples of what is not listed travel with the list."""
 MAX_BATCHES = 5
-"""After so many batches of samples that all failed, the whole row travels."""
+"""After this many batches of samples that all failed, the whole row travels."""
 BATCH_GROWTH = 4
 MAX_BATCH = 4096
-"""Each batch of samples is so many times the one before, up to a limit: what is needed decides what travels."""
+"""Each batch of samples is this many times the one before, up to a limit: what is needed decides what travels."""
 
 
 @dataclass(frozen=True)
 class TargetRow:
-    """What the cloud tells of the target's row p. tokens None: p is the whole row; else p of those tokens.
+    """What the cloud reports the target's row p. tokens None: p is the whole row; else p of those tokens.
 
-    samples: so many of the tokens, the last ones, are i.i.d. samples of p outside the entries listed before
+    samples: this many of the tokens, the last ones, are i.i.d. samples of p outside the entries listed before
     them or in an earlier reply. tail: the probability of all that is not listed; 0: nothing else is possible.
     """
 

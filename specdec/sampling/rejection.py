@@ -46,7 +46,9 @@ def draw_many(distribution: Tensor, uniforms: Sequence[float]) -> list[int]:
 
 
 def draw_on_device(distribution: Tensor, uniforms: Sequence[float] | Tensor) -> Tensor:
-    """The same as ids int64 [n] where the distribution is: nobody waits for them. uniforms: also float64 [n] there."""
+    """The same as ids int64 [n] where the distribution is: nothing waits for them. uniforms: also float64 [n]
+    there.
+    """
     cumulative = distribution.double().cumsum(dim=-1)
     if isinstance(uniforms, Tensor):
         marks = uniforms * cumulative[-1]

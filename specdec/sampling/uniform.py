@@ -25,7 +25,7 @@ class Purpose(IntEnum):
 
 _STRIDE = 1 << 20
 _FEW = 64
-"""Up to so many numbers are made one by one: quicker than the fixed cost of a dozen tensor operations."""
+"""Up to this many numbers are made one by one: quicker than the fixed cost of a dozen tensor operations."""
 
 
 def uniform(seed: int, purpose: Purpose, position: int) -> float:

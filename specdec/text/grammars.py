@@ -15,8 +15,8 @@ KINDS = (".lark", ".gbnf", ".regex", ".json")
 
 
 def read_grammar(path: Path) -> str:
-    """A grammar file as Lark. Raises OptionsError for what cannot be read or is no grammar of its kind; whether a model
-    can follow it shows when it is compiled.
+    """A grammar file as Lark. Raises OptionsError for what cannot be read or is not a grammar of its kind; whether a
+    model can follow it shows when it is compiled.
     """
     if path.suffix not in KINDS:
         raise OptionsError(f"the name of a grammar says how it is written: let {path} end in {', '.join(KINDS)}")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stop strings: an answer ends with the token that completes one of them in its text.
 
-Decided token by token by whoever gives out verified tokens, so that it does not depend on how they came. What is
+Decided token by token by the code that gives out verified tokens, so that it does not depend on how they came. What is
 searched is the text that `decode` gives for the answer so far. Special tokens count as they are spelled, like with
 Hugging Face's `stop_strings`; unlike there, a stop string cannot begin in the prompt.
 """

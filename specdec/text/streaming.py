@@ -74,7 +74,7 @@ class StreamingText:
 
     def _shorten_window(self) -> None:
         context = self._decode(self._ids[-_CONTEXT:])
-        if context:  # else a space that is dropped at the beginning of a text would be dropped here
+        if context:  # Otherwise a space that is dropped at the beginning of a text would be dropped here
             self._first, self._known = len(self._ids) - _CONTEXT, len(context)
 
     def _decode(self, ids: Sequence[int]) -> str:

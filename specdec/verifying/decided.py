@@ -37,7 +37,7 @@ def decide(
     with_row: bool,
 ) -> Decided:
     """p: float32 [k + 1, vocab], on its device. ids [k]: drafted; q_x [k]: their probabilities under q; uniforms [k]:
-    one an acceptance, negative for a token that stays anyway; draws [k + 1]: for the token behind so many accepted.
+    one an acceptance, negative for a token that stays anyway; draws [k + 1]: for the token behind this many accepted.
 
     q: float32 [k or more, vocab] on the same device; None: the token behind a rejection is not drawn here.
     """

@@ -81,8 +81,8 @@ class Verifier:
 
         Raises ModelError for an unusable prompt and ProtocolError for an impossible history.
 
-        admit: told, before anything is allocated, how many tokens the cache may come to hold; what it raises ends the
-        plan. Whoever admits them has room for all of them at once.
+        admit: called, before anything is allocated, how many tokens the cache may come to hold; what it raises ends
+        the plan. The one that admits them has room for all of them at once.
         """
         prepared: Prepared = yield Preparation(self._model, prompt, self._cursor.takes_embeddings)
         encoded = prepared.encoded

@@ -25,7 +25,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class AnswerOutcome:
-    """How an answer ended. finish: None where nobody wanted it any more."""
+    """How an answer ended. finish: None if it was not wanted any more."""
 
     finish: FinishReason | None
     prompt_tokens: int

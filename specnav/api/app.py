@@ -57,7 +57,7 @@ class RequestRecord:
 
 
 class Routes:
-    """What the server does, by URL. keys: None: everybody on this machine may ask."""
+    """What the server does, by URL. keys: None: every process on this machine may ask."""
 
     def __init__(
         self,
@@ -225,7 +225,9 @@ class Routes:
         return ""
 
     def _check_site(self, request: Request) -> None:
-        """Raise ApiError for what a page of another site has a browser of this machine ask, where nobody has a key."""
+        """Raise ApiError for what a page of another site has a browser of this machine ask, where no client has a
+        key.
+        """
         if self._keys is not None:
             return
         host = request.headers.get("host", "localhost")
@@ -349,7 +351,7 @@ def no_model(name: str, ours: str) -> ApiError:
 
 
 def left() -> ApiError:
-    """There is nobody to answer."""
+    """There is no client to answer."""
     return ApiError(CLIENT_GONE, "the client has gone away", code="client_gone")
 
 

@@ -49,7 +49,7 @@ class PooledEdge:
 
 
 class EdgePool:
-    """At most config.answers answers at a time: whoever starts one sees to that."""
+    """At most config.answers answers at a time: the one that starts one sees to that."""
 
     def __init__(self, config: ApiConfig, draft: LoadedModel, log: EventLog) -> None:
         self._config = config
@@ -64,7 +64,7 @@ class EdgePool:
 
     @property
     def name(self) -> str:
-        """What the model is called here; "" before the verifier has told."""
+        """What the model is called here; "" before the verifier has reported it."""
         if self._config.name or self._known is None:
             return self._config.name
         told = self._known.model
@@ -89,7 +89,7 @@ class EdgePool:
         return welcome
 
     async def told_name(self) -> str:
-        """The model's name, which the verifier is asked for where it has not told. Raises ApiError."""
+        """The model's name, which the verifier is asked for where it has not reported. Raises ApiError."""
         if not self.name:
             try:
                 await asyncio.get_running_loop().run_in_executor(None, self.knock)
@@ -141,7 +141,9 @@ class EdgePool:
 
     @contextlib.contextmanager
     def _charged(self, owner: str) -> Iterator[None]:
-        """What workers do meanwhile is charged to the holder of a key; without keys there is nobody to tell apart."""
+        """What workers do meanwhile is charged to the holder of a key; without keys there are no clients to tell
+        apart.
+        """
         token = charged.set(self._accounts.account_of(owner.encode()) if owner else None)
         try:
             yield
@@ -222,13 +224,13 @@ class EdgePool:
 
     @property
     def _limit(self) -> int:
-        """Tokens of a prompt and its answer; 0 before the verifier has told."""
+        """Tokens of a prompt and its answer; 0 before the verifier has reported it."""
         return 0 if self._known is None else self._known.context_limit
 
     def _take(self, owner: str, ids: tuple[int, ...]) -> PooledEdge:
         """An idle edge: of the same owner the one whose last prompt begins most like this one, or a new one.
 
-        What an edge remembers of prompts shows in the time that the next one takes: nobody else's is taken over.
+        What an edge remembers of prompts shows in the time that the next one takes: no other client's is taken over.
         """
         with self._lock:
             mine = [edge for edge in self._idle if edge.owner == owner]

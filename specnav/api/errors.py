@@ -15,7 +15,7 @@ from specdec.errors import (
 )
 
 CLIENT_GONE = 499
-"""Of a request whose client has gone away; nobody gets this, it stands in the log."""
+"""Of a request whose client has gone away; no client gets this, it stands in the log."""
 RETRY_AFTER_S = 1
 
 
@@ -68,7 +68,7 @@ def api_error(error: SpecdecError) -> ApiError:
         return ApiError(429, message, code="verifier_busy")
     if isinstance(error, LinkLost):
         return ApiError(503, message, code="verifier_unreachable")
-    if isinstance(error, KeyRefused | VersionMismatch):  # whoever runs this server has to do something
+    if isinstance(error, KeyRefused | VersionMismatch):  # the operator of this server has to do something
         return ApiError(503, message, code="verifier_refused")
     if isinstance(error, ModelError | OptionsError):
         return ApiError(400, message)

@@ -30,7 +30,8 @@ def hash_of(secret: str) -> str:
 
 
 def new_key(path: Path, name: str) -> str:
-    """Add a key to the file, which is made where there is none; returns the secret, which nobody can tell again.
+    """Add a key to the file, which is made where there is none; returns the secret, which it is impossible to know
+    again.
 
     Raises UsageError.
     """

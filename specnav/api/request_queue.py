@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who comes next: so many answers at a time, so many requests that wait for one, and no more than that."""
+"""Who comes next: this many answers at a time, this many requests that wait for one, and no more than that."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class RequestQueue:
             raise
 
     def check(self) -> None:
-        """Raise ApiError where nobody more may come."""
+        """Raise ApiError where no more requests may come."""
         if self._closed:
             raise _ending()
         if self.busy >= self._places and self.waiting >= self._queue:
@@ -61,11 +61,11 @@ class RequestQueue:
 
     @property
     def closed(self) -> bool:
-        """Whether nobody gets a place any more."""
+        """Whether no request gets a place any more."""
         return self._closed
 
     def close(self) -> None:
-        """Nobody gets a place any more; who waits is told."""
+        """No request gets a place any more; who waits is told."""
         self._closed = True
         while self._waiting:
             turn = self._waiting.popleft()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a bag says of a robot's decisions: its frames, its instructions, and the actions that were recorded.
 
-The names of topics differ from robot to robot, so things are told by their types, and Strings by the end of the name.
+The names of topics differ from robot to robot, so things are given by their types, and Strings by the end of the name.
 Pictures are not kept: a first reading notes stamps, a second one hands the pictures out.
 """
 
@@ -64,8 +64,8 @@ class BagContents:
     """Frames in the order they were recorded, what was asked when, and the references by frame stamp.
 
     source: what the references were taken from ("": there are none). policy_included: moves of the exploration policy
-    cannot be told from the model's. notes: what a reader of the figures must know. skipped: messages that are not what
-    their type says, by topic.
+    cannot be distinguished from the model's. notes: what a reader of the figures must know. skipped: messages that
+    are not what their type says, by topic.
     """
 
     image: BagTopic
@@ -130,7 +130,7 @@ def read_contents(bag: Bag, types: Types, image: BagTopic, vocabulary: Mapping[s
         except (EvaluationError, AttributeError, TypeError):  # no such message, or one of other fields
             damaged[message.topic] += 1
     for name, count in damaged.items():
-        contents.skipped.append(Skipped(name, count, f"they are no {tables[name].kind}"))
+        contents.skipped.append(Skipped(name, count, f"they are not {tables[name].kind}"))
     contents.notes += map(str, contents.skipped)
     _repair_stamps(contents)
     contents.instructions = sorted(found.instructions)
@@ -169,7 +169,7 @@ def stamp_of(data: bytes) -> int:
 
 
 def _repair_stamps(contents: BagContents) -> None:
-    """Cameras that leave stamps empty, or repeat them: then the time of recording tells frames apart."""
+    """Cameras that leave stamps empty, or repeat them: then the time of recording distinguishes frames."""
     stamps = Counter(frame.stamp_ns for frame in contents.frames)
     seen: set[int] = set()
     repaired = 0
@@ -269,7 +269,7 @@ class _Found:
                 unused += 1
         if unused:
             contents.notes.append(
-                f"{unused} of {len(self._said)} recorded actions come before the first frame, or are no action of the "
+                f"{unused} of {len(self._said)} recorded actions come before any frame, or are not actions of the "
                 "language, and were left out"
             )
         if contents.references:

@@ -21,7 +21,7 @@ _LATCHED = (QosDurability.TRANSIENT_LOCAL.value, QosDurability.TRANSIENT_LOCAL.n
 def latched_topics(bag: Bag) -> dict[str, int]:
     """How many of the last messages of each latched topic are kept: as many as its publishers kept together.
 
-    Whatever the bag does not tell, or tells in a way that cannot be read, is not latched.
+    Whatever the bag does not state, or states in a way that cannot be read, is not latched.
     """
     found: dict[str, int] = {}
     for topic in bag.topics:

@@ -63,7 +63,7 @@ class TopicRecord(msgspec.Struct, frozen=True):
 
 
 class SkippedRecord(msgspec.Struct, frozen=True):
-    """Messages that were recorded and are not used. file: or topic; count: null where the file does not tell it."""
+    """Messages that were recorded and are not used. file: or topic; count: null where the file does not report it."""
 
     file: str
     count: int | None

@@ -81,7 +81,7 @@ class Bag:
         return BagTimeline.from_seconds(set().union(*(one.tally.seconds for one in self.storages)))
 
     def offered(self, topic: str) -> list[str]:
-        """The QoS profiles that the publishers of a topic offered, as texts of YAML that nobody has checked."""
+        """The QoS profiles that the publishers of a topic offered, as texts of YAML that nothing has checked."""
         return [text for one in self.storages for text in one.tally.offered.get(topic, ())]
 
     def topic(self, name: str) -> BagTopic | None:

@@ -25,9 +25,9 @@ else:
 
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 EXPANSION, SPARE_BYTES, SPARE_MESSAGES = 1000, 64 << 20, 1000
-"""A file may unpack to so many times its size, and a bit; a message takes at least one byte of it."""
+"""A file may unpack to this many times its size, and a bit; a message takes at least one byte of it."""
 MOST_OFFERS = 100
-MOST_REASONS = 20  # that are told of a file
+MOST_REASONS = 20  # that are notified of a file
 WINDOW_BYTES = 256 << 20  # of messages held in memory to put them in order
 _BROKEN_DATA = (zstd.ZstdError, RuntimeError, EOFError, ValueError)
 _DDS_NAME = re.compile(r"(\w+)::msg::dds_::(\w+)_", re.ASCII)
@@ -66,7 +66,7 @@ class BagMessage:
 
 @dataclass(frozen=True)
 class Skipped:
-    """Messages of a file that cannot be used, and why; count: None where the file does not tell it."""
+    """Messages of a file that cannot be used, and why; count: None where the file does not report it."""
 
     file: str
     count: int | None

@@ -103,7 +103,7 @@ class Types:
             return store.deserialize_cdr(data, kind)
         except _NOT_A_MESSAGE as error:
             what = one_line(error)
-            raise EvaluationError(f"a message is no {kind}: {what}") from error
+            raise EvaluationError(f"a message is not a {kind}: {what}") from error
 
     def encode(self, kind: str, values: Mapping[str, Any]) -> bytes:
         """The bytes of a message; fields that are not given are zero or empty, nested ones are mappings."""

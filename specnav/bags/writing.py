@@ -66,7 +66,7 @@ class McapFile:
     def add_topic(self, name: str, kind: str, latched: int = 0) -> None:
         """Begin a topic; once more is nothing. Raises EvaluationError for a type that is not known.
 
-        latched: so many last messages its publishers keep for those who subscribe later; 0: they keep none.
+        latched: this many last messages its publishers keep for those who subscribe later; 0: they keep none.
         """
         if name in self._connections:
             return

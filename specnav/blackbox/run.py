@@ -55,7 +55,7 @@ def list_files(folder: Path | None) -> int:
         )
         table.add_row(*map(escape, row))
     total = sum(one.size for one in found) / MB
-    # Lines are not folded where nobody looks: other programs read them.
+    # Lines are not folded where nothing looks: other programs read them.
     console = Console()
     if not console.is_terminal:
         console = Console(width=400)

@@ -53,7 +53,7 @@ def events(bag: Bag, types: Types, notes: list[str]) -> list[TimelineEvent]:
                 if before == state:
                     continue
             found.append(TimelineEvent(message.time_ns, _role(topic), one_line(text)))
-    notes += [f"{name}: {count} messages are no {wanted[name].kind} and are left out" for name, count in unread.items()]
+    notes += [f"{name}: {count} messages are not {wanted[name].kind}: left out" for name, count in unread.items()]
     return sorted(found, key=lambda event: event.time_ns)
 
 
@@ -68,7 +68,9 @@ class _Lenient:
 
 
 Told = Iterator[tuple[str, str, str]]
-"""Of one message: (name, state, text). Of a state only changes from "" on are told; name "": an event, always told."""
+"""Of one message: (name, state, text). Of a state only changes from "" on are reported; name "": an event, always
+told.
+"""
 
 
 def _role(topic: BagTopic) -> str:

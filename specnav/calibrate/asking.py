@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asks before a step without waiting: the robot's odometry and its stop have to be heard while somebody reads."""
+"""Asks before a step without waiting: the robot's odometry and its stop have to be heard while a client reads."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class StepPrompt:
         self._count = 0
 
     def allows(self, step: CalibrationStep) -> bool:
-        """Whether the step may begin. Raises CalibrationError where nobody can answer."""
+        """Whether the step may begin. Raises CalibrationError where no operator can answer."""
         if step is not self._asked:
             self._asked, self._count = step, self._count + 1
             question = (

@@ -28,7 +28,7 @@ from specnav.errors import UsageError
 from specnav.ros_names import checked_namespace
 
 RATE_HZ, SPIN_S = 30.0, 0.005
-FIND_S, LISTEN_S = 5.0, 1.5  # longest wait for odometry and listeners; so long nobody else may speak
+FIND_S, LISTEN_S = 5.0, 1.5  # longest wait for odometry and listeners; so long nothing else may speak
 MATCH_S = 0.3  # discovery is not symmetric: the other side may need a moment to match us
 
 
@@ -38,7 +38,7 @@ class Live:
     def __init__(
         self, config: CalibrateConfig, say: Callable[[str], None], ended: Callable[[], bool]
     ) -> None:
-        """ended: whether somebody wants it to end."""
+        """ended: whether anything wants it to end."""
         self._config, self._say, self._ended = config, say, ended
         limits = CalibrationLimits(
             config.max_linear,
@@ -55,7 +55,7 @@ class Live:
         self._has_driven = False
 
     def look(self) -> None:
-        """Raise CalibrationError unless there are a base and odometry, and nobody else drives. Publishes nothing."""
+        """Raise CalibrationError unless there are a base and odometry, and nothing else drives. Publishes nothing."""
         began = time.monotonic()
         found_at = math.inf  # others are discovered when the robot is
         while (waited := time.monotonic() - began) < FIND_S:

@@ -11,7 +11,7 @@ from rich.table import Table
 from spec_vlm_nav.common.parameters import Value
 from specnav.calibrate.core.result import DEFAULTS, CalibrationResult, MeasuredParameter
 
-WIDE = 200  # columns where nobody looks: other programs read the lines
+WIDE = 200  # columns where nothing looks: other programs read the lines
 
 
 def meaning(one: MeasuredParameter, given: Mapping[str, Value]) -> str:

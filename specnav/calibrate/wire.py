@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ROS side of a calibration: the robot's own back-ends, odometry, and whatever else speaks on the way. Needs rclpy.
+"""The ROS side of a calibration: the robot's own back-ends, odometry, and whatever else speaks on the way. Needs
+rclpy.
 
-What is published here is noted, so that what another client publishes on the same topic can be told from it.
+What is published here is noted, so that what another client publishes on the same topic can be distinguished from it.
 """
 
 from __future__ import annotations
@@ -209,7 +210,7 @@ def _insist(output: Output) -> None:
     """Say stop again and again, and wait until it has arrived."""
     left = STOPS
     for _ in range(MOST_STOPS):
-        # As one that goes on although it was told to stand: with the creep, each time.
+        # As one that goes on although it was commanded to stand: with the creep, each time.
         output.send(ZERO, RestDetector.RESISTS)
         time.sleep(PAUSE_S)
         left -= output.stop()

@@ -81,7 +81,7 @@ class ConvertedVocabulary:
 
 
 def read_vocabulary(folder: Path, rows: int, config: Any) -> ConvertedVocabulary:
-    """Of a folder whose embedding has so many rows. config: the library's. Raises UsageError, ModelError."""
+    """Of a folder whose embedding has this many rows. config: the library's. Raises UsageError, ModelError."""
     tokenizer = load_tokenizer(folder)
     backend = tokenizer.backend_tokenizer
     whole = backend.to_str()

@@ -24,7 +24,7 @@ CHUNK = 1 << 22
 
 
 def write(content: Content, path: Path, advance: Callable[[], None]) -> None:
-    """Write a file under a name that nobody looks for yet. advance: called behind each tensor. Raises OSError."""
+    """Write a file under a name that nothing looks for yet. advance: called behind each tensor. Raises OSError."""
     writer = GGUFWriter(path, content.arch)
     content.describe(writer)
     writer.add_file_type(int(content.kind.file_type))
@@ -59,7 +59,7 @@ def packed(tensor: Tensor, kind: GgufKind) -> NDArray[Any]:
     found = np.empty((rows.shape[0], kind.size((width,))), np.uint8)
     for start, stop in stretches(rows.shape[0], width):
         part = rows[start:stop].to(torch.float32).contiguous().numpy()
-        with np.errstate(all="ignore"):  # what is not finite is told when it is read back
+        with np.errstate(all="ignore"):  # what is not finite is reported when it is read back
             found[start:stop] = gguf.quantize(part, kind.type)
     return found
 

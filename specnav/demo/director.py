@@ -35,7 +35,7 @@ from specnav.results.trace import Decision, Span
 POLL_S = 0.02
 AT_START_M = 0.05
 FRAMES_BEFORE = 5
-# A stale odometry is told by the deciding node as well, and counted there.
+# A stale odometry is given by the deciding node as well, and counted there.
 SAFETY_STATES = frozenset({MotionState.EXPIRED.value, MotionState.REFUSED.value})
 CUT_SHORT = frozenset(
     {ErrorCode.CANCELED.value, ErrorCode.TIMEOUT.value, ErrorCode.LINK_LOST.value, ErrorCode.INTERNAL.value}

@@ -46,7 +46,7 @@ VIDEO_EPISODES = 4  # all camera frames are kept for this many episodes, later o
 def server_settings(config: DemoConfig) -> ServerConfig:
     """The verifier's settings: the cloud's file, with the run's model on a free loopback port."""
     values = read_yaml(config.cloud_config) | {"model": config.target_model, "bind": "tcp://127.0.0.1:0"}
-    values |= {"keys": "", "insecure": False}  # nobody else reaches it
+    values |= {"keys": "", "insecure": False}  # nothing else reaches it
     if config.verify_ms:
         values["verify_ms"] = config.verify_ms
     return make_settings(ServerConfig, values, str(config.cloud_config))

@@ -60,7 +60,9 @@ def stop_service(stack: Stack) -> float:
 
 @dataclass(frozen=True)
 class EmergencyStop:
-    """A button that publishes best effort; a second later somebody gives an instruction, which must move nothing."""
+    """A button that publishes best effort; a second later an operator gives an instruction, which must move
+    nothing.
+    """
 
     def strike(self, stack: Stack) -> float:
         """Press it."""
@@ -141,7 +143,7 @@ class Flood(Repeated):
 
 
 class JumpingClock(Repeated):
-    """The robot's nodes are told to use simulated time, and /clock jumps back and forth."""
+    """The robot's nodes are instructed to use simulated time, and /clock jumps back and forth."""
 
     def publish(self, stack: Stack, number: int) -> None:
         """Publish a time."""

@@ -24,7 +24,7 @@ class DrillView(RunView):
 
     @contextmanager
     def drilling(self, count: int) -> Iterator[Advance]:
-        """So many runs follow."""
+        """The number of runs that follow."""
         if not self.console.is_terminal:
             done = 0
 

@@ -58,7 +58,7 @@ def check_ray() -> None:
 
 
 def read_here(folder: Path) -> LocalCluster | None:
-    """The cluster that an `up` of before has noted, if it answers still."""
+    """The cluster that an earlier `up` has noted, if it answers still."""
     try:
         here = msgspec.json.decode(read_file(folder / HERE_FILE, MOST_KEY_BYTES), type=LocalCluster)
     except (OSError, msgspec.MsgspecError):
@@ -95,7 +95,7 @@ def running_here() -> str:
     """
     noted = Path(os.environ.get("RAY_TMPDIR", tempfile.gettempdir()), "ray", "ray_current_cluster")
     address = os.environ.get("RAY_ADDRESS", "")
-    # In a folder that everybody may write to, a note of another user's would lead into a cluster of his.
+    # In a folder that every user may write to, a note of another user's would lead into a cluster of his.
     with suppress(OSError, UnicodeDecodeError):
         if not address and {os.lstat(each).st_uid for each in (noted, noted.parent)} <= {0, os.getuid()}:
             address = read_file(noted, MOST_KEY_BYTES).decode().strip()
@@ -103,12 +103,12 @@ def running_here() -> str:
 
 
 def reach(address: str) -> Any:
-    """Connect to a cluster; returns the module. Raises FleetError where nobody answers, or another client does."""
+    """Connect to a cluster; returns the module. Raises FleetError where nothing answers, or another client does."""
     check_ray()
     if not answers(address):
         raise FleetError(f"no Ray cluster answers at {address}: check the address (ray start --head shows it)")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # else Ray hides GPUs from actors without any
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # Otherwise Ray hides GPUs from actors without any
     import ray
 
     failed: list[BaseException] = []
@@ -119,7 +119,7 @@ def reach(address: str) -> Any:
         except BaseException as error:
             failed.append(error)
 
-    # Ray has no bound on how long it tries somebody who is not a Ray.
+    # Ray has no bound on how long it tries an address that is not a Ray.
     thread = threading.Thread(target=connect, name="ray", daemon=True)
     thread.start()
     thread.join(REACH_S)
@@ -135,7 +135,7 @@ def start_here(cpus: int) -> LocalCluster:
     """A cluster of this machine alone, which goes on when this process ends. Raises FleetError."""
     check_ray()
     temp = Path(tempfile.mkdtemp(prefix="ray-"))  # short: the names of its sockets may not be long
-    # Ray opens its folder to everybody, and what it makes there: it gets one in ours, which nobody else can enter.
+    # Ray opens its folder to every user, and what it makes there: it gets one in ours, which nothing else can enter.
     inside = temp / "r"
     write_private(temp / TOKEN_FILE, secrets.token_hex(32).encode())
     LocalCluster("", temp=str(temp)).show_token()
@@ -162,7 +162,7 @@ def start_node(argv: list[str], temp: Path, marker: str = "untime started") -> t
     """Run `ray start --block …` in a session of its own; returns that and its folder. Raises FleetError."""
     log = temp / "start.log"
     # By itself Ray gives workers, and with them verifiers, the least of a busy machine's processor time.
-    # Its own metrics listen on every address, whatever it is told.
+    # Its own metrics listen on every address, whatever it is sent.
     environment = {**os.environ, "RAY_worker_niceness": "0", "RAY_enable_metrics_collection": "0"}
     with log.open("wb") as stream:
         process = subprocess.Popen(

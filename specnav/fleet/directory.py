@@ -108,7 +108,7 @@ class Directory:
             )
 
     def scale(self, bounds: ReplicaBounds) -> None:
-        """From now on so many replicas."""
+        """From now on this many replicas."""
         with self._lock:
             wanted = max(bounds.least, min(bounds.most, self._kept.wanted))
             self._keep(settings=msgspec.structs.replace(self._kept.settings, bounds=bounds), wanted=wanted)

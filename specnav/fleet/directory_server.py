@@ -123,7 +123,7 @@ class DirectoryServer:
                 try:
                     if frames is not None:
                         self._take(frames)
-                except Exception as error:  # one message must not end everybody's directory
+                except Exception as error:  # one message must not end every client's directory
                     self._log.error("message_failed", traceback=self._log.trace_of(error))
         self.connections.close()
         if self._door is not None:

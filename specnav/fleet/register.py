@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the directory knows: replicas by what they report, edges by what they ask. Decides nothing itself, waits for
-nothing and takes the time as an argument; whoever uses it holds a lock.
+nothing and takes the time as an argument; its user holds a lock.
 
 All of it comes back by itself after a restart: replicas report twice a second, and edges say which one they have.
 """
@@ -27,7 +27,7 @@ from specnav.fleet.identity import Identity, differences
 from specnav.fleet.scaling import ReplicaLoad, State
 
 SILENT_S = 4.0
-"""A replica that has not reported for this long is given to nobody, unless no other is there."""
+"""A replica that has not reported for this long is not given out, unless no other is there."""
 SETTLE_S = 3.0
 """So long after its start a directory lets edges where they are, though it has not heard of all replicas yet."""
 ACTIVE_S = 120.0
@@ -70,8 +70,8 @@ def _by_rank() -> tuple[OrderedDict[bytes, float], ...]:
 
 @dataclass
 class _Replica:
-    """active: by the rank of their class, edges with an answer in progress and since when, the longest first. marks: of
-    prompts that it knows, by the key whose edges asked them: nobody learns of another key's, or has them forgotten.
+    """active: by the rank of their class, edges with an answer in progress and since when, the longest first. marks:
+    of prompts that it knows, by the key whose edges asked them: no key learns of another key's, or has them forgotten.
     """
 
     report: ReplicaReport
@@ -162,7 +162,7 @@ class Register:
         return "left_out" if self.left_out(report) else "ready"
 
     def left_out(self, report: ReplicaReport) -> str:
-        """Why a replica that serves is given to nobody: how it differs from the others of its generation; "" if not."""
+        """Why a replica that serves is not given out: how it differs from the others of its generation; "" if not."""
         wanted = self.identities.get(report.generation)
         if wanted is None or report.identity is None:
             return ""

@@ -89,7 +89,7 @@ class Replica:
     def _look_at_model(self) -> None:
         try:
             self._identity = identity_of(self._config)
-        except Exception as error:  # one replica's trouble, told in the status
+        except Exception as error:  # one replica's trouble, shown in the status
             self._trouble = f"what it serves cannot be looked at ({error})"
 
 

@@ -29,7 +29,7 @@ class ReplicaLoad:
 
 @dataclass(frozen=True)
 class ScalingStep:
-    """What to do now: start so many of this generation, drain these, by number."""
+    """What to do now: start this many of this generation, drain these, by number."""
 
     start: int = 0
     drain: tuple[int, ...] = ()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a fleet is told; checked before Ray is reached."""
+"""The settings of a fleet; checked before Ray is reached."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Where:
 
 @dataclass(frozen=True)
 class UpConfig:
-    """What `fleet up` is told. server: settings of the replicas' verifiers by name, over those of the file."""
+    """The settings of `fleet up`. server: settings of the replicas' verifiers by name, over those of the file."""
 
     server: Mapping[str, Any]
     file: Path | None = setting(None, "YAML of verifier settings.", metavar="FILE", flags=("--config",))
@@ -134,7 +134,7 @@ class UpConfig:
 
 @dataclass(frozen=True)
 class UpgradeConfig:
-    """What `fleet upgrade` is told. server: settings that are to be different, by name. surge: None as before."""
+    """The settings of `fleet upgrade`. server: settings that are to be different, by name. surge: None as before."""
 
     server: Mapping[str, Any]
     file: Path | None = same_as(UpConfig, "file")
@@ -152,7 +152,7 @@ class FleetSettings(Struct, frozen=True):
 
     surge: an upgrade starts a new replica before it drains an old one; False: where there is room for no more.
     metrics_outside: what replicas serve for Prometheus, each on a free port, is reached by other machines, too. home:
-    the address of a machine on which all is served on loopback, as nobody else is to reach it; "" for none.
+    the address of a machine on which all is served on loopback, as nothing else is to reach it; "" for none.
     """
 
     server: dict[str, Any]

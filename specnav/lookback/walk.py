@@ -154,5 +154,5 @@ def _decisions(bag: Bag, types: Types, walk: Walk, notes: list[str]) -> list[dic
             }
         )
     if unread:
-        notes.append(f"{unread} messages on {', '.join(topic.name for topic in topics)} are no {METRICS}")
+        notes.append(f"{unread} messages on {', '.join(topic.name for topic in topics)} are not {METRICS}")
     return found

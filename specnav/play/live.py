@@ -89,7 +89,7 @@ class Player:
 
 
 def _publisher(node: Node, played: PlayedTopic, kept: int) -> Any:
-    """kept: so many messages of a latched topic are for those who subscribe later; 0: it is not latched."""
+    """kept: this many messages of a latched topic are for those who subscribe later; 0: it is not latched."""
     package, _, kind = played.topic.kind.partition("/msg/")
     try:
         message = getattr(importlib.import_module(f"{package}.msg"), kind)

@@ -68,6 +68,6 @@ def _work(folder: str, seed: int, pairs: Pairs | None, jobs, done) -> None:
         try:
             make_shard(world, Path(folder), seed, shard, pairs)
             done.put((shard, ""))
-        except Exception as error:  # told to the parent, which stops everything
+        except Exception as error:  # reported to the parent, which stops everything
             done.put((shard, f"{type(error).__name__}: {error}"))
             return

@@ -54,8 +54,8 @@ class LoopSettings:
 
 
 class TrainingTask(Protocol):
-    """A stage's model and loss. It may have `goes_on(step)`: so many updates were made before; `at_end()`: called after
-    the last update, raises if something is wrong; and `at_checkpoint()`: called in the first process before a
+    """A stage's model and loss. It may have `goes_on(step)`: this many updates were made before; `at_end()`: called
+    after the last update, raises if something is wrong; and `at_checkpoint()`: called in the first process before a
     checkpoint is kept, gives figures to be noted.
     """
 
@@ -164,7 +164,7 @@ def _work(
         torch.manual_seed(settings.seed)
         task = build(*arguments, device)
         step = _run(task, settings, rank, world, device, reports)
-    except Exception as error:  # told to the parent, which stops everything
+    except Exception as error:  # reported to the parent, which stops everything
         reports.put(("error", step, f"{type(error).__name__}: {error}"))
         time.sleep(1.0)
         raise
@@ -272,7 +272,7 @@ def _save(
     try:
         with replacing(settings.checkpoint) as partial:
             torch.save(state, partial)
-    except (OSError, RuntimeError) as error:  # torch tells of a full disk with either
+    except (OSError, RuntimeError) as error:  # torch reports a full disk with either
         raise TrainingError(
             f"{settings.checkpoint} cannot be written ({error}): make room, then run the same command again to go on"
         ) from error

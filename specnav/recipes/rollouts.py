@@ -164,7 +164,7 @@ def roll_out(
 
 
 def simulated_body() -> RobotBody:
-    """The simulator's camera and robot, as config/sim.yaml tells the nodes of them."""
+    """The simulator's camera and robot, as config/sim.yaml describes them to the nodes."""
     from navsim.planner import ROBOT_RADIUS
     from navsim.visibility import CAMERA_HFOV, EYE_HEIGHT
 

@@ -50,7 +50,7 @@ def load_trained(folder: Path) -> TrainedModel:
         tokenizer = AutoTokenizer.from_pretrained(folder)
     except (OSError, ValueError) as error:
         raise TrainingError(
-            f"{folder} is no model folder of this pair: give one that train vlm made"
+            f"{folder} is not a model folder of this pair: give one that train vlm made"
         ) from error
     weights, config = loaded.state_dict(), loaded.config
     text, vision = config.text_config, config.vision_config

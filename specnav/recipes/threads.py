@@ -11,7 +11,7 @@ import torch
 
 @contextmanager
 def threads(count: int) -> Iterator[None]:
-    """Let torch use so many threads in the block: more than there are free cores would wait for each other."""
+    """Let torch use this many threads in the block: more than there are free cores would wait for each other."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

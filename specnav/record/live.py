@@ -33,7 +33,7 @@ DEPTH = 100
 
 
 class TopicRecorder:
-    """Subscribes to what is wanted and writes it. `warn` is told once of every topic that cannot be recorded."""
+    """Subscribes to what is wanted and writes it. `warn` is reported once of every topic that cannot be recorded."""
 
     def __init__(
         self, node: Node, file: McapFile, types: Types, names: tuple[str, ...], warn: Callable[[str], None]

@@ -2,8 +2,8 @@
 """A recording of simulated episodes without ROS: the target alone answers, the robot's executor moves, all is written
 as the robot's nodes and the simulator would publish it.
 
-Time is simulated; the same seeds give the same bag (but for the encoders' versions). Beside the bag go labels: what the
-oracle, which knows the room, would have done in each frame that a decision was made from.
+Time is simulated; the same seeds give the same bag (except for the encoders' versions). Beside the bag go labels:
+what the oracle, which knows the room, would have done in each frame that a decision was made from.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from specnav.results.errors import one_line
 
 @dataclass
 class History:
-    """What a prompt may tell of earlier decisions of one instruction."""
+    """What a prompt may report earlier decisions of one instruction."""
 
     run: int = -1
     pictures: deque[bytes] = field(default_factory=lambda: deque(maxlen=PAST_FRAMES))
@@ -53,7 +53,7 @@ class History:
 
 @dataclass(frozen=True)
 class Prompter:
-    """How everybody is asked: the wording, the tokenizer, the picture's size, and the limits of an answer."""
+    """How every edge asks: the wording, the tokenizer, the picture's size, and the limits of an answer."""
 
     spec: PromptSpec
     tokenizer: Any

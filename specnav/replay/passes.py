@@ -38,7 +38,7 @@ class FrameDecider(Protocol):
 
 @dataclass
 class PassResult:
-    """The result. busy_s: from the first decision to the last; skipped: frames nobody had time for, by method."""
+    """The result. busy_s: from the first decision to the last; skipped: frames there was no time for, by method."""
 
     busy_s: float = 0.0
     decisions: int = 0

@@ -107,7 +107,7 @@ class _ActiveInstruction:
         self.notes: list[str] = []
 
     def instruction_at(self, frame: FrameEntry) -> tuple[int, str]:
-        """(which instruction in a row, its words); words "" when the robot had none, or was told to stop."""
+        """(which instruction in a row, its words); words "" when the robot had none, or was commanded to stop."""
         if self._given is not None:
             return 0, self._given
         number, words = self._contents.instruction_at(frame)

@@ -152,7 +152,7 @@ def read_bag(config: ReplayConfig) -> tuple[Bag, Types, BagContents, ReplayPlan]
     contents = read_contents(bag, types, image, VOCABULARY)
     if not contents.frames:
         raise EvaluationError(f"no frame of {image.name} can be read in {config.bag}")
-    if config.rate == "bag" and not bag.timeline.jumps:  # else it is said in any case
+    if config.rate == "bag" and not bag.timeline.jumps:  # Otherwise it is said in any case
         contents.notes += bag.timeline.notes
     return bag, types, contents, make_plan(contents, config.instruction, labels, config.every, config.limit)
 

@@ -36,7 +36,7 @@ class ReplayView(RunView):
 
     @contextmanager
     def deciding(self, count: int) -> Iterator[Advance]:
-        """So many decisions follow."""
+        """The number of decisions that follow."""
         if not self.console.is_terminal:
             done = 0
 

@@ -29,7 +29,7 @@ VARIABLES = (
     "policy", "policy-soft", "wall", "path", "drafted", "floor",
 )  # fmt: skip
 HEX = {name: f"#01fe{place:02x}" for place, name in enumerate(VARIABLES)}
-"""What stands for a variable of the style sheet while matplotlib draws; nobody else has these colours."""
+"""What stands for a variable of the style sheet while matplotlib draws; nothing else has these colours."""
 STYLE: dict[str, Any] = {
     "svg.fonttype": "none", "svg.hashsalt": "specnav", "font.family": "DejaVu Sans", "font.size": 12.0,
     "text.color": HEX["ink"], "axes.labelcolor": HEX["muted"], "axes.edgecolor": HEX["faint"],
@@ -49,7 +49,7 @@ CLIPPED = "clipped"
 """The id of what may not reach beyond its clip path; everything else may."""
 LANES = ("edge", "uplink", "cloud", "downlink")
 AHEAD, SHADOW = "ahead", "shadow"
-"""Spans whose name ends so are work that nobody waited for yet; they are drawn pale."""
+"""Spans whose name ends so are work that nothing waited for yet; they are drawn pale."""
 
 
 @dataclass(frozen=True)
@@ -377,7 +377,7 @@ def share_bars(shares: Mapping[str, Sequence[float]], label: str, columns: int =
 
 
 def matrix(counts: Sequence[Sequence[int]], names: Sequence[str], label: str) -> str:
-    """A table of counts, what was wanted down and what was said across; what nobody named is left out."""
+    """A table of counts, what was wanted down and what was said across; what nothing named is left out."""
     used = [n for n in range(len(names)) if any(counts[n]) or any(row[n] for row in counts)]
     if not used:
         return ""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Starting, watching and stopping the child processes of a run; each child writes one log file.
 
-A *child* leads its own process group, so that stopping it stops whatever it started; it is told to end by the kernel
-if this process dies without a word. Nothing here knows what a child does.
+A *child* leads its own process group, so that stopping it stops whatever it started; it is instructed to end by the
+kernel if this process dies without a word. Nothing here knows what a child does.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from specnav.supervise.surroundings import (
 from specnav.supervise.waiting import TAIL_CHARS, wait_until
 
 OPEN: list[Graph] = []
-"""Graphs in use in this process, for whoever reports what went wrong."""
+"""Graphs in use in this process, for the code that reports what went wrong."""
 _LEFT: list[Domain] = []
 """The domain of the last graph of this process, held until another takes its place."""
 
@@ -136,7 +136,7 @@ class Graph:
         return "\n".join(parts)
 
     def note_segments(self) -> None:
-        """Remember the shared memory in use, so that leftovers can be told from other programs' files."""
+        """Remember the shared memory in use, so that leftovers can be distinguished from other programs' files."""
         self._segments |= segments_of([p.popen.pid for p in self.processes if p.is_up])
 
     def segments_of(self, process: Process) -> set[Path]:

@@ -101,8 +101,8 @@ def segments_of(pids: Sequence[int], maps_folder: Path = Path("/proc")) -> set[P
 def remove_segments(segments: Iterable[Path]) -> int:
     """Remove those of the given files that no living process has mapped; returns how many.
 
-    What an ended participant wrote into counts as mapped by nobody although this process still has it mapped: Fast DDS
-    lets go of what it read only when the process ends, and then nobody would remove it.
+    What an ended participant wrote into counts as mapped by no process although this process still has it mapped:
+    Fast DDS lets go of what it read only when the process ends, and then nothing would remove it.
     """
     others = {int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()} - {os.getpid()}
     held, here = segments_of(sorted(others)), segments_of([os.getpid()])

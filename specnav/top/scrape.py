@@ -18,7 +18,7 @@ MOST_BYTES = 8 << 20
 
 
 class ScrapeFailed(HarnessError):
-    """Nobody answers, or not with a verifier's metrics; the message is one line."""
+    """Nothing answers, or not with a verifier's metrics; the message is one line."""
 
 
 @dataclass(frozen=True)

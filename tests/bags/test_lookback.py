@@ -1,4 +1,6 @@
-"""`specnav console --bag`: what the page is told of a walk, labels that replay reads, clips, and what is not a walk."""
+"""`specnav console --bag`: what the page is notified of a walk, labels that replay reads, clips, and what is not a
+walk.
+"""
 
 import io
 import json

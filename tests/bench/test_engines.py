@@ -1,4 +1,6 @@
-"""Bench runs whose verifier is on llama.cpp: what is asked, what is left out, and how rounding is told from errors."""
+"""Bench runs whose verifier is on llama.cpp: what is asked, what is left out, and how rounding is distinguished from
+errors.
+"""
 
 from __future__ import annotations
 

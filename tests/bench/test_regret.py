@@ -164,7 +164,7 @@ def test_a_prompt_is_taken_in_while_the_cloud_does_where_all_that_costs_is_seen(
 
 
 def test_the_first_round_of_a_kind_of_plan_is_held_against_nothing_that_was_promised() -> None:
-    """It tells of the change, too."""
+    """It reports the change, too."""
     changes = 0
     for seed in (5, 105):
         world = random_world(seed)
@@ -228,7 +228,7 @@ def test_every_round_is_told_to_the_trial_as_one_with_drafts_or_without(
 
 
 def test_auto_finds_out_when_a_hopeless_world_has_changed() -> None:
-    """Ten times slower in the second answer: drafts, which nobody wanted before, are worth their while."""
+    """Ten times slower in the second answer: drafts, which nothing wanted before, are worth their while."""
     world = plain(draft=forwards(60.0, 0.0), answers=(96, 160), phases=((0, 1.0, 0.0), (110, 10.0, 0.0)))
     world = replace(world, fit=replace(world.fit, easy=0.9, sure_easy=0.97))
     last = play(world, "auto", language_of(world)).answers[-1]

@@ -162,7 +162,7 @@ class TestWhatIsReadOff:
 
 
 class MadeUpMeasurements:
-    """Measurements that take no time. stop_after: so many before the user presses Ctrl-C; fail: say this instead."""
+    """Measurements that take no time. stop_after: this many before the user presses Ctrl-C; fail: say this instead."""
 
     def __init__(self, stop_after: int | None = None, fail: str = "") -> None:
         self.stop_after, self.fail = stop_after, fail

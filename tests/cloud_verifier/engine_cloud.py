@@ -26,7 +26,7 @@ OPTIONS = GenerationOptions(40)
 
 
 class Cloud:
-    """An engine that runs when it is told to, and what it said to whom."""
+    """An engine that runs on command, and what it said to whom."""
 
     def __init__(
         self,

@@ -66,7 +66,7 @@ def plain(messages: list[Down]) -> list[tuple[int, int, int | None]]:
 
 
 def rounds(cloud: Cloud, session: int, **more: int) -> list[Down]:
-    """Five drafts, of ids that nobody would say and a tree of them; each follows on what was verified."""
+    """Five drafts, of ids that no text contains and a tree of them; each follows on what was verified."""
     base = cloud.open(session, **more)
     said: list[Down] = []
     epoch = 0

@@ -1,4 +1,4 @@
-"""Bounds on one client: what is over one is refused with what is allowed, and nobody else notices."""
+"""Bounds on one client: what is over one is refused with what is allowed, and no other client notices."""
 
 from __future__ import annotations
 

@@ -251,4 +251,4 @@ def test_in_shared_forwards_hints_take_no_more_than_their_share() -> None:
     assert share.allowed(8) == 2 and share.allowed(1) == 1
     for _ in range(60):
         forward(0.0025, 1)
-    assert share.allowed(8) == 0 and share.allowed(1) == 1, "they would make everybody wait"
+    assert share.allowed(8) == 0 and share.allowed(1) == 1, "they would make every client wait"

@@ -294,7 +294,7 @@ def kv_bytes_for(pair: Pair, sessions: int) -> int:
 
 
 def test_sessions_that_rest_make_room_and_come_back(text_pair: Pair) -> None:
-    """Five sessions take turns in the room of two, and nobody's answer changes."""
+    """Five sessions take turns in the room of two, and no answer changes."""
     cloud = opened(text_pair, 5, kv_bytes=kv_bytes_for(text_pair, 2))
     engine = cloud.engine
     assert engine.budget.evictions == 3 and len(engine.budget.admitted) == 2

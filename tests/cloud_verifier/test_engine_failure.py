@@ -1,4 +1,4 @@
-"""An engine that cannot go on ends its verifier, with one line and an exit code, and keeps nobody waiting."""
+"""An engine that cannot go on ends its verifier, with one line and an exit code, and keeps no client waiting."""
 
 from __future__ import annotations
 

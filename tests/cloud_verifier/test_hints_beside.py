@@ -91,7 +91,7 @@ def test_an_exit_is_told_to_wait_for_its_layer_and_nothing_waits_for_the_exit() 
     assert streams.told == [
         "mark main-1", "to the side", "side waits for main-1", "work", "copy", "mark side-1", "to main",
     ]  # fmt: skip
-    assert not results, "nothing is read while layers are being told"
+    assert not results, "nothing is read while layers are being issued"
     beside.finish()
     assert [one.tolist() for one in results] == [[2.0, 2.0]]
     assert streams.told[7:] == ["mark main-2", "main-2 passed", "side-1 passed"]

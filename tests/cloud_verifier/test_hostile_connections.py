@@ -1,4 +1,6 @@
-"""Connections that break what libzmq has no bound for: a verifier behind them serves on, and everybody else with it."""
+"""Connections that break what libzmq has no bound for: a verifier behind them serves on, and every other client with
+it.
+"""
 
 from __future__ import annotations
 
@@ -192,7 +194,7 @@ def test_messages_as_large_as_they_may_be_are_not_cut_off_however_slowly_they_co
         time.sleep(0.06)
         slow.sendall(b"y" * (body // 10))
     slow.sendall(b"y" * (body % 10))
-    time.sleep(0.3)  # whoever owns the socket may be busy
+    time.sleep(0.3)  # the one that owns the socket may be busy
     guarded.until(lambda: guarded.read() == [b"y" * body])
     slow.close()
     assert not guarded.connections.cut

@@ -138,9 +138,9 @@ def test_a_name_that_could_leave_the_folder_is_refused(keys: Keys, name: str) ->
     [
         (lambda file: file.unlink(), "cannot read key file"),
         (lambda file: file.chmod(0o644), "chmod 600"),
-        (lambda file: file.write_text("secret: hunter2"), "is no key file of an edge"),
-        (lambda file: file.write_text("{}"), "is no key file of an edge"),
-        (lambda file: file.write_bytes(b"\xff" * 1000), "is no key file of an edge"),
+        (lambda file: file.write_text("secret: hunter2"), "is not a key file of an edge"),
+        (lambda file: file.write_text("{}"), "is not a key file of an edge"),
+        (lambda file: file.write_bytes(b"\xff" * 1000), "is not a key file of an edge"),
         (lambda file: (file.unlink(), file.mkdir(0o700)), "cannot read key file"),
         (
             lambda file: file.write_text(file.read_text().replace(read_key(file).public, new_pair()[0])),

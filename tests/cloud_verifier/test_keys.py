@@ -1,4 +1,4 @@
-"""Keys on real sockets: who comes in, who is refused and with which line, and that nobody else is disturbed."""
+"""Keys on real sockets: who comes in, who is refused and with which line, and that no other client is disturbed."""
 
 from __future__ import annotations
 
@@ -223,7 +223,7 @@ def test_a_robot_says_that_its_key_is_refused_and_goes_on_trying(
         monitor.close()
 
 
-# -- nobody speaks for another
+# -- nothing speaks for another
 
 
 def dealer(context: zmq.Context, address: str, key: EdgeKey, identity: bytes) -> zmq.Socket:

@@ -1,4 +1,4 @@
-"""Pictures that are named instead of sent again: right answers whatever is lost, and nobody else's pictures."""
+"""Pictures that are named instead of sent again: right answers whatever is lost, and no other client's pictures."""
 
 from __future__ import annotations
 

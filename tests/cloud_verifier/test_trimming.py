@@ -1,4 +1,4 @@
-"""Free memory goes back once a minute, and a system that cannot do that is no reason to fail."""
+"""Free memory goes back once a minute, and a system that cannot do that is not a reason to fail."""
 
 from __future__ import annotations
 

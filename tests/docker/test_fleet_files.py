@@ -150,7 +150,7 @@ def test_network_policies_choose_every_pod_and_tell_rays_ports_from_those_of_edg
         rays |= told
     for name in ("fleet-directory", "fleet-verifiers"):
         for rule in policies[name]["ingress"]:
-            assert rule["from"] and rule["ports"], "a rule without them lets everybody in"
+            assert rule["from"] and rule["ports"], "a rule without them lets every client in"
             for port in rule["ports"]:
                 allowed = range(port["port"], port.get("endPort", port["port"]) + 1)
                 assert not any(one in allowed for one in (*rays, *range(10002, 20000)))

@@ -1,4 +1,4 @@
-"""Slopes: what grows is told from what jitters or jumps once."""
+"""Slopes: what grows is distinguished from what jitters or jumps once."""
 
 from __future__ import annotations
 

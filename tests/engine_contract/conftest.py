@@ -1,4 +1,6 @@
-"""Which engine is held to the contract: `pytest tests/engine_contract --engine vllm`; our own unless told otherwise."""
+"""Which engine is held to the contract: `pytest tests/engine_contract --engine vllm`; our own unless configured
+otherwise.
+"""
 
 from collections.abc import Callable, Iterator
 from importlib import import_module

@@ -69,7 +69,7 @@ def load(path: Path, log: StringIO | None = None, **settings: object) -> GgufMod
 
 
 def star(right: int, count: int) -> list[int]:
-    """So many siblings, one of which is right."""
+    """This many siblings, one of which is right."""
     others = [token for token in range(30, 30 + count) if token != right]
     return [*others[: count - 1], right]
 

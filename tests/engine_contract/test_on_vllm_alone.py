@@ -18,7 +18,7 @@ def only_on_vllm(engine_name: str) -> None:
 
 
 def small(model: LoadedModel, overcommit: float) -> Client:
-    """A cache of few blocks, promised so many times."""
+    """A cache of few blocks, promised this many times."""
     from cloud_verifier.engine_vllm.core import CoreSettings, VllmCore
     from cloud_verifier.engine_vllm.engine import VllmEngine
     from cloud_verifier.engine_vllm.target import VllmTarget
@@ -33,7 +33,7 @@ def small(model: LoadedModel, overcommit: float) -> Client:
 
 
 def test_who_loses_a_cache_to_others_goes_on_as_if_nothing_had_happened(target: LoadedModel) -> None:
-    """vLLM takes caches from those that run, the engine from those that rest; nobody's answer changes."""
+    """vLLM takes caches from those that run, the engine from those that rest; no answer changes."""
     client = small(target, overcommit=8.0)
     engine = client.engine
     for settings in (list(SETTINGS.values()), list(SETTINGS.values())[::-1]):

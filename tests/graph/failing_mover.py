@@ -11,7 +11,7 @@ from spec_vlm_nav.ros.run import run
 
 
 class FailingMover(MotionNode):
-    """Fails when told to."""
+    """Fails on command."""
 
     def _on_command(self, message: MotionCommand) -> None:
         if message.text == "boom":

@@ -145,7 +145,7 @@ def serve(connection: socket.socket) -> list[str] | None:
             *logs, tells = descriptors
             pid = os.fork()
             if not pid:
-                # What tells of others' ends must not stay open here.
+                # What reports others' ends must not stay open here.
                 open_ones = [one.data[1] for one in selector.get_map().values() if one.data] + [tells]
                 selector.close()
                 connection.close()
@@ -180,7 +180,7 @@ def run(argv: Sequence[str]) -> None:
     """Run `python -m argv…`; ends with SystemExit or an exception, as that does."""
     module, *arguments = argv
     package = hasattr(sys.modules.get(module), "__path__")
-    sys.modules.pop(f"{module}.__main__" if package else module, None)  # else runpy warns that it has been imported
+    sys.modules.pop(f"{module}.__main__" if package else module, None)  # Or runpy warns that it has been imported
     sys.argv = [module, *arguments]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 

@@ -1,4 +1,4 @@
-"""vlm_nav_node with a SCRIPTED decider (no model, no link): what it answers is told by the instruction's first word.
+"""vlm_nav_node with a SCRIPTED decider (no model, no link): what it answers is given by the instruction's first word.
 
 drive: forward for ever; ponder: the same, after a second each; finish: done at once; babble: no action;
 slow: thinks until it is canceled; crash: raises.

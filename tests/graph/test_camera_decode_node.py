@@ -177,7 +177,7 @@ def test_multicast_that_begins_late_stops_and_begins_again(graph):
         end.set()
         thread.join(5)
         numbers = [shown(h) for h in graph.probe.heard(JPEG, since)]
-        # A busy machine may leave pictures out, but shows none twice and none of before.
+        # A busy machine may leave pictures out, but shows none twice and no earlier one.
         assert all(1 <= (b - a) % 30 <= 9 for a, b in itertools.pairwise(numbers)), numbers
     assert process.end() == 0 and "Traceback" not in process.text
 

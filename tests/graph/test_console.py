@@ -229,7 +229,7 @@ def test_a_simulated_fault_is_a_button_of_the_simulator_and_stops_the_robot(read
     tab.wait("/No odometry|odometry/i.test(document.querySelector('.doing').textContent)", 5)
     assert ready.zero_after(at) < 2.0
     tab.run("document.querySelector('#faults button').click()")
-    tab.key("Escape")  # else it goes on with its instruction
+    tab.key("Escape")  # Otherwise it goes on with its instruction
     tab.wait_text("#stands", "the robot stands")
 
 

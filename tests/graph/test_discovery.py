@@ -25,7 +25,7 @@ def test_no_command_is_lost_while_the_nodes_are_still_starting(tmp_path):
         node = graph.start("vlm_nav_node", "tests.graph.scripted_node", *ros_args())
         operator = Operator(graph)
         node.wait_for("ready")
-        # A listener that is not motion_node, such as a recorder, is no sign that somebody obeys.
+        # A listener that is not motion_node, such as a recorder, is not a sign that somebody obeys.
         wait_until(lambda: probe.node.count_publishers("motion_command") > 0, 10, "the commands' publisher")
         goal = operator.send("drive on")
         graph.start("motion_node", "spec_vlm_nav.ros.nodes.motion_node", *ros_args(max_linear=0.3))

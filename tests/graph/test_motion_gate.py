@@ -26,7 +26,7 @@ LATE = 0.1  # beyond a watchdog's own time
 
 
 class Sensors:
-    """What a deciding side and a laser would say, at 20 Hz, until told otherwise."""
+    """What a deciding side and a laser would say, at 20 Hz, until configured otherwise."""
 
     def __init__(self, graph):
         self._probe = graph.probe

@@ -52,7 +52,7 @@ def test_an_instruction_makes_the_robot_move_reach_its_target_and_stop(pair, tmp
             if score.success:
                 break
         assert any(score.success for score in outcomes), outcomes
-        # STOP latches: nothing moves although nobody says anything more.
+        # STOP latches: nothing moves although nothing says anything more.
         quiet = time.monotonic()
         time.sleep(2.0)
         assert last_motion(stack, quiet) == 0 and stack.decisions(quiet) == []

@@ -95,7 +95,7 @@ def robots(pair, tmp_path_factory):
             nodes.append(graph.start("vlm_nav_node", "spec_vlm_nav.ros.nodes.vlm_nav_node", *decider, *place))
         for process in (verifier, *nodes):
             process.wait_for("ready", 120)
-        for name in NAMES:  # what is said before they have found each other, nobody hears
+        for name in NAMES:  # what is said before they have found each other, nothing hears
             said = graph.probe.open(String, f"/{name}/instruction", True)
             wait_until(lambda said=said: said.get_subscription_count() > 0, 30, f"{name} listening")
         yield graph, {name: answer for name, (_, answer) in scenes.items()}

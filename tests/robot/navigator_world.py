@@ -1,4 +1,4 @@
-"""A world in simulated time around the navigator: it records what is asked for, and answers when told to."""
+"""A world in simulated time around the navigator: it records what is asked for, and answers on command."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LOST, UP = LinkState.LOST, LinkState.UP
 
 
 class World:
-    """Records what the navigator asks for; time moves when told to, with camera frames at 10 Hz."""
+    """Records what the navigator asks for; time moves on command, with camera frames at 10 Hz."""
 
     def __init__(self, policy="none", **config):
         self.now, self.camera, self.mover = 100.0, True, True

@@ -98,7 +98,7 @@ class Oracle:
 
 
 def at_token(count, action):
-    """An on_text that calls `action` once, when so many pieces of text were told."""
+    """An on_text that calls `action` once, when this many pieces of text were told."""
     heard = []
 
     def on_text(text, jpeg, unverified=False):

@@ -1,4 +1,4 @@
-"""What the console's pages are told of decisions."""
+"""What the console's pages are notified of decisions."""
 
 import pytest
 

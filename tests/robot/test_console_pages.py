@@ -256,7 +256,7 @@ def test_a_robot_is_watched_only_while_a_page_looks_at_it_and_what_is_read_reach
         first.new = ("frame",)
         await asyncio.sleep(0.12)
         assert (first.watched, second.watched) == (True, False)
-        assert page.in_flight, "the picture was sent without anybody's call"
+        assert page.in_flight, "the picture was sent without any client's call"
         world.pages.close(page)
         await asyncio.sleep(0.12)
         assert (first.watched, second.watched) == (False, False)

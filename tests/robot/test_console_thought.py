@@ -1,4 +1,4 @@
-"""What the model has said so far, on the console: tokens by how they came, and what is no such message."""
+"""What the model has said so far, on the console: tokens by how they came, and what is not such a message."""
 
 from __future__ import annotations
 

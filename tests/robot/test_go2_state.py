@@ -1,4 +1,4 @@
-"""What a Go2 tells of itself: which states take motions, in words why not, and where it is. Simulated time."""
+"""What a Go2 reports itself: which states take motions, in words why not, and where it is. Simulated time."""
 
 import math
 from dataclasses import replace

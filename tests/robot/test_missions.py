@@ -297,7 +297,7 @@ def test_odometry_that_begins_anew_nearby_is_known_by_its_heading(yaw, kept):
 @pytest.mark.parametrize(
     "told, new",
     [
-        ([(True, 5.0), (True, 5.0)], [False, False]),  # it was in force before anybody listened
+        ([(True, 5.0), (True, 5.0)], [False, False]),  # it was in force before anything listened
         ([(False, 1.0), (True, 5.0), (True, 5.0), (True, 6.0)], [False, True, False, True]),
         ([(False, 990.0), (True, 1000.0), (False, 400.0), (True, 410.0)], [False, True, False, True]),
         ([(False, 0.0), (True, 0.0), (False, 0.0), (True, 0.0)], [False, True, False, True]),

@@ -64,7 +64,7 @@ def test_a_stop_by_hand_is_zero_at_the_next_tick_and_latches_until_the_next_inst
     robot.send(move(sequence=4))
     assert robot.run(0.5) == ZERO and "latched until the next instruction" in robot.events[-1].reason
     robot.send(stand(CommandKind.HOLD, sequence=5))
-    assert robot.events[-1].reason == OPERATOR_STOP  # whoever missed the first report hears it again
+    assert robot.events[-1].reason == OPERATOR_STOP  # the one that missed the first report hears it again
     assert robot.send(move(sequence=6)).run(0.5) == ZERO
     assert robot.send(move(sequence=7, instruction=2)).run(0.5).linear > 0
 

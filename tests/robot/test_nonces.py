@@ -1,4 +1,4 @@
-"""Who can prove a command: the sender of its session, once, in order; nobody who has only listened."""
+"""Who can prove a command: the sender of its session, once, in order; nothing that has only listened."""
 
 import hashlib
 import time

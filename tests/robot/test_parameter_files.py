@@ -1,4 +1,6 @@
-"""Parameter files: unknown keys are one clear line, wildcards are anybody's, and what a file says of a parameter."""
+"""Parameter files: unknown keys are one clear line, wildcards are any client's, and what a file says of a
+parameter.
+"""
 
 import pytest
 

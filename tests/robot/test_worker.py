@@ -176,7 +176,7 @@ def test_an_open_answer_is_verified_before_the_next_job_is_decided(start):
     decider.link_state = LinkState.LOST
     worker.begin(job(1))
     wait_for(events, 2)
-    decider.link_state = LinkState.UP  # and nobody says so
+    decider.link_state = LinkState.UP  # and nothing says so
     worker.begin(job(2))
     assert wait_for(events, 4)[2:] == [
         Reconciled(1, None, ModelAnswer("no action")),

@@ -40,11 +40,11 @@ from tests.specdec.wired import WiredLink
 FALSE_ALARM = 1e-9
 SAMPLES = 400
 EARLY = (100, 200, 400)
-"""After so many samples most planted faults are plain."""
+"""After this many samples most planted faults are plain."""
 TOKENS = 10
 """Of an answer that is sampled."""
 JOINT = 3
-"""So many first tokens are looked at jointly."""
+"""This many first tokens are looked at jointly."""
 
 UNLIKE = table_pair(vocab=5, unlikeness=1.5)
 """Draft and target differ much, so that all rules of rejection sampling are needed often."""
@@ -112,7 +112,7 @@ PARTS_OF_ROWS = [
 
 
 class Unhurried(threading.Event):
-    """A cancel event that is never set, and on which nobody pauses: a resumed answer goes on at once."""
+    """A cancel event that is never set, and on which nothing pauses: a resumed answer goes on at once."""
 
     def wait(self, timeout: float | None = None) -> bool:
         return False

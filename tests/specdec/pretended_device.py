@@ -109,7 +109,7 @@ class PretendedDevice(TorchDispatchMode):
 
     @classmethod
     def carry_out(cls, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Do on the CPU what the device is told to do, and wrap what comes of it."""
+        """Do on the CPU what the device is instructed to do, and wrap what comes of it."""
         tensors = [one for one in tree_flatten((args, kwargs))[0] if isinstance(one, Tensor)]
         mine = [one for one in tensors if isinstance(one, OnDevice)]
         if any(one.device == DEVICE and not isinstance(one, OnDevice) for one in tensors):

@@ -73,7 +73,9 @@ def assert_same(model: LoadedModel, prompt: Prompt, got: Sequence[int], expected
 
 @pytest.mark.slow
 def test_sixteen_mixed_sessions_answer_as_each_does_alone(pair: Pair, start_server: StartServer) -> None:
-    """All methods, several lengths, pictures, seeds, cancels at random: whoever is in a forward changes nobody's."""
+    """All methods, several lengths, pictures, seeds, cancels at random: the one that is in a forward changes
+    nobody's.
+    """
     server = start_server(pair.target, max_sessions=64, draft_model=pair.draft)
     rng = random.Random(5)
     hurried = threading.Event()

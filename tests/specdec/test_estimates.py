@@ -109,7 +109,7 @@ def test_what_a_cloud_says_of_its_drafts_tells_what_either_model_takes():
     figures, record = Measured(), AnswerRecorder(lambda: 0.0)
     accounts = RoundAccounting(record, figures)
     figures.told([(1, 10_000), (8, 10_000)], 1_000)
-    assert figures.cloud_draft_s == 0.001, "as was told"
+    assert figures.cloud_draft_s == 0.001, "as reported"
     accounts.opened(Opened(1, 5, 64, 10_000, 0), 0.0, 0.01)
     for place in range(20):
         now = 0.028 * (place + 1)
@@ -245,7 +245,7 @@ def test_what_rows_cost_more_than_was_told_shows_beside_others():
 
 
 def heard_in_bursts(slower: float, rtt_s: float) -> ShadowBudget:
-    """A cloud of 0.1 s a token that takes so many times as long while the edge drafts: for 1.05 s, in which nobody
+    """A cloud of 0.1 s a token that takes this many times as long while the edge drafts: for 1.05 s, in which nothing
     listens, so that what was said meanwhile is there at once; then for what is left of the token under way.
     """
     figures = Measured()
@@ -318,7 +318,7 @@ def test_tokens_read_after_drafting_are_placed_where_the_cloud_said_them():
 
 
 def near(token_s: float, rtt_s: float = 0.001, tokens: int = 12) -> Measured:
-    """A near cloud that said so many tokens in peace, the first eight of which count for nothing."""
+    """A near cloud that said this many tokens in peace, the first eight of which count for nothing."""
     figures = Measured()
     figures.pinged(rtt_s)
     for _ in range(tokens):

@@ -118,7 +118,9 @@ def test_a_context_too_short_for_the_answer_lets_the_target_go_on_alone(text_pai
 
 
 class BrokenOff(WiredLink):
-    """A link on which nothing comes back from the third draft on; who looks often enough in vain is told to stop."""
+    """A link on which nothing comes back from the third draft on; who looks often enough in vain is instructed to
+    stop.
+    """
 
     def __init__(self, target: LoadedModel, stop: threading.Event) -> None:
         super().__init__(target, slowness=0.5, seed=7)

@@ -1,4 +1,6 @@
-"""Whatever the other side says, the edge gives an answer or one clear error, and the cloud serves everybody else."""
+"""Whatever the other side says, the edge gives an answer or one clear error, and the cloud serves all other
+clients.
+"""
 
 from __future__ import annotations
 

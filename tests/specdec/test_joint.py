@@ -43,7 +43,7 @@ class Gate:
         monkeypatch.setattr(model.runner, "forward", held)
 
     def open_when(self, waiting: int) -> None:
-        """Open it once so many wait."""
+        """Open it once this many wait."""
         deadline = threading.Event()
         for _ in range(2000):
             if len(self._joint._asked) >= waiting:

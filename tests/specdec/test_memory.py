@@ -74,7 +74,7 @@ def test_rows_are_those_of_a_fresh_prompt(vision_pair: Pair) -> None:
 
 
 def test_another_picture_of_the_same_size_is_another_one(vision_pair: Pair) -> None:
-    """Its tokens are the same ids: only contents tell them apart."""
+    """Its tokens are the same ids: only contents distinguish them."""
     model, memory = vision_pair.draft, PromptMemory(vision_pair.draft, PLENTY)
     first, second = look(model, FRAMES[:2]), look(model, FRAMES[1:3])
     assert first.ids == second.ids

@@ -163,7 +163,7 @@ class TestOutcomeDrafter:
 
     @pytest.mark.parametrize("prices", [{4: 1.0, 6: 2.5}, {6: 1.0}, {2: 1.0, 6: 1.2}])
     def test_rows_are_filled_up_to_a_cliff_in_what_they_cost(self, prices: dict[int, float]):
-        """Told of every forward, as the edge is; a drafter that nobody tells anything fills all rows."""
+        """Notified of every forward, as the edge is; a drafter that nobody tells anything fills all rows."""
         drafter, measured = new_drafter(6), Measured()
         drafter.prices.price_s = measured.draft_rows_s
         fed = Counter()

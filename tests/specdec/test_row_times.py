@@ -66,7 +66,7 @@ def test_what_was_told_holds_until_something_is_measured_and_bends_what_is() -> 
     assert measured.draft_s is None and measured.draft_rows_s(3) is None and not measured.knows_draft_rows
     measured.told_of_drafts(CLIFF)
     assert measured.draft_s == 0.008 and measured.draft_rows_s(3) == 0.008 and measured.draft_rows_s(6) == 0.014
-    measured.drafted(0.016, 1)  # twice as long as was told: so are those of more rows
+    measured.drafted(0.016, 1)  # twice as long as reported: so are those of more rows
     assert measured.draft_s == 0.016 and measured.draft_rows_s(8) == pytest.approx(0.040, rel=0.01)
     measured.drafted(0.050, 8)
     assert measured.draft_rows_s(8) == pytest.approx(0.050, rel=0.02)

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 FALSE_ALARM = 1e-9
 SAMPLES = 12_000
 EARLY = (2000, 4000, 8000)
-"""After so many samples most planted faults are plain."""
+"""After this many samples most planted faults are plain."""
 VOCABULARY = 8
 PINNED_NOISE = [0.17720649347, 0.748046177433, 0.153594154255]
 

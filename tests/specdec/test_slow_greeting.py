@@ -20,7 +20,7 @@ TRIES_FOR_S = 0.3
 
 @pytest.fixture
 def slow() -> Iterator[str]:
-    """The address of a verifier that greets everybody so long after they came."""
+    """The address of a verifier that greets every client so long after they came."""
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     router = context.socket(zmq.ROUTER)
     router.bind("tcp://127.0.0.1:*")

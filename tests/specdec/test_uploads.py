@@ -16,7 +16,7 @@ DRAFT_S = 0.036
 
 
 def batchings(tokens: int) -> Iterator[tuple[int, ...]]:
-    """Every way to divide so many tokens, in order."""
+    """Every way to divide this many tokens, in order."""
     if not tokens:
         yield ()
     for first in range(1, tokens + 1):

@@ -92,7 +92,7 @@ def test_what_the_robot_scales_down_is_the_right_way_up() -> None:
     small = camera.prepare(data, camera.PictureOptions(pixels=2000))
     with Image.open(io.BytesIO(small)) as picture:
         assert picture.height > picture.width and picture.getexif().get(0x0112, 1) == 1
-    assert camera.prepare(data, camera.PictureOptions()) == data  # whoever looks at it turns it
+    assert camera.prepare(data, camera.PictureOptions()) == data  # whichever page looks at it turns it
 
 
 @pytest.mark.parametrize("number", [3, 6])

@@ -1,4 +1,4 @@
-"""The log of verdicts: what it holds, that it stays small, and that nobody meets half of it."""
+"""The log of verdicts: what it holds, that it stays small, and that nothing meets half of it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A small draft gets one of torch's threads from whoever loads it at an edge: with more, each operation waits for
-threads that other work on the machine keeps from running, and an answer of 0.2 s took seconds.
+"""A small draft gets one of torch's threads from the code that loads it at an edge: with more, each operation waits
+for threads that other work on the machine keeps from running, and an answer of 0.2 s took seconds.
 """
 
 from __future__ import annotations

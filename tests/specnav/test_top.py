@@ -1,4 +1,4 @@
-"""`specnav top`: what happened between two looks at /metrics, and what is shown while nobody answers."""
+"""`specnav top`: what happened between two looks at /metrics, and what is shown while nothing answers."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_a_verifier_that_goes_away_is_waited_for() -> None:
 
     def text() -> str:
         if not answers[0]:
-            raise ScrapeFailed("nobody is there")
+            raise ScrapeFailed("nothing is there")
         return verifier.text()
 
     watch = VerifierWatch(Address("here", 1), text, lambda: now[0])

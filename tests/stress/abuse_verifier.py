@@ -130,7 +130,7 @@ def ask(address: str, method: str, key: str | None, prompt: Prompt, pipe: Connec
 def abuse(name: str, address: str, ammunition: Ammunition, pipe: Connection) -> None:
     """The hostile client, a process of its own: abuses between True and False, ends with None and tells what it did.
 
-    It gets the cores that nobody else wants: what it takes to make messages is not what its messages cost.
+    It gets the cores that nothing else wants: what it takes to make messages is not what its messages cost.
     """
     os.setpriority(os.PRIO_PROCESS, 0, 19)
     hostile = Hostile(address, ammunition)
@@ -188,7 +188,7 @@ class MemoryWatch(threading.Thread):
         self.died = ""
 
     def run(self) -> None:
-        """Look until told to end."""
+        """Look until instructed to end."""
         while not self._ended.wait(LOOK_S):
             try:
                 self._verifier.look()

@@ -1,7 +1,7 @@
 """What a client may do to a verifier that it does not wish well: one function an abuse, for `abuse_verifier.py`.
 
-An abuse is a generator: it does some of its mischief and yields, so that whoever runs it can tell it to end; its
-sockets are closed then. Everything here talks over plain sockets, with messages as `wire` has them or with none.
+An abuse is a generator: it does some of its mischief and yields, so that the program that runs it can tell it to end;
+its sockets are closed then. Everything here talks over plain sockets, with messages as `wire` has them or with none.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ Abuse = Callable[[Hostile], Iterator[None]]
 
 
 def png(width: int, height: int, padding: int = 0) -> bytes:
-    """A picture, and bytes behind it that nobody looks at."""
+    """A picture, and bytes behind it that nothing looks at."""
     buffer = io.BytesIO()
     Image.new("1", (width, height)).save(buffer, format="PNG")
     return buffer.getvalue() + bytes(padding)
@@ -147,7 +147,7 @@ def many_pictures(hostile: Hostile) -> Iterator[None]:
 
 
 def picture_bombs(hostile: Hostile) -> Iterator[None]:
-    """64 pictures of 25 megapixels, and one whose header tells of 10 000 megapixels."""
+    """64 pictures of 25 megapixels, and one whose header reports 10 000 megapixels."""
     bomb = bytearray(png(56, 56))
     bomb[16:24] = (100_000).to_bytes(4, "big") * 2
     look, picture = list(hostile.ammunition.look), png(5000, 5000)

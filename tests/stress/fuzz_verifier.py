@@ -164,7 +164,7 @@ class Honest(threading.Thread):
 
 
 def fuzz(address: str, messages: int, seed: int, vocab: int) -> Counter[str]:
-    """Send so many messages; returns how many replies of which kind came, and how many messages went."""
+    """Send this many messages; returns how many replies of which kind came, and how many messages went."""
     context = zmq.Context()
     sockets = []
     for _ in range(CLIENTS):

@@ -1,6 +1,6 @@
 """The edges of `soak_verifier.py`, a process each, and what has become of their answers.
 
-An answer that ends because its own process was killed is nobody's fault; any other that does not come is lost.
+An answer that ends because its own process was killed is not a fault; any other that does not come is lost.
 """
 
 from __future__ import annotations

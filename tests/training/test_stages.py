@@ -1,4 +1,4 @@
-"""Stages: resume after a kill, saved folders equal the trained models, wrong arguments are told in one line."""
+"""Stages: resume after a kill, saved folders equal the trained models, wrong arguments are reported in one line."""
 
 import io
 import signal
@@ -178,5 +178,5 @@ def test_an_unreadable_checkpoint_says_what_to_do(tmp_path):
 
 
 def test_a_folder_that_is_no_model_is_refused(tmp_path):
-    with pytest.raises(TrainingError, match="is no model folder"):
+    with pytest.raises(TrainingError, match="is not a model folder"):
         load_trained(tmp_path)

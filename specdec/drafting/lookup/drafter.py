@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drafts that are looked up: alone, so that an edge needs no draft model, or beside one, the better of both each round.
+"""Drafts that are looked up: alone, so that an edge needs no draft model, or beside one, the better of both each
+round.
 
-A guess is a guess whoever makes it: the target decides every token, so none of this can change an answer.
+A guess is a guess the one that makes it: the target decides every token, so none of this can change an answer.
 """
 
 from __future__ import annotations

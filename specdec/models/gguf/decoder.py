@@ -121,7 +121,7 @@ class LlamaDecoder:
         self._token_pointer = self._ids.ctypes.data_as(ctypes.POINTER(lib.llama_token))
 
     def left_for(self, held: int) -> int:
-        """How many more sequences a session that holds so many may take: of its share, as far as others left it."""
+        """How many more sequences a session that holds this many may take: of its share, as far as others left it."""
         free = len(self._free) + len(self._left)
         return min(self.sizes.sequences // max(1, len(self.sessions)) - held, free)
 

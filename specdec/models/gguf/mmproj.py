@@ -36,7 +36,7 @@ def read_tensor(header: Header, name: str) -> Tensor:
     """A tensor in float32, whatever it is stored in. Raises ModelError where it is not there, or not whole."""
     place = header.tensors.get(name)
     if place is None:
-        raise ModelError(f"{header.path} has no {name}: it is no tower of a Qwen-VL model, or not whole")
+        raise ModelError(f"{header.path} has no {name}: it is not a tower of a Qwen-VL model, or not whole")
     kind, count = _stored(header.path, place, math.prod(place.shape))
     try:
         if place.offset + count * np.dtype(kind).itemsize > header.path.stat().st_size:

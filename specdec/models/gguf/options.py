@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a draft on llama.cpp may be told."""
+"""The settings of a draft on llama.cpp."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ KV_TYPES = {"f32": 0, "f16": 1, "q8_0": 8}
 KV_BYTES = {"f32": 4.0, "f16": 2.0, "q8_0": 34 / 32}
 """What a number takes."""
 SHARED_TOKENS = 8192
-"""Of a context where nobody says otherwise; a session takes what the model was made for at most."""
+"""Of a context where nothing says otherwise; a session takes what the model was made for at most."""
 MOST_CONTEXT = 1 << 20
 MOST_THREADS = 512
 

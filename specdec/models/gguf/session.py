@@ -87,7 +87,7 @@ class GgufSession(ModelSession):
         prefix: KnownPrefix | None = None,
         kept: int = 0,
     ) -> Plan[Tensor]:
-        """As ModelSession.prefill. Nobody observes, and keys and values of others are no use here."""
+        """As ModelSession.prefill. Nothing observes, and keys and values of others are no use here."""
         return super().prefill.plan(encoded, hidden=hidden, kept=kept)
 
     def rollback(self, n_tokens_kept: int) -> None:

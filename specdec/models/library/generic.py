@@ -27,7 +27,7 @@ from specdec.models.runner import ForwardPace, Joint, LayerObserver, wait_out
 from specdec.models.session import ModelSession
 
 _NO_LIMIT = 32768
-"""Context of models whose configuration tells none: recurrent ones."""
+"""Context of models whose configuration reports none: recurrent ones."""
 _PROBE = 6
 _SAME = 1e-2
 """Of the spread of logits: those of one sequence that came in two ways differ by less, also in half precision."""
@@ -38,8 +38,8 @@ _NOTHING: Mapping[str, Tensor] = {}
 class LibraryCache:
     """A cache of the library's that forgets nothing, whatever windows the layers have, and the ids it holds.
 
-    whole: so many ids come first and together, with `extras`: a prompt with pictures. rope_deltas: what such a prompt
-    has left in the model for the positions behind it, where the model has such a thing.
+    whole: this many ids come first and together, with `extras`: a prompt with pictures. rope_deltas: what such a
+    prompt has left in the model for the positions behind it, where the model has such a thing.
     """
 
     def __init__(self, whole: int = 0, extras: Mapping[str, Tensor] | None = None) -> None:
@@ -133,7 +133,7 @@ class GenericRunner:
         observer: LayerObserver | None = None,
         layers: range | None = None,
     ) -> Tensor:
-        """Each sequence's rows by itself: ids [rows, 1] -> logits [rows, vocab]. Nobody can observe the layers."""
+        """Each sequence's rows by itself: ids [rows, 1] -> logits [rows, vocab]. Nothing can observe the layers."""
         self.passes += 1
         paced = self.pacer.begin(hidden.shape[0]) if self.pacer is not None else None
         found: list[Tensor] = []
@@ -155,7 +155,7 @@ class GenericRunner:
     def _last_rows(self, cache: LibraryCache | None, sequence: list[int], wanted: int) -> Tensor:
         """Logits [wanted, vocab] after each of the last `wanted` ids of a sequence.
 
-        Of a prompt with pictures that has not come as a whole yet nobody looks at them: zeros.
+        Of a prompt with pictures that has not come as a whole yet nothing looks at them: zeros.
         """
         if cache is None:
             return self._rows(None, sequence, wanted)
@@ -269,7 +269,7 @@ class GenericSession(ModelSession):
         prefix: KnownPrefix | None = None,
         kept: int = 0,
     ) -> Plan[Tensor]:
-        """As ModelSession.prefill. Nobody observes, and what others know of the prompt is no use here."""
+        """As ModelSession.prefill. Nothing observes, and what others know of the prompt is of no use here."""
         return super().prefill.plan(encoded, hidden=hidden)
 
     def keep_path(self, nodes: Sequence[int], below: Sequence[int] = ()) -> None:

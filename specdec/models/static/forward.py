@@ -323,7 +323,7 @@ class StaticForward:
     def _record(self, work: Callable[[], Any], span: range) -> tuple[Callable[[], None], range, Callable[[], Any]]:
         try:
             replay, found = self._recorder.record(work)
-        except Exception as error:  # a product that waits for the device, memory: the cause is told
+        except Exception as error:  # a product that waits for the device, memory: the cause is reported
             if isinstance(self._recorder, EagerRuns):
                 raise
             lines = str(error).strip().splitlines() or [type(error).__name__]

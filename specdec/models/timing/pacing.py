@@ -64,7 +64,7 @@ class Pacer:
     ) -> LayerObserver:
         """The observer of a forward of this many rows that starts now; `observer` sees each layer when its time comes.
 
-        layers: how many the pass has. Where that is known and nobody looks, it waits once, behind the last: who is
+        layers: how many the pass has. Where that is known and nothing looks, it waits once, behind the last: who is
         woken seldom is seldom woken late.
         """
         started = self._clock()

@@ -2,8 +2,8 @@
 """Hints: what early exits expect of the verdict on a draft, while the forward over it is still going on.
 
 *Outcome*: the draft is accepted along the path to node `last - 1`, and the target's next token is `token`, which is
-no child of that node. A verdict is an outcome; an exit gives each a probability: that of every token of the path, one
-after the other, times that of the token. Outcomes that end the answer are left out, because no draft follows them.
+not a child of that node. A verdict is an outcome; an exit gives each a probability: that of every token of the path,
+one after the other, times that of the token. Outcomes that end the answer are left out, because no draft follows them.
 Hints are never part of an answer.
 """
 

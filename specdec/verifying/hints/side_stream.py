@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Work beside a forward: exits on a stream of their own, whose results are taken as they get ready.
 
-The forward's own stream never waits for an exit, and the program waits for neither while layers are being told to the
-device. In this order: an event behind the layer on the main stream; the side stream waits for it, does the work, copies
-the result to pinned memory and records an event behind that; once the whole forward is told, results are handed over as
-their events come to pass, until the forward is done. What is not ready by then is dropped.
+The forward's own stream never waits for an exit, and the program waits for neither while layers
+are being issued to the device. In this order: an event behind the layer on the main stream; the side stream waits for
+it, does the work, copies the result to pinned memory and records an event behind that; once the whole forward is
+issued, results are handed over as their events come to pass, until the forward is done. What is not ready by then is
+dropped.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ class Streams(Protocol):
     """What is wanted of a device's streams: the main one, that forwards run on, and one beside it."""
 
     def mark_main(self) -> StreamEvent:
-        """An event behind all that the main stream has been told."""
+        """An event behind all that the main stream has been given."""
         ...
 
     def side(self) -> AbstractContextManager[object]:
-        """What is told within goes to the side stream."""
+        """What is issued within goes to the side stream."""
         ...
 
     def side_waits_for(self, event: StreamEvent, hidden: Tensor) -> None:
@@ -52,7 +53,7 @@ class Streams(Protocol):
         ...
 
     def mark_side(self) -> StreamEvent:
-        """An event behind all that the side stream has been told."""
+        """An event behind all that the side stream has been given."""
         ...
 
 
@@ -99,7 +100,7 @@ class _Copy(NamedTuple):
 
 
 class SideStream:
-    """Work beside the forward that is being told. For one thread."""
+    """Work beside the forward that is being issued. For one thread."""
 
     def __init__(self, streams: Streams, sleep: Callable[[float], None] = time.sleep) -> None:
         self._streams = streams
@@ -121,7 +122,7 @@ class SideStream:
             self._copies.append(_Copy(host, self._streams.mark_side(), then))
 
     def finish(self) -> None:
-        """The forward is told: hand over what gets ready before it is done, and forget the rest."""
+        """The forward is issued: hand over what gets ready before it is done, and forget the rest."""
         if not self._copies:
             return
         behind_forward = self._streams.mark_main()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a request asks for: from a body to a conversation, the options of an answer, and how to send it. Pure.
 
-What cannot be done is refused, what changes no answer is ignored: nobody gets anything but what was asked for.
+What cannot be done is refused, what changes no answer is ignored: no client gets anything but what was asked for.
 """
 
 from __future__ import annotations

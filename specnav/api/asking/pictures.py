@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pictures of messages: data: URLs only, so that nobody makes this server fetch anything."""
+"""Pictures of messages: data: URLs only, so that no client makes this server fetch anything."""
 
 from __future__ import annotations
 

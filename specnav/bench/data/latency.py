@@ -57,7 +57,7 @@ def expected_tokens(alpha: float, gamma: int) -> float:
 
 
 def acceptance_for(tokens: float, gamma: int) -> float:
-    """The alpha for which `expected_tokens` gives so many tokens a round; 0 below 1 token, 1 above gamma + 1."""
+    """The alpha for which `expected_tokens` gives this many tokens a round; 0 below 1 token, 1 above gamma + 1."""
     low, high = 0.0, 1.0
     for _ in range(60):  # halving: to the last bit of a float
         middle = (low + high) / 2

@@ -30,7 +30,7 @@ def check_names(names: Sequence[str]) -> None:
 
 
 def comparable_with_ar(names: Sequence[str], temperature: float) -> frozenset[str]:
-    """Whose ids must equal those of `ar`: greedy, everybody's; sampling, only those that share its noise."""
+    """Whose ids must equal those of `ar`: greedy, all of them; sampling, only those that share its noise."""
     if temperature == 0:
         return frozenset(names)
     return frozenset(
@@ -46,7 +46,9 @@ def is_lossy(name: str) -> bool:
 
 
 def same_at(name: str, temperature: float) -> str:
-    """The named method that does the same at a temperature: greedy, it matters to nobody who resamples; else itself."""
+    """The named method that does the same at a temperature: greedy, it does not matter which side resamples; else
+    itself.
+    """
     if name in ORACLES or temperature > 0:
         return name
     axes = _greedy_axes(name)

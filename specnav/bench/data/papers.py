@@ -33,7 +33,7 @@ def figure(path: str) -> float:
         except (KeyError, IndexError, ValueError, TypeError):
             raise EvaluationError(f"papers.yaml has no figure {path!r} ({word!r} is not there)") from None
     if isinstance(place, bool) or not isinstance(place, int | float):
-        raise EvaluationError(f"{path!r} in papers.yaml is no single figure; name one inside it")
+        raise EvaluationError(f"{path!r} in papers.yaml is not a single figure; name one inside it")
     return float(place)
 
 

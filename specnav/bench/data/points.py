@@ -20,7 +20,7 @@ from specnav.settings import make_settings, read_yaml
 
 POINTS = CONFIG / "points"
 SAID = frozenset({"title", "models", "source", "acceptance", "assumed", "explained", "figures", "measured"})
-"""Fields of a point that are no settings of a run."""
+"""Fields of a point that are not settings of a run."""
 QUANTITIES = ("speedup", "tau", "accepted", "tpot_ms", "tokens_per_s", "predraft_hit_rate")
 
 

@@ -64,7 +64,7 @@ def load_questions(sources: Sequence[str | Path], limit: int | None = None) -> l
             raise EvaluationError(f"question file {name} is given twice; give each once")
     lists = [_load(name, limit) for name in names]
     labels = [questions[0].source for questions in lists]
-    if len(set(labels)) < len(labels):  # two files of one name: their folders tell them apart
+    if len(set(labels)) < len(labels):  # two files of one name: their folders distinguish them
         lists = [
             [replace(question, source=name) for question in questions]
             for name, questions in zip(names, lists, strict=True)

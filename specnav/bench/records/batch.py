@@ -127,7 +127,7 @@ class Served:
 
 
 def rounds_a_second(clients: int, flow: Flow) -> Served:
-    """How many rounds a second a verifier gives so many clients, by mean values.
+    """How many rounds a second a verifier gives this many clients, by mean values.
 
     A round takes Z + W + f(b): Z to think; f the forward of the b = rate · f(b) sessions that share it; W the rest of
     the forward that runs when a draft arrives, half of one on average (and never less than f − Z: the client's own

@@ -117,9 +117,10 @@ class BenchRow(msgspec.Struct, frozen=True, kw_only=True):
 class AcceptanceRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The emulated acceptance of a run (specnav.bench.acceptance): the draft is the target, its logits disturbed.
 
-    asked, words: what was asked for. gamma: of a tau. strength, seed: of the noise. achieved: for `sd`, on so many of
-    the run's questions and positions; tolerance: how far that may be off. ceiling: what the target reaches undisturbed.
-    entropy_right, entropy_wrong: the target's mean entropy where the draft is right and where it is wrong, nats.
+    asked, words: what was asked for. gamma: of a tau. strength, seed: of the noise. achieved: for `sd`, on this many
+    of the run's questions and positions; tolerance: how far that may be off. ceiling: what the target reaches
+    undisturbed. entropy_right, entropy_wrong: the target's mean entropy where the draft is right and where it is
+    wrong, nats.
     """
 
     asked: str

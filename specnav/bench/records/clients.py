@@ -14,10 +14,10 @@ class ClientsRow(msgspec.Struct, frozen=True, kw_only=True):
     """One method with this many clients. Rates are tokens a second while all were asking.
 
     slow: what all but a twentieth of the clients reach or exceed. verify_ms, queue_ms, batch: of the rounds as the
-    verdicts tell them (medians, and the mean). tokens_a_round, rows: tokens that a round brought, and rows that it
-    brought into a forward. server: the engine's own figures of that time. answers, wrong: those that came to their end,
-    and which of them were not the target's; near_ties: others that left it at a near-tie that rounding may flip.
-    errors: clients that ended early, and why. cores_busy: share of the machine's cores that worked, whoever it was for;
+    verdicts report them (medians, and the mean). tokens_a_round, rows: tokens that a round brought, and rows that it
+    brought into a forward. server: the engine's own figures of that time. answers, wrong: those that came to their
+    end, and which of them were not the target's; near_ties: others that left it at a near-tie that rounding may flip.
+    errors: clients that ended early, and why. cores_busy: share of the machine's cores that worked, for any program;
     cores_ours: for the verifier, the link and the clients. gap_ms, gap_ms_p95: between two chunks of tokens at a
     client, prompts included: median and 95th percentile. prompt_tokens, answer_tokens: of the questions that were
     asked, and of what the target answers.

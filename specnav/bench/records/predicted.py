@@ -158,7 +158,7 @@ def parts_of(records: Sequence[AnswerRecord], rtt_ms: float, bandwidth_mbps: flo
     rounds = [one for answer in records for one in answer.rounds]
     accepted = sum(one.accepted for one in rounds)
     rejections = sum(one.accepted < one.drafted for one in rounds)
-    # The edge's part of a layer split is no draft: it is read from the timeline.
+    # The edge's part of a layer split is not a draft: it is read from the timeline.
     draft = mean([one.draft_ms for one in rounds]) or sum(
         span.end_ms - span.start_ms
         for answer in records

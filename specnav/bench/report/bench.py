@@ -33,7 +33,7 @@ from specnav.results.files import write_bytes_atomic
 from specnav.results.trace import Span
 
 TIMELINE_ROUNDS = 5
-TIMELINE_TOKENS = 8  # an answer with this many tokens by everybody is long enough to show
+TIMELINE_TOKENS = 8  # an answer with this many tokens by every client is long enough to show
 ENGINE_NAMES = {"own": "our own engine", "llamacpp": "llama.cpp", "vllm": "vLLM"}
 QUANTITY_WORDS = {
     "speedup": "speed-up over {}",

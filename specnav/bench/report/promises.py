@@ -17,7 +17,9 @@ Window = tuple[float, float]
 
 
 def windows(rounds: Iterable[RoundStats], tokens: int = WINDOW_TOKENS) -> list[Window]:
-    """Every stretch of so many tokens of one answer, of the rounds that were promised; what is left over is not one."""
+    """Every stretch of this many tokens of one answer, of the rounds that were promised; what is left over is not
+    one.
+    """
     found: list[Window] = []
     took = promised = 0.0
     gained = 0

@@ -79,7 +79,7 @@ def _adjuster(
 def told_of(
     model: LoadedModel, questions: Sequence[Question], options: GenerationOptions, progress: Progress
 ) -> Iterator[tuple[Question, TargetAnswer]]:
-    """The target's answers to every turn, until MOST_NUMBERS are kept. The model drafts for nobody yet."""
+    """The target's answers to every turn, until MOST_NUMBERS are kept. The model drafts for no client yet."""
     kept = 0
     for number, question in enumerate(questions, start=1):
         progress(f"what the target alone answers to question {number} of {len(questions)}")
@@ -169,8 +169,9 @@ def calibrate(
 ) -> AcceptanceRecord:
     """The strength at which the model drafts for itself as was asked, bisected; the same for the same questions.
 
-    model: the target's weights, not disturbed. options: of the run. progress: told in words how far it is. Raises
-    EvaluationError for an acceptance above what the target itself reaches here, or below what noise can bring about.
+    model: the target's weights, not disturbed. options: of the run. progress: called with how, in words, far it is.
+    Raises EvaluationError for an acceptance above what the target itself reaches here, or below what noise can bring
+    about.
     """  # fmt: skip
     asked = list(told_of(model, questions, options, progress))
     bench = CalibrationSet(model, [told for _, told in asked], wanted, seed)

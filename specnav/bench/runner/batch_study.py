@@ -43,7 +43,7 @@ def run_batch_study(
     flags: Mapping[str, Any], clients: str | None, seconds: float | None,
     load: Callable[[BenchConfig, str], LoadedModel] | None = None,
 ) -> int:
-    """Measure, draw and tell; returns the exit code (130 when interrupted, then without what was not measured yet).
+    """Measure, draw and report; returns the exit code (130 when interrupted, then without what was not measured yet).
 
     flags: the bench's, None where not given; clients: numbers of sessions; seconds: for the forwards.
     Raises UsageError and the rooms' errors.

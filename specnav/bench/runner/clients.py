@@ -59,7 +59,7 @@ def measure_clients(
     expected: Sequence[tuple[int, ...]], logs: Path, server_flags: Sequence[str] = (),
     disturbance: Disturbance | None = None, near_ties: NearTies | None = None,
 ) -> ClientsRow:
-    """Run so many clients against a verifier of their own. disturbance: of the drafts, where acceptance is emulated;
+    """Run this many clients against a verifier of their own. disturbance: of the drafts, where acceptance is emulated;
     near_ties: tells those from wrong answers, where rounding may flip them.
     Raises ChildFailed, HarnessError, UsageError.
     """
@@ -106,7 +106,7 @@ def summarise(
     method: str, records: Sequence[ClientRecord], first: float, last: float,
     expected: Sequence[tuple[int, ...]], seen: Between, near_ties: NearTies | None = None,
 ) -> ClientsRow:
-    """The row of a run. first, last: the clock when all were asking, and when they were told to end."""
+    """The row of a run. first, last: the clock when all were asking, and when they were instructed to end."""
     whole = last - first
     rates = sorted(sum(n for at, n in record.chunks if first <= at <= last) / whole for record in records)
     rounds = [one for record in records for one in record.rounds if first <= one.at_s]

@@ -24,7 +24,7 @@ from specnav.bench.runner.contestants import Contestant
 WARM_UP_TOKENS = 8
 
 Advance = Callable[[Question, str], None]
-"""Told before each answer: the question and the contestant's name."""
+"""Called before each answer: the question and the contestant's name."""
 
 
 def prompt_of(tokenizer: Any, question: Question, answers: Sequence[Sequence[int]]) -> Prompt:

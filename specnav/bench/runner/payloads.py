@@ -54,7 +54,7 @@ class RowShape:
         return " and ".join(cut) or "full support"
 
     def options(self) -> GenerationOptions:
-        """The sampling of both sides. Raises EvaluationError where it is no sampling."""
+        """The sampling of both sides. Raises EvaluationError where nothing is sampled."""
         if self.vocab < 2 or self.temperature <= 0:
             raise EvaluationError("payloads need a vocabulary of 2 or more and a temperature above 0")
         try:

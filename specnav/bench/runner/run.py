@@ -145,7 +145,7 @@ def methods_of(config: BenchConfig) -> tuple[tuple[str, ...], str]:
                 name if name in ORACLES else with_axes(name, config.length, config.payload, config.resample)
             )
         except OptionsError:
-            with_axes("sd", config.length, config.payload, config.resample)  # a value that nobody has
+            with_axes("sd", config.length, config.payload, config.resample)  # a value that does not occur
             if config.methods:
                 raise
             left_out.append(name)

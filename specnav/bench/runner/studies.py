@@ -75,7 +75,7 @@ def _check(study: Study, words: StudyWords, scaled: bool) -> None:
 
 
 def run_computed(study: Study, flags: Mapping[str, Any], own: Sequence[str]) -> int:
-    """A study that starts no process: compute, draw and tell. Raises UsageError, EvaluationError."""
+    """A study that starts no process: compute, draw and report. Raises UsageError, EvaluationError."""
     assert study.own is not None
     known = settings_of(study.own)
     if others := sorted(name for name in flags if name not in ("out", "resume")):

@@ -264,7 +264,7 @@ class StudyTerminalView(BenchView):
         self._show(job.estimate_s, "done")
 
     def answering(self, answers: int, questions: int) -> AbstractContextManager[Advance]:
-        """So many answers of the run that began last follow."""
+        """This many answers of the run that began last follow."""
         assert self._job is not None
         return self._advancing(self._job)
 

@@ -21,7 +21,7 @@ class BenchView(RunView):
     """What the user sees of one run."""
 
     def answering(self, answers: int, questions: int) -> AbstractContextManager[Advance]:
-        """So many answers to so many questions follow."""
+        """The number of answers and the number of questions follow."""
         return progress(self.console, answers, questions)
 
     def working(self, words: str) -> None:

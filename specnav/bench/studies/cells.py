@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the study of many clients measures, and its measurements by round trip, method and number of clients.
 
-A *cell* is one measurement: a method, a round trip, so many clients. Fixed draft lengths are searched first, with one
-client, as SpecEdge's paper does for its baseline.
+A *cell* is one measurement: a method, a round trip, this many clients. Fixed draft lengths are searched first, with
+one client, as SpecEdge's paper does for its baseline.
 """
 
 from __future__ import annotations

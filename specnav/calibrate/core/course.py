@@ -33,7 +33,7 @@ class CalibrationPhase(enum.Enum):
 
     WAITING = "waiting until the next step is allowed"
     MOVING = "carrying out a step"
-    STOPPING = "told to stand"
+    STOPPING = "commanded to stand"
     OVER = "over"
 
 

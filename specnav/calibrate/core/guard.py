@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What ends a calibration at once: odometry that cannot be relied on, another motion than commanded, the room's end.
 
-It is made of motion_node's own watchdogs, with bounds as wide as a base that nobody has measured yet needs them.
+It is made of motion_node's own watchdogs, with bounds as wide as a base that has not been measured yet needs them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LONGEST_DELAY_S = 1.2  # between a command and odometry; a base that is later ca
 LEAST_SCALE, MOST_SCALE = 0.2, 3.0  # as the parameters allow
 HALF_WIDTH_M, BACK_M = 0.4, 0.25  # so far beside the line and behind its beginning it may get by turning
 BEYOND_M = 0.05  # beyond the room, before that is a fault
-STOP_S = 3.5  # a base that was told to stand, and still goes, is a fault
+STOP_S = 3.5  # a base that was commanded to stand, and still goes, is a fault
 COASTS_S = 2.0  # so long it may go on after a stop: delay, and what it holds the last velocity for
 ROOM_RAD = 0.3  # of a turn, beyond what was commanded
 LATER_S = 0.4  # a base whose delay is known may once be so much later
@@ -129,7 +129,7 @@ class SafetyGuard:
         return dx * cos + dy * sin, dy * cos - dx * sin
 
     def rest(self, now: float) -> RestDetector:
-        """What odometry shows of a robot that was told to stand."""
+        """What odometry shows of a robot that was commanded to stand."""
         if self._monitor.resists(now):
             return RestDetector.RESISTS
         return RestDetector.STANDS if self._monitor.stands(now) else RestDetector.UNKNOWN
@@ -169,7 +169,7 @@ class SafetyGuard:
         """What is wrong where odometry shows nothing of a step that ought to be under way.
 
         Sooner than the comparison below, which leaves room for every delay and scale: whether it is the base that
-        stands or odometry that has frozen while the base moves, the robot is to be told to stand.
+        stands or odometry that has frozen while the base moves, the robot is to be commanded to stand.
         """
         # A search begins with speeds that no base follows; how a base stops is not judged.
         if step.is_search or self._began_at == math.inf:

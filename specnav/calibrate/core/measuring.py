@@ -16,8 +16,8 @@ from specnav.calibrate.core.records import StepRecord
 from specnav.calibrate.core.steps import STAIR_S, acceleration_of, speed_of
 
 ONSET_M, ONSET_RAD = 0.02, 0.04  # as soon as odometry shows so much, the base has responded
-ONSET_ENDS = 3.0  # so many times that much belongs to the onset
-NOISES = 5.0  # so many standard deviations are not noise
+ONSET_ENDS = 3.0  # this many times that much belongs to the onset
+NOISES = 5.0  # this many standard deviations are not noise
 RAMP_S, EDGE_S = 0.15, 0.05  # left out of the steady part: the base's own ramp, and its end
 FEWEST = 4  # samples that a figure is made of
 LATER_S = 0.25  # a stop that takes so much longer than another was not heard at once

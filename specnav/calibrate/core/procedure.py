@@ -99,7 +99,7 @@ class Procedure:
         self.findings = CalibrationFindings()
         self._searches: list[StepRecord] = []
         self._style = ""  # of stops: as the user chose, until that is seen not to work
-        self._linear_scale = 1.0  # for the room that a step takes: at least that of a base that does as told
+        self._linear_scale = 1.0  # for the room that a step takes: at least that of a base that does as commanded
 
     def script(self) -> Script:
         """Yield steps, take their records, return the findings. Raises CalibrationError."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts what a device is told to do, and how often the program waits for what it says."""
+"""Counts what a device is instructed to do, and how often the program waits for what it says."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _READS = frozenset(
 
 
 class Launches(TorchDispatchMode):
-    """count: operations that a device is told to do; views of what is there are none."""
+    """count: operations that a device is instructed to do; views of what is there are none."""
 
     def __init__(self) -> None:
         super().__init__()

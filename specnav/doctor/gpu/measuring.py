@@ -73,7 +73,7 @@ def bandwidth_of(device: torch.device, size: int, budget_s: float) -> float:
 
 
 def settle(device: torch.device) -> None:
-    """Wait until the device has done all that it was told."""
+    """Wait until the device has done all that it was given."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
@@ -82,7 +82,7 @@ def settle(device: torch.device) -> None:
 def time_forwards(
     model: LoadedModel, rows: Sequence[int], contexts: Sequence[int], bandwidth: float, budget_s: float
 ) -> list[ForwardTime]:
-    """Medians of forwards of this many rows behind so many tokens, as far as the model's context goes."""
+    """Medians of forwards of this many rows behind this many tokens, as far as the model's context goes."""
     ids = _text(model, max(contexts) + max(rows))
     fitting = [context for context in contexts if context + max(rows) < model.context_limit]
     share_s = budget_s / max(1, len(fitting) * len(rows))
@@ -184,7 +184,7 @@ def time_exits(model: LoadedModel, maker: HintMaker, gamma: int, context: int, b
 
 @torch.inference_mode()
 def time_growing(model: LoadedModel, context: int, bandwidth: float) -> Growing:
-    """Tokens of an answer that grows behind so many tokens, bare and from the verifier's engine."""
+    """Tokens of an answer that grows behind this many tokens, bare and from the verifier's engine."""
     context = min(context, model.context_limit - GROWING - 2)
     ids, more = _text(model, context), _text(model, GROWING)
     session = model.new_session()
@@ -263,6 +263,6 @@ def _timed(model: LoadedModel, work: Callable[[], object]) -> float:
 
 
 def _text(model: LoadedModel, count: int) -> list[int]:
-    """So many ids that stand for text."""
+    """This many ids that stand for text."""
     some = plain_ids(model)
     return [some[(7919 * place) % len(some)] for place in range(count)]

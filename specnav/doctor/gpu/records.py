@@ -27,7 +27,7 @@ class Device:
 
 @dataclass(frozen=True)
 class ForwardTime:
-    """One forward of so many rows behind so many tokens. floor_ms: the time to read the weights and the cache once, at
+    """One forward over n rows behind m tokens. floor_ms: the time to read the weights and the cache once, at
     the bandwidth that was measured.
     """
 

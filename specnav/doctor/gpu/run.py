@@ -43,7 +43,7 @@ ANSWER_TOKENS = 48
 def run_gpu_doctor(config: GpuDoctorConfig) -> int:
     """Measure and show; returns 1 where a model could not be measured or a pick has flipped that is not a near-tie.
 
-    Raises UsageError for a device that is not there, and ModelError for a folder that is no model.
+    Raises UsageError for a device that is not there, and ModelError for a folder that is not a model.
     """
     device = _device(config.device)
     console = Console(stderr=True)

@@ -51,7 +51,7 @@ class TopicTraffic:
 
 @dataclass(frozen=True)
 class TopicFacts:
-    """A topic by its role. wanted: the types that fit; heard: None where nobody listened to it."""
+    """A topic by its role. wanted: the types that fit; heard: None where nothing listened to it."""
 
     role: str
     name: str
@@ -59,7 +59,7 @@ class TopicFacts:
     publishers: tuple[Endpoint, ...] = ()
     subscribers: tuple[Endpoint, ...] = ()
     heard: TopicTraffic | None = None
-    others: tuple[str, ...] = ()  # other topics of a type that fits, which somebody publishes
+    others: tuple[str, ...] = ()  # other topics of a type that fits, which has a publisher
 
     @property
     def fitting(self) -> tuple[Endpoint, ...]:

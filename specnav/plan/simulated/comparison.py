@@ -98,7 +98,7 @@ def paced(ms: float) -> SimulatedForwardTimes:
 
 
 def fleet_of(saved: SavedClients, row: ClientsRow, overhead_ms: float = OVERHEAD_MS) -> Fleet:
-    """The fleet that a measurement was: so many clients that ask one question after the other, and one verifier.
+    """The fleet that a measurement was: this many clients that ask one question after the other, and one verifier.
 
     overhead_ms: of a round on the edge. Raises EvaluationError where nothing was paced: then times are not known.
     """

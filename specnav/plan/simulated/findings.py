@@ -16,7 +16,7 @@ from specnav.report.page import shown
 
 AMONG_THE_BEST = 0.98
 SHOWN_OVER = 1.6
-"""Loads whose p95 is over so many times the promise are left out of the picture."""
+"""Loads whose p95 is over this many times the promise are left out of the picture."""
 
 
 def fleet_findings(results: FleetResults) -> StudyFindings:

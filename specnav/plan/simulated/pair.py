@@ -18,8 +18,8 @@ from specnav.results.errors import EvaluationError
 METHODS = ("ar", "cloud-sd", "sd", "fsd", "specedge", "auto")
 """Those that are modelled."""
 TREE_FAILS = 0.66
-"""A level of a tree of 32 nodes fails so many times as often as a token of a chain: τ 3.28 with depth 10 on the shipped
-text pair, where a chain of 4 has 2.06.
+"""A level of a tree of 32 nodes fails this many times as often as a token of a chain: τ 3.28 with depth 10 on the
+shipped text pair, where a chain of 4 has 2.06.
 """
 MAX_DEPTH = 16
 DRAFT_BYTES, TREE_BYTES, VERDICT_BYTES, HINTED_BYTES = 18, 125, 15, 173

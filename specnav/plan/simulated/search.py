@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a fleet needs, by simulating it again and again: robots that so many GPUs bear, GPUs that robots need."""
+"""What a fleet needs, by simulating it again and again: robots that this many GPUs bear, GPUs that robots need."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Planner:
         tell: Callable[[FleetFigures], None] = lambda figures: None,
     ) -> None:  # fmt: skip
         """methods: that `auto` is some of. auto: what it takes on each link; None: that is found out. coarse: fewer
-        decisions a run, and a search that ends earlier. tell: told of every run.
+        decisions a run, and a search that ends earlier. tell: called with every run.
         """
         self.fleet, self.promise = fleet, promise
         self._seed, self._tell = seed, tell
@@ -117,7 +117,7 @@ class Planner:
         return self.promise.held(self.look(method, robots, gpus))
 
     def most_robots(self, method: str, gpus: int, guess: int = 0) -> int:
-        """How many robots so many GPUs bear; 0 where the promise is not even kept for one."""
+        """How many robots this many GPUs bear; 0 where the promise is not even kept for one."""
         if not self.held(method, 1, gpus):
             return 0
         return self._last(lambda robots: self.held(method, robots, gpus), guess or 2 * gpus, not guess, MOST_ROBOTS)
@@ -134,7 +134,7 @@ class Planner:
         return gpus
 
     def gpus_needed(self, method: str, robots: int, guess: int = 1) -> int | None:
-        """The fewest GPUs with which so many robots are served as promised; None where no number is enough."""
+        """The fewest GPUs with which this many robots are served as promised; None where no number is enough."""
         if not self.held(method, 1, 1):
             return None
         low, high = 0, max(1, guess)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 EMPTY: Mapping[LinkProfile, str] = MappingProxyType({})
 TICKS = 20
-"""A run tells so many times how far it is."""
+"""A run tells this many times how far it is."""
 
 
 @dataclass(frozen=True)
@@ -69,9 +69,10 @@ class Window:
 
 @dataclass(frozen=True)
 class FleetRun:
-    """What came of a run. decisions: that fell due while it counted, the unfinished among them. overloaded: so many
-    decisions were in progress that it was broken off. idle: share of the GPUs' time without a forward. wait_ms: of a
-    verdict, before its forward. outside, outside_ms: sessions that waited for room in the cache, and how long. batch,
+    """What came of a run. decisions: that fell due while it counted, the unfinished among them. overloaded: this
+    many decisions were in progress that it was broken off. idle: share of the GPUs' time without a forward. wait_ms:
+    of a verdict, before its forward. outside, outside_ms: sessions that waited for room in the cache, and how long.
+    batch,
     rows: of a forward. tau: tokens a verdict. cloud_ms: of each verdict, waiting and forward, where chunks are kept.
     """
 
@@ -262,7 +263,7 @@ def simulate(
     """Play a fleet with one method. most_open: decisions in progress at which it is broken off as overloaded.
 
     keep: keep when each chunk came, and count what was delivered; decisions of the whole run are then given. auto:
-    the method that `auto` takes on each link. tick: told which share more is done. Raises EvaluationError.
+    the method that `auto` takes on each link. tick: called with which share more is done. Raises EvaluationError.
     """
     checked(method)
     if method == "auto" and not all(profile in auto for profile, _ in fleet.links):

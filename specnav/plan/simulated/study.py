@@ -13,7 +13,7 @@ from specnav.plan.simulated.search import Planner, Promise, check_possible
 from specnav.plan.simulated.simulation import Fleet
 
 PART = 500
-"""Robots that are searched with; a larger fleet is taken to be so many of these."""
+"""Robots that are searched with; a larger fleet is taken to be this many of these."""
 MORE = 0.25
 """Share of the GPUs that is added to see what one more brings."""
 
@@ -42,7 +42,8 @@ class PlanQuestion:
 def answer_methods(
     asked: PlanQuestion, step: Callable[[str], None], tell: Callable[[FleetFigures], None] = lambda figures: None
 ) -> Iterator[tuple[int, MethodPlan]]:
-    """Plans as they are made, each with the number of GPUs that "given" means. step: told what is being done, before.
+    """Plans as they are made, each with the number of GPUs that "given" means. step: called with what is being done,
+    before.
 
     Of a large fleet a part with its share of the GPUs is searched, and the result tried with all of it. Raises
     EvaluationError where the promise is out of reach.

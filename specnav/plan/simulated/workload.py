@@ -58,7 +58,7 @@ def arrivals_named(name: str) -> Arrivals:
 
 
 def arrivals_of(work: Workload, until_ms: float, seed: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """When decisions fall due before `until_ms`, in order, and whose they are; not for "after", where nobody knows yet.
+    """When decisions fall due before `until_ms`, in order, and whose they are; not for "after", while it is unknown.
 
     The same seed gives the same decisions, whatever method answers them.
     """
@@ -71,7 +71,7 @@ def arrivals_of(work: Workload, until_ms: float, seed: int) -> tuple[NDArray[np.
         robots = np.repeat(np.arange(work.robots), count)
         kept = times < until_ms
         times, robots = times[kept], robots[kept]
-    else:  # decisions of many independent robots are one stream of which each is anybody's
+    else:  # decisions of many independent robots are one stream of which each is any client's
         count = int(drawn.poisson(work.robots * work.rate * until_ms / 1e3))
         times = drawn.uniform(0.0, until_ms, count)
         robots = drawn.integers(0, work.robots, count)

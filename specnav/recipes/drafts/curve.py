@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class AcceptancePoint:
-    """After so many updates and seconds of training."""
+    """After this many updates and seconds of training."""
 
     step: int
     seconds: float

@@ -20,7 +20,7 @@ class RemoteTarget:
     """Answers prompts as `Network.answer` does, one after another, over a link with method `ar`."""
 
     def __init__(self, link: Link | None, speaker: LoadedModel) -> None:
-        """link: None: nobody is there to be asked. speaker: a model of the target's vocabulary, which makes prompts:
+        """link: None: nothing is there to be asked. speaker: a model of the target's vocabulary, which makes prompts:
         the draft. Raises TrainingError for another vocabulary, and what a link raises.
         """
         self.loaded = speaker

@@ -29,7 +29,7 @@ RENEWED_EVERY = 100
 """Batches between two rounds of the draft's own words; a checkpoint is kept after a whole number of rounds."""
 POOL = 96
 GREEDY_ROUNDS = 4
-"""Every so many rounds the draft speaks greedily, otherwise at temperature 1."""
+"""Every n rounds the draft speaks greedily, otherwise at temperature 1."""
 LEARNT_SHARE = 0.75
 """Of the places of a batch: room for what is learnt; the rest is prompts and what is left over in the rows."""
 LEAST = 1e-6

@@ -103,7 +103,7 @@ class Teacher:
 
 
 def learnt_places(rows: PaddedRows) -> Tensor:
-    """int64 [n]: where, in the flat [rows, length - 1] places of a batch, a token that is learnt is foretold."""
+    """int64 [n]: where, in the flat [rows, length - 1] places of a batch, a token that is learnt is predicted."""
     return rows.learn[:, 1:].flatten().nonzero()[:, 0]
 
 

@@ -121,12 +121,12 @@ def _work(path: str, waiting: Any, reports: Any) -> None:
             shard = waiting.get()
             _write(target, *shard)
             reports.put((len(shard[0]), ""))
-    except Exception as error:  # told to the parent, which stops everything
+    except Exception as error:  # reported to the parent, which stops everything
         reports.put((0, f"the target cannot write its answers: {error}"))
 
 
 def _end_with_the_parent() -> None:
-    """A command that was killed leaves nobody behind who would write beside the next one."""
+    """A command that was killed leaves no process behind who would write beside the next one."""
     while parent_lives():
         time.sleep(1.0)
     os._exit(1)

@@ -60,7 +60,7 @@ pipeline_tag: text-generation
 # text-{making.role}
 
 The {making.role} of a pair of small text models for trying out and measuring speculative decoding. It writes
-Python and the English of Python's documentation, whatever it is asked; it is no assistant.
+Python and the English of Python's documentation, whatever it is asked; it is not an assistant.
 
 Llama, {shape.layers} layers of width {shape.width} (inner {shape.inner}, {shape.heads} query and {shape.kv_heads}
 key/value heads), {size:.2f}M parameters, tied embeddings, float16. Byte-level BPE of {making.vocabulary}, the same

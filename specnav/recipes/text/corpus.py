@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The text every machine has and nobody need ship: the running interpreter's standard library, without its tests.
+"""The text every machine has and nothing has to ship: the running interpreter's standard library, without its tests.
 
-A *document* is a cleaned source file or a help topic. A *talk* is a question and its answer made from one function: its
-docstring or name asks, its source or its docstring answers. Files, never parts of them, are held back for validation.
+A *document* is a cleaned source file or a help topic. A *talk* is a question and its answer made from one function:
+its docstring or name asks, its source or its docstring answers. Files, never parts of them, are held back for
+validation.
 """
 
 from __future__ import annotations
@@ -225,7 +226,7 @@ def first_paragraph(text: str) -> str:
 
 
 def _parsed(source: str) -> ast.Module | None:
-    """None for what is no Python of this interpreter, or is nested deeper than it goes."""
+    """None for what is not a Python of this interpreter, or is nested deeper than it goes."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of escapes that are none, in the code of others
         try:

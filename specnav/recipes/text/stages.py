@@ -65,7 +65,7 @@ class Stages:
 
     @contextmanager
     def counted(self, title: str, total: int) -> Iterator[Callable[[int, int], None]]:
-        """A bar for anything that tells (done, total)."""
+        """A bar for anything that reports (done, total)."""
         bar = self.bars.add_task(title, total=total, said="")
         yield lambda done, whole: self.bars.update(bar, completed=done, total=whole)
         self.bars.update(bar, completed=total, total=total)

@@ -73,7 +73,7 @@ def run_seed(seed: int) -> RunRecord:
 
 
 def run_monkey(config: MonkeyConfig, console: Console | None = None) -> int:
-    """Run until so many simulated minutes have passed; returns 0, 1 when something broke, 130 after Ctrl-C."""
+    """Run until this many simulated minutes have passed; returns 0, 1 when something broke, 130 after Ctrl-C."""
     folder = new_run_folder(config.out, "monkey", datetime.now())
     console = console or Console(stderr=True)
     records: list[RunRecord] = []

@@ -14,7 +14,7 @@ REQUIRED = {
 
 
 def check_middleware(facts: Facts) -> list[CheckLine]:
-    """Which ROS this machine speaks, and whether anybody else is there."""
+    """Which ROS this machine speaks, and whether anything else is there."""
     here = facts.middleware
     said = [here.rmw, f"domain {here.domain}", *filter(None, [here.distro])]
     if here.discovery:

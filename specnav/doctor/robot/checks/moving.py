@@ -16,7 +16,7 @@ NAV2 = ("drive_on_heading", "spin")
 
 
 def check_takers(facts: Facts) -> list[CheckLine]:
-    """Whether anybody takes what motion_node sends."""
+    """Whether anything takes what motion_node sends."""
     topic = facts.topics["cmd_vel"]
     if facts.value(MOVER, "motion_backend", "twist") == "nav2":
         absent = [name for name in NAV2 if name not in facts.actions]

@@ -9,7 +9,7 @@ from specnav.doctor.robot.roles import DECIDER, MOVER, RAW, said_name
 
 OFFSET_S = 0.5  # stamps further from the clock than that are told; a slow camera's are half of that late
 STUCK_SHARE = 0.5  # of messages with a stamp that does not advance
-HZ = {"image": 2.0, "odom": 10.0}  # slower works, and is told
+HZ = {"image": 2.0, "odom": 10.0}  # slower works, and is reported
 SLOW_SUPERVISION_HZ, SLOW_STATUS_HZ = 5.0, 1.0  # of 10 and 2 a second
 
 

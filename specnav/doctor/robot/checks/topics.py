@@ -13,7 +13,7 @@ SENSORS = ("image", "odom", "ahead", "robot_state")  # a wrong type of theirs is
 
 
 def check_types(facts: Facts) -> list[CheckLine]:
-    """Whether everybody on our topics means the same by them."""
+    """Whether every node on our topics means the same by them."""
     lines = []
     for topic in facts.topics.values():
         ends = [*topic.subscribers] if topic.role in SENSORS else [*topic.publishers, *topic.subscribers]
@@ -39,7 +39,7 @@ def check_qos(facts: Facts) -> list[CheckLine]:
                     continue
                 same = [ear for ear in ears if ear.kind == publisher.kind]
                 if not same:
-                    continue  # told by check_types
+                    continue  # reported by check_types
                 pairs += 1
                 if all(_why_not(publisher, ear) for ear in same):
                     lines.append(_mismatch(topic, publisher, same[0]))
@@ -72,7 +72,7 @@ def _mismatch(topic: TopicFacts, publisher: Endpoint, ear: Endpoint) -> CheckLin
 
 
 def check_signs(facts: Facts) -> list[CheckLine]:
-    """Who gives instructions and stops: nobody need to, yet it is good to know."""
+    """Who gives instructions and stops: nothing has to to, yet it is good to know."""
     said = []
     for role in ("instruction", "stop", "e_stop"):
         topic = facts.topics[role]

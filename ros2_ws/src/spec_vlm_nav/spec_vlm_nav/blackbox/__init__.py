@@ -16,7 +16,7 @@
 The black box: the last minute of what was heard, in memory, and a file of it when something fails.
 
 The words: an *entry* is one message as it came; the *ring* holds the entries of the last seconds;
-a *trigger* is a fault, an e-stop, a failed instruction or somebody's wish; a *recording* is what
+a *trigger* is a fault, an e-stop, a failed instruction or an operator's request; a *recording* is what
 the ring holds shortly after a trigger, and becomes one file. Nothing in here imports ROS, and
 nothing here may keep the robot waiting: the node is a process of its own and only listens.
 """

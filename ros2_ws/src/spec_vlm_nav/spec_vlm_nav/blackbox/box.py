@@ -47,7 +47,7 @@ class BlackBox:
     """
     Ring, watch and schedule.
 
-    Times are of a steady clock, s. on_trigger: is told every trigger. Pictures may be added to
+    Times are of a steady clock, s. on_trigger: is called with every trigger. Pictures may be added to
     `ring` from another thread.
     """
 

@@ -40,7 +40,7 @@ _MAY_PASS = (errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
 
 def default_folder() -> Path:
-    """Return where files go unless told otherwise: ROS_HOME, else ~/.ros."""
+    """Return where files go unless configured otherwise: ROS_HOME, else ~/.ros."""
     home = os.environ.get("ROS_HOME") or "~/.ros"
     return Path(home).expanduser() / "spec_vlm_nav" / "blackbox"
 

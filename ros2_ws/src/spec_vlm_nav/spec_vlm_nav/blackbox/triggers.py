@@ -15,7 +15,7 @@
 """
 What calls for a file: faults of the motion side, e-stops, failed instructions, and silence.
 
-Each is told once, when it begins. What had begun before the black box listened is not told.
+Each is reported once, when it begins. What had begun before the black box listened is not reported.
 """
 
 from __future__ import annotations

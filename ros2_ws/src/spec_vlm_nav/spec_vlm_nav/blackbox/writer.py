@@ -12,7 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""The thread that writes files, so that a slow disk delays nobody."""
+"""The thread that writes files, so that a slow disk delays no client."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class StreamDiagnostics:
     """
     Remembers what was said last.
 
-    Troubles are told once each time they happen, in the next report.
+    Troubles are reported once each time they happen, in the next report.
     """
 
     def __init__(self) -> None:

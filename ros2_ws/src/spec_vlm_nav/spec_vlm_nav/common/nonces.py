@@ -16,7 +16,7 @@
 Proof that a command comes from the session it names: numbers that only its sender knows.
 
 A session's sender makes a secret and hashes it again and again. It says the last hash with its
-signs of life, the commitment, and with each command the one before the last said. Whoever has
+signs of life, the commitment, and with each command the one before the last said. The one that has
 heard all of it can check a command and cannot make the next one. One hash is good for one command:
 said again it proves nothing.
 """
@@ -59,7 +59,7 @@ class NonceChain:
 
     @property
     def commitment(self) -> bytes:
-        """Return what was said last, known to everybody."""
+        """Return what was said last, known to every node."""
         return self._commitment
 
     @property

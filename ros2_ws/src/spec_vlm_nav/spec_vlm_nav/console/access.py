@@ -37,7 +37,7 @@ from spec_vlm_nav.common.errors import ConsoleError
 from specdec.whole_files import write_whole
 
 PREFIX = "snc_"
-NONE = "none"  # the setting that has everybody on this machine come in
+NONE = "none"  # the setting that has every process on this machine come in
 LARGEST_FILE = 1_000_000
 
 
@@ -106,9 +106,9 @@ def read_tokens(file: Path) -> tuple[Token, ...] | None:
 
 class AccessTokens:
     """
-    Who may come, as the file says now. known: the tokens; None: everybody is an operator.
+    Who may come, as the file says now. known: the tokens; None: every client is an operator.
 
-    A file that goes away, or cannot be read on two looks in a row, leaves nobody.
+    A file that goes away, or cannot be read on two looks in a row, leaves no process.
     """
 
     def __init__(self, given: str, default: Path) -> None:

@@ -34,7 +34,7 @@ MEGABYTE = 1_000_000
 
 
 class Audit:
-    """Appends to a file; when that fails, `complain` is told once and the robot's work goes on."""
+    """Appends to a file; when that fails, `complain` is reported once and the robot's work goes on."""
 
     def __init__(
         self, file: Path, complain: Callable[[str], None], largest_mb: float = 10.0

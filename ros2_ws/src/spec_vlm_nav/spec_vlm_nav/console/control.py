@@ -49,7 +49,7 @@ class Control:
         return self._holder.name if self._holder else ""
 
     def take(self, page: int, name: str, now: float, by_force: bool) -> str:
-        """Take control; returns why not, or "". by_force: also from somebody who is there."""
+        """Take control; returns why not, or "". by_force: also from an operator who is there."""
         if self._holder is not None and self._holder.page != page and not by_force:
             return f"{self._holder.name} has control: take it from them, or ask"
         self._holder = _ControlHolder(page, name, now)

@@ -45,7 +45,7 @@ class Doorway:
     most: silent connections at most, and as many that wait for their turn. Of the silent the
     oldest makes room, of the waiting the newest.
     silent_s: how long a connection may say nothing. secured: a TLS handshake comes first, so that
-    a request for STOP cannot be told from others.
+    a request for STOP cannot be distinguished from others.
     """
 
     def __init__(

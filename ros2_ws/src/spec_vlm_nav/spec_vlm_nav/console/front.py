@@ -18,8 +18,8 @@ The front of the console: a process that holds every socket and publishes STOP, 
 A page's STOP goes from its socket to the topic in here, whatever the console behind it is doing.
 All else is passed on to the console's web server by a Unix socket: requests as they are, WebSocket
 messages whole. The console tells which connections are pages, which robot each looks at and which
-tokens are good; the front tells of each STOP. What a connection may send, hold and wait for is
-bounded; one that exceeds it harms nobody but itself.
+tokens are good; the front reports each STOP. What a connection may send, hold and wait for is
+bounded; one that exceeds it harms only itself.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Front:
     """
     Serves until the control socket ends.
 
-    publish: called with a robot's name and "stop" or "estop"; returns whether anybody hears it.
+    publish: called with a robot's name and "stop" or "estop"; returns whether anything hears it.
     meet: called with the robots' names when they change.
     """
 
@@ -317,7 +317,7 @@ class Front:
         how = ""
         words = str(said.get("text", "")) if said and kind in ("heard", "say") else ""
         if words and not one.texts.take(now, 1 + len(words[:LONGEST_WORDS]) / SAID_AT_ONCE):
-            return  # nobody speaks so fast
+            return  # nothing speaks so fast
         if 0 < len(words) <= SAID_AT_ONCE and _look_at(words):
             how, kind = "spoken" if kind == "heard" else "typed", "stop"
         if said is not None and kind in STOPPING and one.robots is not None:
@@ -401,7 +401,7 @@ def run_front(
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     with contextlib.suppress(PermissionError):
-        os.nice(-10)  # where that is allowed, others wait for STOP, and STOP for nobody
+        os.nice(-10)  # where that is allowed, others wait for STOP, and STOP waits for none
     front = Front(socket.socket(fileno=control), publish, meet)
     with contextlib.suppress(ConnectionError):
         asyncio.run(front.serve(socket.socket(fileno=listening)))

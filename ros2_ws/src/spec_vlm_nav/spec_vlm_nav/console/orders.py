@@ -56,7 +56,7 @@ FAULTS: dict[str, dict[str, Any]] = {
 
 
 class OrderSink(Protocol):
-    """Whom orders are told to."""
+    """The receiver of orders."""
 
     def stop(self, page: Page, kind: str, number: str, how: str) -> None: ...
     def log(self, robot: str, level: str, words: str) -> None: ...
@@ -66,7 +66,7 @@ class OrderSink(Protocol):
     def done(self, page: Page, message: dict[str, Any], wrong: str) -> None: ...
 
 
-# Given a text and whom to tell: how many steps, and what is wrong with it.
+# Given a text and whom to notify: how many steps, and what is wrong with it.
 ReadMission = Callable[[str, Callable[[int, str], None]], None]
 
 

@@ -13,7 +13,7 @@
 # limitations under the License.
 
 """
-The open pages: what each may do, what it is told. Lives in the web server's event loop.
+The open pages: what each may do, what it receives. Lives in the web server's event loop.
 
 A page is sent a picture only when it has drawn the one before: pictures are dropped, never late.
 Any page may stop the robot; everything that has it moved needs the role of an operator and
@@ -67,7 +67,7 @@ class Pages:
         self._busy_s = page_busy_s
         self._require_operator, self._timeout_s = require_operator, page_timeout_s
         self._pages: set[Page] = set()
-        # Where nobody must be there, a page that is slow for a moment keeps control.
+        # Where no operator is required, a page that is slow for a moment keeps control.
         self._silence_s = page_timeout_s if require_operator else max(page_timeout_s, PATIENCE_S)
         self._controls: dict[str, Control] = {}
         self._numbers = itertools.count(1)
@@ -159,7 +159,7 @@ class Pages:
         elif kind == "look":
             self._look(page, str(message.get("robot", "")))
             page.on_look()
-        elif kind in STOPPING:  # before all limits: a stop is obeyed whoever says it
+        elif kind in STOPPING:  # before all limits: a stop from any sender is obeyed
             number, how = (str(message.get(key, ""))[:40] for key in ("id", "how"))
             self.stop(page, kind, number, how)
         elif kind in ("heard", "say") and is_stop(str(message.get("text", ""))[:LONGEST_WORDS]):
@@ -204,7 +204,7 @@ class Pages:
         self.call(lambda: page.tell(what, **told))
 
     def stop(self, page: Page, kind: str, number: str, how: str) -> None:
-        """Stop a page's robot, whoever looks at it, and tell when it stands."""
+        """Stop a page's robot, whichever page looks at it, and tell when it stands."""
         robot = self._robots.get(page.robot)
         if robot is None:
             page.tell("no", to=kind, why="this robot is not there")
@@ -215,7 +215,7 @@ class Pages:
     def stopped(self, said: dict[str, Any]) -> None:
         """Take note of a STOP that the front has published."""
         for page in [p for p in self._pages if p.connection == said["stop"]]:
-            # Where the front's publisher reaches nobody (yet), ours does.
+            # Where the front's publisher reaches no client (yet), ours does.
             then = self._after_stop if said["heard"] else self.stop
             then(page, said["kind"], said["id"], said["how"])
 
@@ -228,7 +228,7 @@ class Pages:
             self.log(page.robot, "warn", f"{kind.upper()} by {page.name}{said}")
 
     def stopped_by_post(self, said: dict[str, Any]) -> None:
-        """Take note of a STOP of somebody without a socket."""
+        """Take note of a STOP of a client without a socket."""
         name, robot = said["posted"], self._robots.get(said["posted"])
         if robot is not None and not said["heard"]:
             robot.stop()
@@ -297,12 +297,12 @@ class Pages:
         self.tell_states(page.robot)
 
     def answered(self, page: Page, kind: str, good: bool, words: str) -> None:
-        """Tell a page what came of its order."""
+        """Report the result of its order to a page."""
         page.tell("yes" if good else "no", to=kind, why=words)
         if kind == "param" and (robot := self._robots.get(page.robot)) is not None:
             page.tell("params", rows=robot.parameters())
 
-    # -- what pages are told
+    # -- what pages receive
 
     def call(self, act: Callable[[], None]) -> None:
         """Do something in the loop; may be called by any thread."""
@@ -353,7 +353,7 @@ class Pages:
         page.outbox.put_nowait(struct.pack("<Id", number & 0xFFFFFFFF, _unix(received)) + jpeg)
 
     def tell_states(self, robot: str) -> None:
-        """Tell all pages of a robot how it is."""
+        """Inform all pages of a robot how it is."""
         for page in [p for p in self._pages if p.robot == robot]:
             self._tell_state(page)
 
@@ -376,7 +376,7 @@ class Pages:
             page.tell("map", **robot.map())
 
     def log(self, robot: str, level: str, words: str) -> None:
-        """Tell all pages of a robot what happened, in plain words."""
+        """Inform all pages of a robot what happened, in plain words."""
         for page in [p for p in self._pages if p.robot == robot]:
             page.tell("log", level=level, words=words, at=time.time())
 

@@ -34,7 +34,7 @@ CONSOLE: tuple[Parameter, ...] = (
         "tokens_file",
         "",
         "Hashes of the tokens; empty: spec_vlm_nav/console_tokens.json in ROS_HOME or ~/.ros; "
-        "none: on loopback everybody is an operator.",
+        "none: on loopback every client is an operator.",
     ),
     Parameter(
         "audit_file",

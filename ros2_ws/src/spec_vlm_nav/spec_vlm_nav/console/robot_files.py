@@ -68,7 +68,7 @@ class RobotFiles:
         return ticket, ""
 
     def answer(self, robot: str, kind: str, name: str, now: float) -> tuple[str, dict[str, Any]]:
-        """Return what a page is told that asks for the files, or for a file."""
+        """Return what a page receives that asks for the files, or for a file."""
         if kind == "files":
             return "files", self.listing(robot)
         ticket, why = self.ticket(robot, name, now)

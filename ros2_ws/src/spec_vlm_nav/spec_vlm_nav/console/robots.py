@@ -12,7 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""What the pages need of the robots, whoever speaks to them: ROS, a bag, a test."""
+"""What the pages need of the robots, whatever speaks to them: ROS, a bag, a test."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ConsoleRobot(Protocol):
         ...
 
     def poll(self, watched: bool) -> tuple[str, ...]:
-        """Take in what tells nobody that it is there; returns what is new: frame."""
+        """Take in what does not announce that it is there; returns what is new: frame."""
         ...
 
     def frame(self) -> tuple[int, float, bytes] | None: ...

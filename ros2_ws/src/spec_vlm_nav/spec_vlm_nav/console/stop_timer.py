@@ -47,7 +47,7 @@ class StopTimer:
         return any(one.robot == robot for one in self._asked)
 
     def look(self, robot: str, stands: bool, now: float) -> None:
-        """Tell those who wait for a robot."""
+        """Notify the threads that wait for a robot."""
         for one in [one for one in self._asked if one.robot == robot]:
             if stands:
                 one.page.tell("stands", id=one.number, ms=round(1000 * (now - one.at)))

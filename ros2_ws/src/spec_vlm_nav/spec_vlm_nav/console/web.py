@@ -118,7 +118,7 @@ class Web:
         tokens: AccessTokens,
         complain: Callable[[str], None] = lambda words: None,
     ) -> None:
-        """complain: told in plain words what is wrong."""
+        """complain: called with, in plain words, what is wrong."""
         self._config, self._pages, self._tokens = config, pages, tokens
         self._complain, self._tries = complain, MessageBucket(TRIES, TRY_BURST)
         self._check_certificate()
@@ -194,7 +194,7 @@ class Web:
     # -- the front
 
     async def _hear_front(self) -> None:
-        """Take in what the front says, until it ends: then nobody can stop the robot from here."""
+        """Take in what the front says, until it ends: then no page can stop the robot from here."""
         hear, self._tell = await asyncio.open_connection(sock=self._control)
         config = self._config
         self._say(
@@ -233,7 +233,7 @@ class Web:
         self._say({"tokens": rows})
 
     async def _look_after(self) -> None:
-        """Have the front know the robots, and nobody stay whose token was taken away."""
+        """Have the front know the robots, and no page stay whose token was taken away."""
         told: list[str] | None = None
         while True:
             if (names := self._pages.robot_names()) != told:

@@ -58,7 +58,7 @@ def _is_plain(value: object) -> bool:
 
 
 def page_message(what: str, told: dict[str, Any]) -> str:
-    """Return a message for a page; what is no number becomes null, for JSON has no word for it."""
+    """Return a message for a page; what is not a number becomes null, for JSON has no word for it."""
     message = {"t": what, **told}
     try:
         return json.dumps(message, ensure_ascii=False, allow_nan=False)

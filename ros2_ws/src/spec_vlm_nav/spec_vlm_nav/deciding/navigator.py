@@ -17,7 +17,7 @@ The deciding side as one object without ROS.
 
 It turns what comes in into events; what they lead to says the table in `states.py`. One decision
 at a time: look (wait for a frame newer than the end of the last motion), think, move. Whatever
-goes wrong the robot is told to stand still first and the reason is given once. It never blocks:
+goes wrong the robot is commanded to stand still first and the reason is given once. It never blocks:
 decisions run elsewhere and come back as events; `now` is a steady clock in seconds. Every
 instruction ends exactly once, with `NavigatorOutputs.concluded`.
 """
@@ -89,7 +89,7 @@ class Navigator:
 
     @property
     def feedback(self) -> Feedback:
-        """Return what can be told of the instruction under way."""
+        """Return what can be reported of the instruction under way."""
         return self._is.told
 
     @property
@@ -207,7 +207,7 @@ class Navigator:
             self._happens(NavigatorEvent.LINK_LOST, reason, now)
 
     def on_estop(self, held_by: str, now: float) -> None:
-        """Take note of the emergency stop, as motion_node tells it; "": it is not latched."""
+        """Take note of the emergency stop, as motion_node reports it; "": it is not latched."""
         was, self._is.estopped_by = self._is.estopped_by, held_by
         if held_by:
             self._happens(NavigatorEvent.ESTOP, held_by, now)

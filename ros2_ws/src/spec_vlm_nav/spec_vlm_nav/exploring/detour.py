@@ -17,7 +17,7 @@ Going round what is between the robot and a target that it sees.
 
 A model without memory turns to and fro in front of a table for ever: seen from here the way is on
 the left, seen from there on the right. So after a few turns on one spot the way out is taken that
-leads aside: one that was found clear, else one that nobody has looked at; and it is gone for two
+leads aside: one that was found clear, else one that was not looked at; and it is gone for two
 strides before the target is looked at again.
 """
 

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-COLUMNS = 56  # bearings that are told apart
+COLUMNS = 56  # bearings that are distinguished
 WIDEST = 224  # pixels; a larger picture is thinned out
 LEAST = (24, COLUMNS)  # rows, columns
 FOOT = 0.13  # of the rows, at the foot of the picture: what is there is floor, mostly

@@ -12,7 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""What an exploration policy is told, and what it answers."""
+"""What an exploration policy is given, and what it answers."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class ExplorationPolicy:
 
     @property
     def looks(self) -> bool:
-        """Whether it is to be told what the camera sees, beside what the model says of it."""
+        """Whether it is to be given what the camera sees, beside what the model says of it."""
         return self.name == FRONTIER_SEARCH
 
     def decide(self, seen: Observation) -> Move:

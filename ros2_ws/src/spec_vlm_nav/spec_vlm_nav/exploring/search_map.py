@@ -55,7 +55,7 @@ NEW = 2.0  # metres between two looks that tell as much as each of them alone
 NOTHING_NEW = 0.05  # what a second look from the same place tells: what hid the target still does
 SAME_PLACE = 0.15  # metres
 LOOKS = 48  # looks that are remembered
-SECTORS = 24  # directions that are told apart; the first points backwards
+SECTORS = 24  # directions that are distinguished; the first points backwards
 RAYS = 72  # directions in which something solid is looked for
 
 WALKED, SAID_CLEAR, SAID_BLOCKED = -3.0, -0.6, 0.7  # log-odds

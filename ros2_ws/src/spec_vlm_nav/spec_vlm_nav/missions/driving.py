@@ -15,7 +15,7 @@
 """
 Turns and ways back: motions without a model, one after the other, each through the gate.
 
-Told of poses and of what became of each motion; says the next one. Never moves backwards.
+Told of poses and of the result of each motion; says the next one. Never moves backwards.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Driver:
     """
     Carries out one course. `send` sends a motion and returns its sequence number.
 
-    `done` is told of the end, once: its code and a reason in words.
+    `done` is notified of the end, once: its code and a reason in words.
     """
 
     def __init__(

@@ -44,7 +44,7 @@ class StartWhen(enum.Enum):
 
     NOW = "now"
     READY = "ready"  # the deciding and the moving side are heard, and nothing is latched
-    SIGNAL = "signal"  # somebody says resume
+    SIGNAL = "signal"  # an operator says resume
     AFTER = "after_s"
     AT = "at"
 

@@ -12,7 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""What is told of a mission: its results as plain values, for JSON, tables and the console."""
+"""What is reported of a mission: its results as plain values, for JSON, tables and the console."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ A mission under way, as one object without ROS: time, poses, results and orders 
 
 One step at a time. An order of the operator (pause, a stop, an emergency stop) and the loss of a
 node pause it: the robot stands, and nothing goes on before `resume`. A paused step begins again
-then. `now` is a steady clock, s; every change is told by `MissionOutputs.changed`.
+then. `now` is a steady clock, s; every change is reported by `MissionOutputs.changed`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from spec_vlm_nav.missions.plan import (
 )
 from spec_vlm_nav.missions.record import Item, MissionPhase, MissionRecord, StepProgress
 
-OTHERS_DOING = (ErrorCode.CANCELED, ErrorCode.ESTOPPED)  # not by us: somebody wants it to stand
+OTHERS_DOING = (ErrorCode.CANCELED, ErrorCode.ESTOPPED)  # not by us: an operator wants it to stand
 GRACE_S = 2.0  # for an actor to end a step whose bound was passed
 
 

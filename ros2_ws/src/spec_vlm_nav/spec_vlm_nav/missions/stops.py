@@ -13,7 +13,7 @@
 # limitations under the License.
 
 
-"""Whether a stop of an operator is new: motion_node tells of the one in force again and again."""
+"""Whether a stop of an operator is new: motion_node reports the one in force again and again."""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ class Decider(Protocol):
 
 @dataclass(frozen=True)
 class DecoderSettings:
-    """What the real decider is told; see the parameters of vlm_nav_node."""
+    """What the real decider is given; see the parameters of vlm_nav_node."""
 
     verifier: str = "tcp://127.0.0.1:5555"
     verifier_key: str = ""

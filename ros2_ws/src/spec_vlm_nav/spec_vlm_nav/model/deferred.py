@@ -15,7 +15,7 @@
 """
 A decider whose model is still being loaded: a node is there, and answers, while that lasts.
 
-The loading runs in a thread; nothing waits for it. Whoever has something to decide asks
+The loading runs in a thread; nothing waits for it. The one that has something to decide asks
 `is_ready` first. What goes wrong is kept as `failure`.
 """
 
@@ -66,7 +66,7 @@ class DeferredDecider:
         begun_with = self._settings
         try:
             inner = self._make(begun_with)
-        except Exception as error:  # whatever it is, the node must tell it
+        except Exception as error:  # whatever it is, the node must report it
             self.failure = error
             return
         with self._lock:

@@ -122,7 +122,7 @@ def check_folder(folder: str, needs_weights: bool = True) -> None:
     if not path.is_dir():
         return  # a hub id
     if not (path / "config.json").is_file() and not any(path.glob(f"*{GGUF}")):
-        raise ParameterError(f"{folder} has no config.json: it is no Hugging Face model folder")
+        raise ParameterError(f"{folder} has no config.json: it is not a Hugging Face model folder")
     if needs_weights and not any(
         file.suffix in (".safetensors", ".bin", ".gguf") for file in path.iterdir()
     ):

@@ -48,7 +48,7 @@ class GrowingAnswer:
     """
     An answer that grows, and who hears of it.
 
-    unverified: from now on it is the draft model's word. verified: so many ids came before that.
+    unverified: from now on it is the draft model's word. verified: this many ids came before that.
     """
 
     def __init__(self, text: StreamingText, on_text: Callable[[str, bool], None]) -> None:

@@ -115,7 +115,7 @@ class LinkMonitor:
                     self._watch(link)
                 except LinkLost as error:
                     self._trouble = str(error)
-                except SpecdecError as error:  # somebody answers, but is no verifier for us
+                except SpecdecError as error:  # something answers, but is not a verifier of ours
                     self._trouble, self._refused = str(error), True
                 link.reset()
                 pause_s = (

@@ -12,7 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""How each token of an answer came: for whoever looks at a decision, behind the decision."""
+"""How each token of an answer came: for the code that looks at a decision, behind the decision."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ class DecodingCounts:
 
 def energy_figures(meter: Meter, decision: float | None) -> dict[str, object]:
     """
-    Return what sensors tell of the robot's computer, for people.
+    Return what sensors report the robot's computer, for people.
 
     Joules of the last decision, and power beside the least of any second, which is idle.
     """
@@ -115,7 +115,7 @@ class SpeculativeDecider:
         """
         spec = fitting_spec(settings, get_method(settings.method).needs_draft_model)
         if settings.verifier_key:
-            read_key(settings.verifier_key)  # one that cannot be used is told now
+            read_key(settings.verifier_key)  # one that cannot be used is reported now
         torch.set_num_threads(settings.threads)
         self._model: LoadedModel | None = None
         if get_method(settings.method).needs_draft_model:
@@ -126,7 +126,7 @@ class SpeculativeDecider:
         # Replaced as one: `use` may come in the middle of a decision.
         grammars = self._model.own_grammars if self._model else grammars_of(tokenizer)
         self._current = (settings, QuestionWriter(spec, tokenizer, grammars))
-        self._current[1].options(settings)  # a grammar that cannot be met is told now
+        self._current[1].options(settings)  # a grammar that cannot be met is reported now
         self._counts = DecodingCounts()
         self._monitor: LinkMonitor | None = None
         self._losses_before = 0
@@ -303,7 +303,7 @@ class SpeculativeDecider:
         """
         decoder = self._edge(s)
         failure: tuple[ErrorCode, str] | None = None
-        # Whoever can go on without a link does not wait for it longer than it takes to know that
+        # The one that can go on without a link does not wait for it longer than it takes to know that
         # it is lost.
         patience = cancel if s.on_link_loss != DRAFT_ONLY else CanceledOrLost(cancel, self.link)
         try:
@@ -420,7 +420,7 @@ class SpeculativeDecider:
         )
 
     def _fitting_asker(self, settings: DecoderSettings) -> QuestionWriter:
-        """Return who asks as these settings say. Raises ParameterError where nobody can."""
+        """Return who asks as these settings say. Raises ParameterError where no node can."""
         spec = fitting_spec(settings, self._model is not None)
         asker = replace(self._current[1], spec=spec)
         asker.options(settings)

@@ -121,7 +121,7 @@ class MotionCore:
         """
         Return what stays the same as long as a state lasts, however often it is reported.
 
-        An operator's stop goes on when the deciding side says stop as well: it is no newer stop.
+        An operator's stop goes on when the deciding side says stop as well: it is not a newer stop.
         """
         status = self.status
         is_by_hand = status.state is MotionState.STOPPED and status.reason == OPERATOR_STOP
@@ -319,7 +319,7 @@ class MotionCore:
             self._end(fault.state, self._command, fault.reason, now)
 
     def _mind_own_stall(self, now: float) -> None:
-        """End a motion that nobody watched: this process stood still."""
+        """End a motion that nothing watched: this process stood still."""
         stalled_s, self._ticked_at = now - self._ticked_at, now
         if self._command is not None and LONGEST_STALL_S < stalled_s < math.inf:
             reason = f"motion_node itself stood still for {stalled_s:.1f} s"

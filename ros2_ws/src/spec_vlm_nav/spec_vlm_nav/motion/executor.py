@@ -42,7 +42,7 @@ class MotionProgress(enum.Enum):
     BLOCKED = "blocked"
     EXPIRED = "expired"
     COLLISION = "collision"  # something is in the way, as the base's own planner says
-    REFUSED = "refused"  # nobody carries it out
+    REFUSED = "refused"  # nothing carries it out
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ The last gate before the wheels: what does not pass every check here does not mo
 
 Two questions: may this COMMAND be carried out at all (`admit`), and what VELOCITY may go out now
 (`filter`)? Time is passed in and is always receive time on a steady clock; stamps of other
-machines are never compared with it. A stop is obeyed whoever says it.
+machines are never compared with it. A stop from any sender is obeyed.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class SafetyGate:
 
     @property
     def held_by(self) -> str:
-        """What keeps the robot from moving until somebody acts, in words; "" for nothing."""
+        """What keeps the robot from moving until an operator acts, in words; "" for nothing."""
         if self.estopped_by:
             return f"e-stop: {self.estopped_by}"
         return self.monitor.held_by or self.latched_by

@@ -13,7 +13,7 @@
 # limitations under the License.
 
 """
-What keeps the robot from moving until somebody acts, kept on disk: it outlives the process.
+What keeps the robot from moving until an operator acts, kept on disk: it outlives the process.
 
 A node that comes back after a crash knows what the one before knew. What cannot be read counts as
 an e-stop, and so does a disk that takes nothing: nothing moves that could not be stopped for good.
@@ -65,7 +65,7 @@ class Latches:
 
 
 def default_file(namespace: str, name: str) -> Path:
-    """Return where a node's latches are kept unless told otherwise: in ROS_HOME, else ~/.ros."""
+    """Return where a node's latches are kept unless configured otherwise: in ROS_HOME, else ~/.ros."""
     home = os.environ.get("ROS_HOME") or "~/.ros"
     return Path(home).expanduser() / "spec_vlm_nav" / namespace.strip("/") / f"{name}.json"
 

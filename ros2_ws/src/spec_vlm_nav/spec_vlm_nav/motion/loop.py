@@ -45,7 +45,7 @@ class VelocityOutput(Protocol):
 
 
 class MotionLoop(Generic[Stamp]):
-    """Of one core; `clock` gives seconds of a steady clock, `publish` takes what is to be told."""
+    """Of one core; `clock` gives seconds of a steady clock, `publish` takes what is to be reported."""
 
     def __init__(
         self,

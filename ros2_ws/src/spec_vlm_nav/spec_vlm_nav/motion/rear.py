@@ -49,7 +49,7 @@ class _Place:
 
 
 class RearWatch:
-    """The way that was driven, as odometry tells it."""
+    """The way that was driven, as odometry reports it."""
 
     def __init__(self) -> None:
         self._places: deque[_Place] = deque(maxlen=KEPT)

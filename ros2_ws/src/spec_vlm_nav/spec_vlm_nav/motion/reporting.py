@@ -48,7 +48,7 @@ class Reporting(Generic[Stamp]):
         self._since, self._key = clock(), core.state_key
 
     def due(self, now: float) -> list[StatusReport[Stamp]]:
-        """Return what has to be told at a time of the steady clock, s."""
+        """Return what has to be reported at a time of the steady clock, s."""
         events = self._core.take_events()
         # Half a tick early: a period that just misses would be a whole tick late.
         period = (MOVING_S if self._core.is_moving else HEARTBEAT_S) - self._half_a_tick

@@ -13,7 +13,7 @@
 # limitations under the License.
 
 """
-How a robot that takes Twists is told to stand, and when to say nothing more.
+How a robot that takes Twists is commanded to stand, and when to say nothing more.
 
 Some drivers drop a Twist of zeros, and the base holds the last one for a second. So a stop begins
 with one creep too slow to see, which such a driver takes, before the zeros that all others want
@@ -31,7 +31,7 @@ import math
 from spec_vlm_nav.common.geometry import Velocity, ZERO
 
 STYLES = ("epsilon", "zero", "brake")
-QUIET_AFTER_S = 1.5  # longer than a base holds what it was told last
+QUIET_AFTER_S = 1.5  # longer than a base holds what it was last given
 READ_WITHIN_S = 0.02  # a reader that keeps one message has read the creep before the zeros come
 
 

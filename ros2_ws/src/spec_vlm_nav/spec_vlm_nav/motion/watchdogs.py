@@ -264,7 +264,7 @@ class SupervisionWatch:
         return known.proof.objection(nonce, now)
 
     def told(self, session: int | None) -> Supervision | None:
-        """Return what a session told last."""
+        """Return what a session reported last."""
         known = self._sessions.get(session) if session is not None else None
         return known.told if known else None
 
@@ -274,15 +274,15 @@ class SupervisionWatch:
         return now - known.heard_at if known else math.inf
 
     def camera_age_s(self, session: int | None, now: float) -> float:
-        """Age of the camera frames as told, plus the time since; negative: not told."""
+        """Age of the camera frames as reported, plus the time since; negative: not reported."""
         told = self.told(session)
         return self._aged(told.camera_age_s, session, now) if told else -1.0
 
     def verifier_age_s(self, session: int | None, now: float) -> float:
         """
-        Seconds since the verifier was heard as told, plus the time since.
+        Seconds since the verifier was heard as reported, plus the time since.
 
-        Negative: not told.
+        Negative: not reported.
         """
         told = self.told(session)
         return self._aged(told.verifier_age_s, session, now) if told else -1.0

@@ -135,7 +135,7 @@ def refuse_unknown(
     for name in given:
         if name in known or name in OF_ROS or name.startswith("qos_overrides.") or name in shared:
             continue
-        # Imported here: only to tell of a slip does a node need the tables of all others.
+        # Imported here: only to report a slip does a node need the tables of all others.
         from spec_vlm_nav.parameters.nodes import tables
 
         close = difflib.get_close_matches(name, known, 1)

@@ -16,7 +16,7 @@
 A subscription that is asked, where messages come much faster than they are wanted.
 
 Five hundred callbacks a second keep a core busy in Python. Here the middleware keeps the newest
-message, and nobody is woken for the others.
+message, and no thread is woken for the others.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class PolledTopic:
         reliability: ReliabilityPolicy,
         depth: int = 1,
     ) -> None:
-        """depth: so many messages are kept for `take_all`."""
+        """depth: this many messages are kept for `take_all`."""
         self._node, self._kind, self._depth = node, kind, depth
         self._group = _Never()
         self._subscription = node.create_subscription(
@@ -72,7 +72,7 @@ class PolledTopic:
 
         With a depth of 1 that is the newest.
 
-        Raises whatever deserialising bytes that are no such message raises.
+        Raises whatever deserialising bytes that are not such a message raises.
         """
         taken = self._take()
         return None if taken is None else deserialize_message(taken[0], self._kind)

@@ -39,7 +39,7 @@ try:
 except ImportError:  # Humble
     from rclpy.qos_event import SubscriptionEventCallbacks
 
-ONCE_S = 0.1  # between both subscriptions, where the middleware does not tell when it was sent
+ONCE_S = 0.1  # between both subscriptions, where the middleware does not report when it was sent
 KEPT = 16
 
 
@@ -74,7 +74,7 @@ def subscribe_stamped(
     """
     Call `act` with every message and when it was sent, s, by its sender's clock.
 
-    That is infinite where the middleware, or an old rclpy, does not tell.
+    That is infinite where the middleware, or an old rclpy, does not report it.
     """
     heard: dict[tuple[int, str], float] = {}
 

@@ -78,7 +78,7 @@ def take_failure(s: Situation, failed: Failed, now: float) -> None:
     if s.decision.prefetched is not None:  # the motion goes on; the next try is made after it
         s.finish(failed.answer, failed.code, failed.message)
         return
-    # Whoever canceled has seen to the robot; else it stands before anything is told.
+    # The one that canceled has seen to the robot; else it stands before anything is reported.
     was_canceled = failed.code is ErrorCode.CANCELED
     if not was_canceled:
         s.stand(CommandKind.HOLD, SUPERVISOR, failed.code.name)

@@ -78,7 +78,7 @@ def look_again(s: Situation, status: Status, now: float) -> None:
 
 
 def hold_silent(s: Situation, _: None, now: float) -> None:
-    """Stand still and look again: nobody says what became of the motion."""
+    """Stand still and look again: nothing says what became of the motion."""
     s.out.log("error", "motion_node does not say what became of the motion: is it running?")
     s.stand(CommandKind.HOLD, SUPERVISOR, "motion_node is silent")
     s.drop_prefetched("motion_node is silent")

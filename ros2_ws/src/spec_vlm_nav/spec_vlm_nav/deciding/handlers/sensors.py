@@ -71,7 +71,7 @@ def report_no_frames(s: Situation, camera: CameraWatch, now: float) -> None:
 
 
 def hold_without_frames(s: Situation, camera: CameraWatch, now: float) -> None:
-    """Stand still and look again: nobody sees where the robot goes."""
+    """Stand still and look again: nothing sees where the robot goes."""
     s.stand(CommandKind.HOLD, SUPERVISOR, "camera stale")
     s.look(now, now)
     report_no_frames(s, camera, now)

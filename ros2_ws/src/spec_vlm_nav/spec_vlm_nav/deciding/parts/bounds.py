@@ -91,7 +91,7 @@ class Obstructions:
         """
         Take note of one more; returns how many there are now.
 
-        is_held: no other motion would do better, until somebody acts.
+        is_held: no other motion would do better, until an operator acts.
         """
         self.count += 1
         self.first = self.first or place

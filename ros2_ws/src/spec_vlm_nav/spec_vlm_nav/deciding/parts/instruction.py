@@ -12,7 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""The instruction under way: what was asked, how far it has come, and what is told of its end."""
+"""The instruction under way: what was asked, how far it has come, and what is reported of its end."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class CurrentInstruction:
     def result(
         self, code: ErrorCode, message: str, reasoning: str, now: float
     ) -> NavigationResult:
-        """Return what is told of its end. reasoning: the last, which should hold the hint."""
+        """Return what is reported of its end. reasoning: the last, which should hold the hint."""
         given = self.given
         return NavigationResult(
             given.number,

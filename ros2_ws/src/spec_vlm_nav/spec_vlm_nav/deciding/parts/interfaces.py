@@ -54,7 +54,7 @@ class NavigatorConfig:
     decision_timeout_s: float = 20.0
     motion_deadline_s: float = 4.0
     status_grace_s: float = 1.0  # after a motion's deadline, until motion_node counts as silent
-    # motion_node tells of a motion 10 times a second: silent for this long, it is gone
+    # motion_node reports a motion 10 times a second: silent for this long, it is gone
     status_timeout_s: float = 1.0
     # a frame counts as taken after the motion when received so long after its end
     settle_s: float = 0.05
@@ -89,7 +89,7 @@ class NavigationResult:
     """
     How an instruction ended; every instruction ends exactly once.
 
-    The robot has been told to stand by then.
+    The robot has been commanded to stand by then.
     """
 
     instruction: int
@@ -119,7 +119,7 @@ class MotionRequest:
 
 @dataclass(frozen=True)
 class Feedback:
-    """What can be told of an instruction while it is carried out."""
+    """What can be reported of an instruction while it is carried out."""
 
     phase: NavigatorPhase
     reasoning: str = ""

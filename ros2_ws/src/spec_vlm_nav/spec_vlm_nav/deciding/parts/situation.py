@@ -156,7 +156,7 @@ class Situation:
             reasoning = self.feedback.reasoning
             self.out.concluded(self.instruction.result(code, message, reasoning, now))
 
-    # -- what is told
+    # -- what is reported
 
     def warn_once(self, code: ErrorCode, text: str, now: float) -> None:
         """Say it once, until it is over, and publish it."""
@@ -173,6 +173,6 @@ class Situation:
 
     @property
     def told(self) -> Feedback:
-        """Return what can be told of the instruction under way."""
+        """Return what can be reported of the instruction under way."""
         decisions = self.instruction.given.decisions
         return replace(self.feedback, phase=self.phase, decisions=decisions)

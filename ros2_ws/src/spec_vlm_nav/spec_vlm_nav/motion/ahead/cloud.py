@@ -18,7 +18,7 @@ What a cloud of points shows of the way ahead (see sensor_msgs/PointCloud2).
 The points are turned from the sensor's frame into the robot's: x forward, y left, z up, metres,
 from a point on the floor below the robot's middle. What is left of them when the robot's own body,
 the floor and what passes over the robot are taken away is met on the way. A message is read as it
-is, whoever sent it: what cannot be read, or shows nothing ahead, is blind, with the reason.
+is, whatever its sender: what cannot be read, or shows nothing ahead, is blind, with the reason.
 
 Infinite coordinates are read as REP 117 has distances: along a ray that is too near they are the
 opposite of those along one that is free. All zeros (Livox) and NaN were not measured.

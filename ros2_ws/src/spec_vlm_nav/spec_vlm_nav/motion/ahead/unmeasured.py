@@ -77,7 +77,7 @@ def unmeasured_rays(
     bearings = line[0] * columns[infinite] + line[1]
     cosines = np.cos(bearings)
     near, free = onward * cosines < 0, onward * cosines > 0
-    # At right angles to the robot neither is told from the other: near.
+    # At right angles to the robot neither is distinguished from the other: near.
     near |= (onward == 0) & (signs < 0).any(axis=0)
     ahead = cosines > 0
     wrapped = np.arctan2(np.sin(bearings), cosines)

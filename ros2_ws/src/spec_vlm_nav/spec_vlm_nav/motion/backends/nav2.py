@@ -51,7 +51,7 @@ class GoalReport:
     """
     A goal's state and, when it was aborted, why.
 
-    Why: the name of Nav2's error ("" where it tells none) and its words.
+    Why: the name of Nav2's error ("" where it reports none) and its words.
     """
 
     state: GoalState
@@ -160,5 +160,5 @@ def _failure(report: GoalReport) -> tuple[MotionProgress, str]:
         return MotionProgress.EXPIRED, f"Nav2 did not reach it in time{told}"
     if report.error:
         return MotionProgress.REFUSED, f"Nav2 gave up with {report.error}{told}"
-    # Humble tells no reason: most often its own collision check.
+    # Humble reports no reason: most often its own collision check.
     return MotionProgress.BLOCKED, f"Nav2 gave up{told}"

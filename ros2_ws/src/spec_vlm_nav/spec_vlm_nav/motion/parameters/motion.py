@@ -64,7 +64,7 @@ def check_motion(values: Mapping[str, Value]) -> None:
     if values["collision_source"] == "cloud" and not values["collision_cloud_z_m"]:
         raise ParameterError(
             "collision_source cloud needs collision_cloud_z_m, how high the cloud's frame is over "
-            "the floor, m: floor and things could not be told apart (0.001 for a frame that lies "
+            "the floor, m: floor and things could not be distinguished (0.001 for a frame that lies "
             "on the floor)"
         )
     if values["go2_obstacles_avoid"] and values["motion_backend"] not in ("go2_sport", "auto"):

@@ -24,7 +24,7 @@ OUTPUT: tuple[Parameter, ...] = (
     Parameter(
         "motion_backend",
         "twist",
-        "How the robot is told to move: twist (cmd_vel, any robot), go2_sport (Unitree's sport "
+        "How the robot is commanded to move: twist (cmd_vel, any robot), go2_sport (Unitree's sport "
         "API, no driver), nav2 (its DriveOnHeading and Spin actions), or auto (go2_sport where "
         "unitree_api is installed, else twist).",
         choices=BACKENDS,

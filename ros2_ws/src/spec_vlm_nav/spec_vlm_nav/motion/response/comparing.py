@@ -56,7 +56,7 @@ class ResponseConfig:
     """
     What a sound base does of a command.
 
-    `response_timeout_s`: the longest delay that is no fault; `actuation_delay_s`: the usual one;
+    `response_timeout_s`: the longest delay that is not a fault; `actuation_delay_s`: the usual one;
     `linear_scale`, `angular_scale`: measured over commanded speed; both as calibrated.
     `response_low` and `response_high` bound measured over expected motion.
     """

@@ -53,7 +53,7 @@ class Travel:
         )
 
     def scaled(self, factor: float) -> Travel:
-        """Return so many times this movement."""
+        """Return this many times this movement."""
         return Travel(self.along_m * factor, self.aside_m * factor, self.turned_rad * factor)
 
     @property

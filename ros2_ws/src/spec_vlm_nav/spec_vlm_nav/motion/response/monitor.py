@@ -340,11 +340,11 @@ class ResponseMonitor:
         return self.measured.covers_s(as_of) >= STILL_FOR_S and not moved
 
     def resists(self, now: float) -> bool:
-        """Return whether the robot goes on as before although it was told to stand."""
+        """Return whether the robot goes on as before although it was commanded to stand."""
         rested = self.commands.since_moving_s(now)
         if not RESISTS_AFTER_S + self.delay_s < rested < OBEYED_WITHIN_S:
             return False
-        # As fast as it was told to go last.
+        # As fast as it was commanded to go last.
         before = self.commands.between(now - rested - RESISTS_FOR_S, now - rested)
         seen, share = self.measured.since(now - RESISTS_FOR_S), RESISTS_SHARE
         goes_on = max(RESISTS_M, share * abs(before.along_m)) < abs(seen.along_m)

@@ -47,7 +47,7 @@ def error_name(result: Any) -> str:
     """
     Return the name of the error in an action's result.
 
-    It is "" when there is none or the distribution tells none.
+    It is "" when there is none or the distribution reports none.
     """
     code = getattr(result, "error_code", 0)
     if not code:

@@ -96,7 +96,7 @@ class TwistOutput:
         return said == ZERO
 
     def release(self) -> None:
-        """Do nothing: who is silent holds nobody."""
+        """Do nothing: who is silent holds no robot."""
 
     def drain(self) -> bool:
         """Wait a moment until what was sent has arrived; returns whether it is confirmed."""
@@ -189,7 +189,7 @@ class Nav2Output:
         return self._zero.stop()
 
     def release(self) -> None:
-        """Do nothing: a canceled goal holds nobody."""
+        """Do nothing: a canceled goal holds no robot."""
 
     def drain(self) -> bool:
         """Wait a moment until what was sent has arrived; returns whether it is confirmed."""
@@ -214,7 +214,7 @@ class DryOutput:
         return True
 
     def release(self) -> None:
-        """Do nothing: nobody was held."""
+        """Do nothing: no robot was held."""
 
     def drain(self) -> bool:
         """Wait for nothing."""

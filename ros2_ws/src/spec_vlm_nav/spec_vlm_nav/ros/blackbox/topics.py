@@ -15,7 +15,7 @@
 """
 What the black box hears: topics, their types, and how every publisher of them is heard.
 
-A best effort subscription hears everybody, but loses what a bad network loses. So our own nodes'
+A best effort subscription hears every publisher, but loses what a bad network loses. So our own nodes'
 words, which are published reliably, are heard reliably, the operator's few words both ways (and
 kept once), everything else best effort.
 """

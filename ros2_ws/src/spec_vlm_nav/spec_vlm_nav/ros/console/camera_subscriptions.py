@@ -15,7 +15,7 @@
 """
 What is subscribed to only while a page looks: the model's words as they come, a laser.
 
-Without a reader nobody sends or makes them: the deciding node has no tokens to publish, a camera
+Without a reader they are neither made nor sent: the deciding node has no tokens to publish, a camera
 without JPEGs a copy less to write. Made and destroyed in ROS's thread.
 """
 
@@ -46,7 +46,7 @@ class CameraSubscriptions:
         """
         Subscribe.
 
-        words: told of tokens and of sentences at once: few, and in order with their decision.
+        words: called with tokens and of sentences at once: few, and in order with their decision.
         encode: topic, who makes JPEGs of its pictures, their quality; None: they are JPEGs.
         """
         self._node = node

@@ -104,7 +104,7 @@ class CommandPublisher:
         self._presence.publish(Presence(holder=holder, kind=OPERATOR, holds=holds))
 
     def run_mission(self, text: str, answer: Answer) -> None:
-        """Begin a mission. answer: told whether it was taken, and how it ended."""
+        """Begin a mission. answer: called with whether it was taken, and how it ended."""
         if not self._missions.server_is_ready():
             answer(False, "no mission_node is heard: start one (mission:=true)")
             return
@@ -141,7 +141,7 @@ class CommandPublisher:
         return live_rows(self._parameters)
 
     def ask_parameters(self) -> None:
-        """Have the values told by the nodes."""
+        """Have the values reported by the nodes."""
         for node, names in LIVE.items():
             client = self._get[node]
             if client.service_is_ready():

@@ -49,7 +49,7 @@ class StopRelay:
                 }
 
     def publish(self, name: str, kind: str) -> bool:
-        """Publish; returns whether anybody hears it."""
+        """Publish; returns whether anything hears it."""
         if name not in self._publishers:
             return False
         publisher = self._publishers[name][kind]

@@ -16,7 +16,7 @@
 One robot as the console hears it: all of ROS that a page shows, by its namespace.
 
 Called from two threads: ROS calls the `_on_` methods, the web server everything else; what both
-touch is guarded by a lock. What comes often wakes nobody: the web server reads it by `poll`.
+touch is guarded by a lock. What comes often wakes no thread: the web server reads it by `poll`.
 How it is spoken to is in `speaking`.
 """
 
@@ -72,7 +72,7 @@ class RosRobot(CommandPublisher):
     def __init__(
         self, node: Node, name: str, values: dict[str, Value], wake: Callable[[str, str], None]
     ) -> None:
-        """wake: told of the robot's name and what is new: frame, status, decision, log."""
+        """wake: called with the robot's name and what is new: frame, status, decision, log."""
         at = f"/{name}/" if name else "/"
         super().__init__(node, at, ThrottledExecutor())
         self.name, self._node, self._wake = name, node, wake
@@ -117,7 +117,7 @@ class RosRobot(CommandPublisher):
         encode = None
         self._pictures: PolledTopic | None = None
         if values["image_transport"] == "compressed":
-            # Also while nobody looks: a decision's card has the picture it was made from.
+            # Also while nothing looks: a decision's card has the picture it was made from.
             self._pictures = PolledTopic(node, CompressedImage, image, sent, FRAMES)
         else:
             encode = (image, self._on_raw_image, QoSProfile(depth=1, reliability=sent))
@@ -139,7 +139,7 @@ class RosRobot(CommandPublisher):
                 self._sights = None
 
     def poll(self, watched: bool) -> tuple[str, ...]:
-        """Read what wakes nobody; returns what is new: frame."""
+        """Read what wakes no thread; returns what is new: frame."""
         now = time.monotonic()
         if watched:
             self._watched_at = now

@@ -17,7 +17,7 @@ What the console hears beside motions and decisions.
 
 The robot's own state, what is in the way, and which picture a decision was made from.
 
-Whoever calls holds the lock of the robot this belongs to.
+The caller holds the lock of the robot this belongs to.
 """
 
 from __future__ import annotations

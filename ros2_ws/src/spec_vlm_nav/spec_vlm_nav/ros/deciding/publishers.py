@@ -88,7 +88,7 @@ class Publishers:
             self._actions.publish(String(data=mark + action))
 
     def growing(self, text: str, tokens: Callable[[], Sequence[tuple[str, int]]]) -> None:
-        """Publish an answer as it grows, where somebody listens; else `tokens` is not asked."""
+        """Publish an answer as it grows, where it has a subscriber; else `tokens` is not asked."""
         if text and text != self._text:
             if self._texts.get_subscription_count():
                 self._texts.publish(String(data=text))
@@ -104,7 +104,7 @@ class Publishers:
         )
 
     def concluded(self, result: NavigationResult) -> None:
-        """Publish how an instruction ended, as JSON: for whoever has no action client."""
+        """Publish how an instruction ended, as JSON: for the code that has no action client."""
         said = {
             "instruction": result.words,
             "number": result.instruction,

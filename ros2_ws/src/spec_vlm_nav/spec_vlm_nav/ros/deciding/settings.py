@@ -84,7 +84,7 @@ def navigator_config(values: Mapping[str, Value]) -> NavigatorConfig:
 
 
 def _body(values: Mapping[str, Value]) -> RobotBody | None:
-    """Return the camera over the floor and the robot's size; None where the height is not told."""
+    """Return the camera over the floor and the robot's size; None where the height is not reported."""
     height_m = float(values["camera_height_m"])
     if not height_m:
         return None

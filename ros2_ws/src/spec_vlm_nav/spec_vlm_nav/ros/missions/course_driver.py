@@ -61,7 +61,7 @@ class CourseDriver:
         return now - self._heard[0] if self._heard else float("inf")
 
     def drive(self, course: DrivingCourse, done: Callable[[ErrorCode, str], None]) -> None:
-        """Carry out a course; `done` is told of its end."""
+        """Carry out a course; `done` is notified of its end."""
         self.let_go()
         self._session.begin()
         self._own.add(self._session.number)

@@ -40,7 +40,7 @@ class Instructor:
 
     @property
     def is_there(self) -> bool:
-        """Whether somebody takes goals."""
+        """Whether anything takes goals."""
         return bool(self._client.server_is_ready())
 
     def give(self, step: MissionStep, done: Done) -> None:

@@ -117,7 +117,7 @@ class CameraDecodeNode:
                 f"{wanted} is empty"
                 + (f': set resolution to {" or ".join(others)}' if others else "")
             )
-        # The message's own time has no epoch that anybody states: the receive time is used.
+        # The message's own time has no epoch that is stated: the receive time is used.
         self._feed(data, self._now(), str(self._values["frame_id"]), time.monotonic())
 
     def _on_h264(self, message: CompressedImage) -> None:

@@ -15,7 +15,7 @@
 """
 The node that knows a Unitree Go2.
 
-It hears what the robot tells of itself, says on `robot_state` whether it can take motions (and if
+It hears what the robot reports itself, says on `robot_state` whether it can take motions (and if
 not, why), and publishes odometry from it. A thin shell around Go2Watch.
 """
 

@@ -244,7 +244,7 @@ class MissionNode:
         self._wheels.stand(why)
 
     def changed(self) -> None:
-        """Tell everybody, and have it saved."""
+        """Notify every listener, and have it saved."""
         self._is_saved = False
         if self._record is not None:
             self._told.publish(String(data=results_json(self._record)))

@@ -17,7 +17,7 @@ The node that moves.
 
 It is the only sender of velocities, from its own steady timer, through executor and safety gate.
 
-It trusts nobody: commands have sequence numbers and deadlines, every input has a watchdog, and
+It trusts no sender: commands have sequence numbers and deadlines, every input has a watchdog, and
 whatever ends this process short of SIGKILL sends the motion back-end's stop first. (After a
 SIGKILL the base's own time-out must stop it.)
 """

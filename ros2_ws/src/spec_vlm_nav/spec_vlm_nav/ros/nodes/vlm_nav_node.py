@@ -73,7 +73,7 @@ class VlmNavNode(LifecycleNode):
         self._is_over = False
         self.failure: Exception | None = None  # what the process ends with
         self._refusal: Exception | None = None  # of the last transition
-        self._starting = False  # who started the process is told by an exception
+        self._starting = False  # who started the process is given by an exception
         self._said_ready = False
         follow_changes(
             self,
@@ -308,7 +308,7 @@ class VlmNavNode(LifecycleNode):
         """
         Say the last word before the node ends.
 
-        The robot stands, everything is closed, and whoever waits for a result gets it.
+        The robot stands, everything is closed, and the thread that waits for a result gets it.
         """
         is_awaited = self._server.is_busy
         if not self._is_over:
