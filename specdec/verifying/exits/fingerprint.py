@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which model adapters belong to: hashes of its shape and of a few of its weights.
 
-Equal for one checkpoint in float32 and bfloat16 (values are compared as bfloat16), and for quantised copies of it, whose
-matrices are left out of the comparison. In float16 only the shape is compared: its values were rounded already, and
-rounded once more to bfloat16 some differ from those of the other number types.
+Equal for one checkpoint in float32 and bfloat16 (values are compared as bfloat16), and for quantised copies of it,
+whose matrices are left out of the comparison. In float16 only the shape is compared: its values were rounded already,
+and rounded once more to bfloat16 some differ from those of the other number types.
 """
 
 from __future__ import annotations
