@@ -29,7 +29,7 @@ NEEDED = (
     "cloud_verifier",
     "specnav",
     "navsim",
-    "ros2_ws/src/spec_vlm_nav/README.md",
+    "ros2_ws/src/spec_vlm_nav/docs",
     "ros2_ws/src/spec_vlm_nav/spec_vlm_nav",
     "specdec",
     "tests/__init__.py",

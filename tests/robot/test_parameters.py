@@ -83,7 +83,7 @@ def test_the_shipped_parameter_file_holds_allowed_values_only(node):
 
 @pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
 def test_the_readme_shows_the_tables_as_they_are(table):
-    assert markdown(table) in (ROOT / "ros2_ws/src/spec_vlm_nav/README.md").read_text()
+    assert markdown(table) in (ROOT / "ros2_ws/src/spec_vlm_nav/docs/parameters.md").read_text()
 
 
 DEFAULTS = {p.name: p.default for p in MOTION}
