@@ -40,10 +40,20 @@ from specdec.tracing import Tracing, tracing_from_environment
 
 
 def serve(config: ServerConfig, log_stream: TextIO | None = None) -> int:
-    """Load the model and serve until SIGTERM, which lets answers in flight end, or SIGINT; returns the exit code 0.
+    """Load the model and serve until SIGTERM, which lets answers in flight end, or SIGINT.
 
-    Must run in the main thread (it handles signals). Raises VerifierError or specdec's ModelError with one
-    line, also where its engine could not go on.
+    Must run in the main thread: it handles signals.
+
+    Args:
+        config: All settings of the verifier.
+        log_stream: Where JSON log lines go; None: stderr.
+
+    Returns:
+        The exit code 0.
+
+    Raises:
+        VerifierError: One line: the verifier cannot serve, or its engine could not go on.
+        ModelError: One line: the model cannot be used.
     """
     log = EventLog(log_stream or sys.stderr, contents=config.log_contents)
     if config.keys:

@@ -218,7 +218,17 @@ METHODS = {
 
 
 def get_method(name: str) -> Method:
-    """A method by name, with axes overridden as the name says. Raises OptionsError with the choices."""
+    """Look up a method, with axes overridden as the name says.
+
+    Args:
+        name: A name of `METHODS`, followed by overrides, for example "sd+length:token:0.7".
+
+    Returns:
+        The method.
+
+    Raises:
+        OptionsError: Unknown method, axis or value; the message lists the choices.
+    """
     base, *overrides = name.split("+")
     if base not in METHODS:
         raise OptionsError(f"method {base!r} is unknown: choose one of {', '.join(METHODS)}")
@@ -282,9 +292,19 @@ def get_method(name: str) -> Method:
 def with_axes(
     name: str, length: str | None = None, payload: str | None = None, resample: str | None = None
 ) -> str:
-    """The name with these axes set, as far as the method drafts on the edge and its name does not set them.
+    """Add axes to a method's name. A method that does not draft on the edge is returned unchanged.
 
-    Raises OptionsError for a method or a value that is not there.
+    Args:
+        name: The method; an axis that it sets already stays.
+        length: Value of the axis `length`; None: unchanged.
+        payload: Value of the axis `payload`; None: unchanged.
+        resample: Value of the axis `resample`; None: unchanged.
+
+    Returns:
+        The name with its axes, as `get_method` takes it.
+
+    Raises:
+        OptionsError: Unknown method or value.
     """
     asked = {"resample": resample, "payload": payload, "length": length}
     if not get_method(name).drafts or get_method(name).controlled:

@@ -93,14 +93,24 @@ class EdgeDecoder:
         keep_bytes: int = KEPT_BYTES,
         verdict_log: VerdictLog | None = None,
     ) -> None:
-        """gamma: draft tokens a round. resume_timeout_s: how long to try to go on after a lost link, or where the
-        verifier is busy (0: raise at once). front_model: the target, for a method that runs its first layers here.
-        tokenizer: what answers with stop strings are spelled with; default: that of a model given here. tracing: where
-        spans go; default: as the environment says (specdec.tracing). keep_bytes: what may be kept from one prompt to
-        the next of what the draft model has made of it; 0: nothing. verdict_log: where finished answers are kept.
+        """Prepare a decoder; the link is used by the first answer.
 
-        Raises OptionsError for an unknown method, a gamma out of range, a method that lacks its model, or tracing that
-        is asked for and cannot be had.
+        Args:
+            link: Connection to the verifier, as `connect` makes it.
+            draft_model: The draft model; None for a method that does not draft with a model on the edge.
+            method: A name of `specdec.methods.METHODS`, with axes.
+            gamma: Draft tokens per round.
+            resume_timeout_s: Seconds to go on trying after a lost link or with a busy verifier; 0: raise at once.
+            clock: Seconds, monotonic.
+            front_model: The target, for a method that runs its first layers on the edge.
+            tokenizer: Spells answers with stop strings; None: the tokenizer of a model given here.
+            tracing: Where spans go; None: as the environment says (specdec.tracing).
+            keep_bytes: Largest cache of the draft model kept from one prompt to the next; 0: none.
+            verdict_log: Where finished answers are kept; None: nowhere.
+
+        Raises:
+            OptionsError: Unknown method, gamma out of range, a method that lacks its model, or tracing that is
+                requested and not available.
         """
         self._method = get_method(method)
         replace(settings_of(DecodingOptions)["gamma"], high=MAX_GAMMA).check(gamma)
@@ -220,13 +230,27 @@ class EdgeDecoder:
         cancel: threading.Event | None = None,
         history: Sequence[int] = (),
     ) -> Iterator[list[int]]:
-        """Yield verified token ids, one chunk a verdict, EOS not included.
+        """Decode one answer, in chunks of verified tokens.
 
-        cancel: when set, the answer ends early. history: ids of the same answer that were verified before;
-        they are replayed, not yielded, and the answer goes on as if nothing had happened. A draft model that fails,
-        or whose context is full, is done without from then on. Raises LinkLost or VerifierBusy (after trying to
-        resume, if asked to), ProtocolError, VersionMismatch, ModelError, and OptionsError for stop strings without a
-        tokenizer and for what the verifier says is too large.
+        If the draft model fails, or its context is full, the answer continues without it.
+
+        Args:
+            prompt: As `chat_prompt` makes it.
+            options: Length, sampling, stop strings and grammar; None: the defaults, which are greedy.
+            cancel: When set, the answer ends early.
+            history: Token ids of the same answer that were verified before. They are replayed, not yielded.
+
+        Yields:
+            Verified token ids, one chunk per verdict, without the EOS id.
+
+        Raises:
+            LinkLost: No reply from the verifier within the time-outs, `resume_timeout_s` included.
+            VerifierBusy: The verifier has no room, also after `resume_timeout_s`.
+            ProtocolError: The verifier refused a request or broke the wire contract.
+            VersionMismatch: Edge and cloud speak different versions of the wire.
+            ModelError: The prompt cannot be used.
+            OptionsError: Stop strings without a tokenizer, a request that the verifier reports as too large, or this
+                decoder is in the middle of an answer.
         """
         options = options or GenerationOptions()
         stop = StopText(self._tokenizer, options.stop, history, options.min_new_tokens)

@@ -64,12 +64,22 @@ class RoundStats:
 
 @dataclass(frozen=True)
 class AnswerStats:
-    """One answer. tokens: verified ids given out (EOS not counted). finish: how it ended.
+    """Measurements of one answer.
 
-    prompt_bytes: the opening message with its images. prefill_ms: the edge's own prefill (0 without a draft
-    model); cloud_prefill_ms: the verifier's. ttft_ms: until the first verified token was there.
-    draft_forwards: of the edge, its prefill not counted. predrafts: verdicts that came while something was
-    drafted ahead of them; predraft_hits: how many of those left it standing.
+    Attributes:
+        tokens: Verified token ids yielded, without EOS.
+        rounds: One entry for each round.
+        prompt_bytes: Size of the opening message with its images.
+        prefill_ms: The edge's prefill; 0 without a draft model.
+        cloud_prefill_ms: The verifier's prefill.
+        ttft_ms: Time to the first verified token.
+        total_ms: Time to the end of the answer.
+        resumes: How often the answer went on after a lost link.
+        draft_forwards: Forward passes of the draft model on the edge, without its prefill.
+        predrafts: Verdicts that came while something was drafted ahead of them.
+        predraft_hits: How many of these left the pre-draft standing.
+        finish: How the answer ended.
+        timeline: What each side did, as spans.
     """
 
     tokens: int = 0

@@ -59,13 +59,21 @@ def connect(
     round_timeout_s: float = 60.0,
     key: str | Path | None = None,
 ) -> Link:
-    """A link to a verifier, e.g. "tcp://127.0.0.1:5555", or to a fleet of them, "fleet://HOST:PORT" of its directory.
-    Nothing is sent before the first use.
+    """Make a link to a verifier or to a fleet of them. Nothing is sent before the first use.
 
-    connect_timeout_s: how long to try, with back-off, before LinkLost. reply_timeout_s: silence after which
-    the link counts as lost; heartbeats keep a busy verifier from being silent. round_timeout_s: longest wait
-    for one reply from a verifier that is alive. key: the file of this edge's key, for a verifier with keys; it is read
-    again at every connection. Raises OptionsError for a time-out out of range and a key file that cannot be used.
+    Args:
+        address: "tcp://HOST:PORT" of a verifier, or "fleet://HOST:PORT" of a fleet's directory.
+        connect_timeout_s: Seconds to try, with back-off, before LinkLost.
+        reply_timeout_s: Seconds of silence after which the link counts as lost. Heartbeats keep a busy verifier from
+            being silent.
+        round_timeout_s: Longest wait in seconds for one reply from a verifier that is alive.
+        key: File of this edge's key, for a verifier with keys; read again at every connection.
+
+    Returns:
+        The link.
+
+    Raises:
+        OptionsError: A time-out is out of range, or the key file cannot be used.
     """
     for name, value in (
         ("connect_timeout_s", connect_timeout_s),

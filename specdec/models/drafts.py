@@ -26,12 +26,22 @@ def load_draft(
     path: str | Path, device: str = "auto", dtype: str = "auto", quantize: str = "none", pixels: int = 0,
     gguf: GgufOptions | None = None, compile: bool = False,
 ) -> LoadedModel:  # fmt: skip
-    """Load a model to draft with: a folder or hub id as `load_model` takes it, a GGUF file, or a folder whose only
-    weights are one.
+    """Load a draft model and measure, within a second, what its forward passes take by their number of rows.
 
-    What its forwards take by their rows is tried, within a second. dtype, quantize, compile: of a folder or hub id; a
-    GGUF file has number types of its own and is not torch's to compile. gguf: of a GGUF file. Raises ModelError with
-    one line for anything that cannot be used.
+    Args:
+        path: A Hugging Face folder or hub id, as for `load_model`; a GGUF file; or a folder whose only weights are one.
+        device: As for `load_model`.
+        dtype: As for `load_model`; a GGUF file has number types of its own.
+        quantize: As for `load_model`; not for a GGUF file.
+        pixels: As for `load_model`.
+        gguf: Options of a GGUF file; None: the defaults.
+        compile: As for `load_model`; torch does not compile a GGUF file.
+
+    Returns:
+        The draft model.
+
+    Raises:
+        ModelError: One line, for anything that cannot be used.
     """
     file = gguf_file(path)
     if file is None:
@@ -44,7 +54,17 @@ def load_draft(
 
 
 def load_draft_tokenizer(path: str | Path) -> Any:
-    """Only the tokenizer of what `load_draft` takes. Raises ModelError."""
+    """Load only the tokenizer of a draft model.
+
+    Args:
+        path: As for `load_draft`.
+
+    Returns:
+        The tokenizer.
+
+    Raises:
+        ModelError: There is no tokenizer, or it cannot be read.
+    """
     file = gguf_file(path)
     if file is None:
         return load_tokenizer(path)

@@ -46,12 +46,20 @@ def load_model(
 ) -> LoadedModel:  # fmt: skip
     """Load a model folder or hub id.
 
-    device: "auto" (CUDA if present), "cpu", "cuda", "cuda:1". dtype: "auto" (float32 on a CPU, else the
-    checkpoint's), "float32", "float16", "bfloat16". quantize: "none", "8bit", "4bit" (bitsandbytes, CPU
-    included). pixels: of a picture, larger ones are scaled down; 0: about a megapixel (specdec.models.images).
-    deterministic: slower; in half precision, too, answers of chains are those of one token a pass, bit for bit.
-    compile: its layers are compiled by torch, which takes some seconds here and needs a C++ compiler.
-    Raises ModelError with one line for anything that cannot be used.
+    Args:
+        path: A Hugging Face folder or a hub id.
+        device: "auto" (CUDA if present), "cpu", "cuda" or "cuda:1".
+        dtype: "auto" (float32 on a CPU, otherwise the checkpoint's), "float32", "float16" or "bfloat16".
+        quantize: "none", "8bit" or "4bit" (bitsandbytes, also on a CPU).
+        pixels: Largest size of a picture; larger ones are scaled down. 0: about a megapixel (specdec.models.images).
+        deterministic: Slower. Answers of chains equal those of one token a pass bit for bit, also in half precision.
+        compile: torch compiles the layers. This takes seconds and needs a C++ compiler.
+
+    Returns:
+        The model with its tokenizer, ready for sessions.
+
+    Raises:
+        ModelError: One line, for anything that cannot be used.
     """
     name = str(path)
     if dtype != "auto" and dtype not in DTYPES:
@@ -114,7 +122,17 @@ def load_model(
 
 
 def load_tokenizer(path: str | Path) -> Any:
-    """Only the tokenizer of a model folder or hub id: all an edge needs that drafts nothing."""
+    """Load only the tokenizer of a model: an edge that does not draft needs no more.
+
+    Args:
+        path: A Hugging Face folder or a hub id.
+
+    Returns:
+        A tokenizer of the tokenizers or transformers library.
+
+    Raises:
+        ModelError: There is no tokenizer, or it cannot be read.
+    """
     return read_tokenizer(Path(path)) or _load_library_tokenizer(str(path))
 
 

@@ -15,10 +15,21 @@ from specdec.text.stop import StopText
 
 
 def generate_local(model: LoadedModel, prompt: Prompt, options: GenerationOptions | None = None) -> list[int]:
-    """The answer's ids, end-of-sequence token not included.
+    """Decode one answer with the target alone.
 
-    Stops at any of the model's EOS ids, with the token that completes a stop string, after options.max_new_tokens
-    tokens (the EOS token counts), or at the end of the context. Raises ModelError for an unusable prompt.
+    The answer ends at an EOS id, with the token that completes a stop string, after `options.max_new_tokens` tokens
+    (the EOS token counts), or at the end of the context.
+
+    Args:
+        model: The target.
+        prompt: As `chat_prompt` makes it.
+        options: Length, sampling, stop strings and grammar; None: the defaults, which are greedy.
+
+    Returns:
+        The answer's token ids, without the EOS id.
+
+    Raises:
+        ModelError: The prompt cannot be used.
     """
     return list(stream_local(model, prompt, options or GenerationOptions()))
 
@@ -26,7 +37,20 @@ def generate_local(model: LoadedModel, prompt: Prompt, options: GenerationOption
 def stream_local(
     model: LoadedModel, prompt: Prompt, options: GenerationOptions, history: Sequence[int] = ()
 ) -> Iterator[int]:
-    """The same, token by token as they are made. history: ids that the answer begins with; they are not yielded."""
+    """Decode one answer with the target alone, token by token.
+
+    Args:
+        model: The target.
+        prompt: As for `generate_local`.
+        options: As for `generate_local`.
+        history: Token ids that the answer begins with. They are not yielded.
+
+    Yields:
+        Token ids, without the EOS id.
+
+    Raises:
+        ModelError: The prompt cannot be used.
+    """
     encoded = model.encode(prompt)
     cursor = SessionCursor(model.new_session(), options)
     chooser = Chooser(options)

@@ -272,10 +272,18 @@ class planned(Generic[S, P, T]):
 
 @torch.inference_mode()
 def extend_many(extensions: Sequence[Extension]) -> list[Tensor]:
-    """Extend several sessions of ONE loaded model in one forward; returns each one's logits, in order.
+    """Extend several sessions of one loaded model in one forward pass.
 
-    Rows of different sessions share the matrix products and attend only to their own caches. Raises ModelError, before
-    any session has changed, where one of them cannot be extended so.
+    Rows of different sessions share the matrix products and attend only to their own caches.
+
+    Args:
+        extensions: One for each session, all of the same `LoadedModel`.
+
+    Returns:
+        The logits of each extension, in order.
+
+    Raises:
+        ModelError: A session cannot be extended like this. No session has changed then.
     """
     joint = extensions[0].session.runner.joint
     if joint is not None and len(extensions) == 1 and extensions[0].run is None:

@@ -26,10 +26,11 @@ _MOST_HIDDEN = 16
 
 @dataclass(frozen=True)
 class Prompt:
-    """What travels up once.
+    """A tokenized prompt. It travels to the verifier once.
 
-    ids: token ids, every image as ONE placeholder id.
-    images: encoded JPEG or PNG bytes, in the order of the placeholders.
+    Attributes:
+        ids: Token ids; every image is one placeholder id.
+        images: Encoded JPEG or PNG bytes, in the order of the placeholders.
     """
 
     ids: tuple[int, ...]
@@ -66,10 +67,22 @@ def chat_prompt(
 ) -> Prompt:
     """Build a prompt in the form the model was trained on.
 
-    text: the user's words, with all `images` put before them; or a sequence of pieces, where bytes are
-    images, for any other order (then `images` stays empty). The tokenizer's chat template is applied when it
-    has one; without one the pieces are joined as they are, `system` first. history: the conversation's
-    earlier (question, answer) pairs, oldest first; without a template each is a line of its own.
+    The tokenizer's chat template is applied if it has one. Without a template the pieces are joined as they are,
+    `system` first, and each entry of `history` is a line of its own.
+
+    Args:
+        model_or_tokenizer: A `LoadedModel` or a tokenizer; its chat template is used.
+        text: The user's words, with all `images` before them. For any other order: a sequence of pieces, where bytes
+            are images; `images` stays empty then.
+        images: Contents of JPEG or PNG files.
+        system: The system message; None: none.
+        history: Earlier (question, answer) pairs of the conversation, oldest first.
+
+    Returns:
+        The prompt: token ids and images.
+
+    Raises:
+        ModelError: Images are given both in `text` and in `images`, or the template cannot be applied.
     """
     pieces: tuple[str | bytes, ...] = (*images, text) if isinstance(text, str) else tuple(text)
     if not isinstance(text, str) and images:

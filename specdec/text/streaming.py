@@ -27,8 +27,14 @@ _LONGEST_CLEANED = len(" n ' t")
 
 
 class StreamingText:
-    """Incremental detokenizer. text: everything shown so far. tail: what `decode` gives behind it now, not certain yet:
-    `text + tail == tokenizer.decode(ids)`.
+    """Incremental detokenizer: `text + tail == tokenizer.decode(ids)`, and `text` is final.
+
+    Example: a character of three bytes comes as three byte-level tokens. `push` returns "" twice and the character the
+    third time; until then `tail` ends with the replacement character.
+
+    Attributes:
+        text: Everything shown so far.
+        tail: What `decode` adds to it now; not certain yet.
     """
 
     def __init__(self, tokenizer: Any, skip_special_tokens: bool = True) -> None:
@@ -44,7 +50,14 @@ class StreamingText:
         self.tail = ""
 
     def push(self, ids: Sequence[int]) -> str:
-        """Add ids; returns the text that is now certain and was not returned before."""
+        """Add token ids.
+
+        Args:
+            ids: The ids that follow those pushed before.
+
+        Returns:
+            The text that is certain now and was not returned before; may be "".
+        """
         self._ids += [token for token in ids if token not in self._skipped and self._piece(token) is not None]
         window = self._ids[self._first :]
         ended = len(window)
@@ -66,7 +79,11 @@ class StreamingText:
         return fresh
 
     def finish(self) -> str:
-        """What was held back, at the end of the answer."""
+        """End the answer.
+
+        Returns:
+            The text that was held back.
+        """
         fresh, self.tail, self._uncleaned = self.tail, "", ""
         self._known = len(self._decode(self._ids[self._first :]))
         self.text += fresh
