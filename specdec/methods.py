@@ -253,7 +253,7 @@ def get_method(name: str) -> Method:
             f"method {name!r}: overlap:{method.overlap} goes with whole drafts and shared noise (ids only)"
         )
     if method.overlap == "hinted-stream" and method.recovery is not Recovery.NOISE:
-        raise OptionsError(f"method {name!r}: overlap:hinted-stream goes with shared noise (ids only)")
+        raise OptionsError(f"method {name!r}: overlap:hinted-stream requires shared noise (ids only)")
     if method.drafter != "model" and (
         method.tree is not None or method.hints or method.predrafts or method.recovery is not Recovery.NOISE
     ):

@@ -22,7 +22,7 @@ class EdgeSettings:
     pair: str | None = setting(
         None,
         "Target, draft and exits by one name, as specnav models list shows them: smollm2 is downloaded when it is "
-        "first used. What is named beside it wins.",
+        "first used. Options given beside it override it.",
         metavar="NAME",
     )
     target_model: str | None = setting(

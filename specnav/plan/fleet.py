@@ -71,7 +71,7 @@ class FleetConfig:
     gpus: int = setting(0, "GPUs that are there; 0: as many as the best method needs.", 0, 100_000)
     gpu: str | None = setting(
         None,
-        "What forwards take: a100 (FSD, Table 9) or an operating point of config/points.",
+        "Durations of forward passes: a100 (FSD, Table 9) or an operating point of config/points.",
         metavar="NAME",
     )
     measured: Path | None = setting(
@@ -105,7 +105,7 @@ class FleetConfig:
         None, "Promise: 95 % of the decisions within this.", 1e-3, 3_600_000, unit="ms", shown="2000 ms"
     )
     p95_token_ms: float | None = setting(
-        None, "Instead: the same of a token of an answer.", 1e-3, 3_600_000, unit="ms"
+        None, "Instead: the same for each token of an answer.", 1e-3, 3_600_000, unit="ms"
     )
     prompt_tokens: int = setting(400, "Tokens of a prompt, its picture's included.", 1, 1_000_000)
     answer_tokens: int = setting(40, "Tokens of an answer.", 1, 100_000)
@@ -143,7 +143,7 @@ class FleetConfig:
     gamma: int | None = same_as(DecodingOptions, "gamma", default=None, shown=CALIBRATED)
     alpha: float | None = setting(None, "Chance that a token of a chain is accepted.", 0, 1, shown=CALIBRATED)
     tree_alpha: float | None = setting(
-        None, "The same of a level of specedge's tree.", 0, 1, shown=CALIBRATED
+        None, "The same for each level of specedge's tree.", 0, 1, shown=CALIBRATED
     )
     miss: float | None = setting(
         None, "Share of verdicts that fsd has no draft ready for.", 0, 1, shown=CALIBRATED

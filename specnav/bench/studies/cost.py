@@ -76,7 +76,7 @@ class CostAsked:
     target_price: str = setting("", "IN,OUT dollars per million tokens; none: the early-exit paper's four pairs.")
     draft_price: str = setting("0,0", "IN,OUT of a draft model that runs in the cloud.")
     requests: int = setting(1_000_000, "Requests to pay for.", 1)
-    tokens_in: int = setting(100, "Prompt tokens a request.", 0)
+    tokens_in: int = setting(100, "Prompt tokens per request.", 0)
     tokens_out: int = setting(500, "Answer tokens a request.", 1)
     gamma: int = same_as(DecodingOptions, "gamma")
     tau: float = setting(2.5, "Tokens gained a round.", 1)

@@ -42,7 +42,7 @@ class GpuDoctorConfig:
     device: str = same_as(ModelOptions, "device", help="With --gpu or --draft: auto, cpu, cuda or cuda:1.")
     variants: tuple[str, ...] = setting(
         (),
-        "With --gpu: ways to load the models.",
+        "With --gpu: number types and quantisations to load the models in.",
         choices=(*DTYPES[1:], *QUANTISED),
         metavar="A,B,...",
         shown="what is usual on the device",

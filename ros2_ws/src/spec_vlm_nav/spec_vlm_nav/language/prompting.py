@@ -99,7 +99,7 @@ class PromptSpec:
                 f"prompt '{self.name}': {{last_actions}} and last_actions > 0 belong together"
             )
         if self.history_sampling not in ("even", "latest"):
-            raise PromptError(f"prompt '{self.name}': history_sampling is 'even' or 'latest'")
+            raise PromptError(f"prompt '{self.name}': history_sampling must be 'even' or 'latest'")
 
     def fitted(self, options: PictureOptions) -> PictureOptions:
         """Return the options with the size that the model wants, unless one was asked for."""
