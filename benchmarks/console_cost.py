@@ -284,7 +284,7 @@ def report(without: ConsoleFigures, beside: ConsoleFigures) -> None:
 def main() -> None:
     """See the module."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=4, help="this many without and with, in turns")
+    parser.add_argument("--rounds", type=int, default=4, help="rounds; each runs once without and once with")
     parser.add_argument("--seconds", type=float, default=60.0, help="of each")
     parser.add_argument("--chromium", action="store_true", help="a real browser on this machine is the page")
     parser.add_argument("--no-mission", action="store_true", help="without the mission at the end")

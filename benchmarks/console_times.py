@@ -82,7 +82,7 @@ def first_pictures(browser: Browser, url: str, count: int = 5) -> list[float]:
 def main() -> None:
     """See the module."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--stops", type=int, default=50, help="this many STOPs in mid-motion")
+    parser.add_argument("--stops", type=int, default=50, help="how many times to press STOP in mid-motion")
     parser.add_argument("--pictures", type=Path, help="folder for screenshots")
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp())

@@ -2,7 +2,7 @@
 """Token trees, and drafts: what leaves of a tree in one round. A chain is a tree of width 1.
 
 A tree has tokens below a root, each behind another one or behind the root. What is drafted, what is judged and what a
-KV cache holds beside its chain are token trees; the one that knows more of a node (its score, its place in a cache)
+KV cache holds beside its chain are token trees; a subclass may know more of a node (its score, its place in a cache)
 keeps that beside the tree, by the node's number. Knows no model.
 """
 

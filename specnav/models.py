@@ -9,7 +9,7 @@ from pathlib import Path
 def may_be_model(name: str) -> bool:
     """False for an absolute path that is neither a Hugging Face folder nor a GGUF file, nor a folder with one.
 
-    A relative name may be a hub id: the one that loads it says what it is.
+    A relative name may be a hub id: the loader says what it is.
     """
     path = Path(name)
     if not path.is_absolute():

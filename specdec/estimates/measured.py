@@ -285,7 +285,7 @@ class Measured:
         return self._draft_by_rows.was_told
 
     def draft_rows_s(self, rows: int) -> float | None:
-        """One draft forward of this many rows; before any was measured as reported, None where nothing was."""
+        """One draft forward of this many rows; before any was measured, as reported; None where nothing was."""
         measured_s = self._draft_by_rows.measured_s(rows, self._verify_by_rows)
         return self._draft_by_rows.told_s(rows) if measured_s is None else measured_s
 
@@ -611,7 +611,7 @@ class ForwardTimes:
         """One of this many rows with nothing beside: no longer than one of more rows was found to take, which chance
         may say. other: the other device, which may know better what it costs to share one.
 
-        Where none of this many was measured: what comes nearest, times what was notified of the difference. None
+        Where none of this many was measured: what comes nearest, scaled by what was reported for the two. None
         before any was measured.
         """
         if not self._seen:
@@ -643,7 +643,7 @@ class ForwardTimes:
         return bool(self._told)
 
     def told_s(self, rows: int) -> float | None:
-        """What was notified of this many rows; None where nothing was."""
+        """What was reported for this many rows; None where nothing was."""
         return self._told_of(rows) if self._told else None
 
     def _told_of(self, rows: int) -> float:

@@ -117,7 +117,7 @@ class Launcher:
                         answer = self._ask(wire.Fork(memory), theirs)
                     return answer.number, ours, number
                 except (OSError, ValueError, msgspec.MsgspecError):
-                    self._end()  # the one that killed the launcher need not end what uses it
+                    self._end()  # the program that ended the launcher need not end what uses it
                     if attempt or self._closed:
                         raise
         raise AssertionError("two attempts, and neither came to an end")
@@ -154,7 +154,7 @@ class Launcher:
 
     def _start_quietly(self, grammars: Callable[[], int] | None) -> None:
         if grammars is not None:
-            with contextlib.suppress(ModelError):  # the one that sends a grammar is told
+            with contextlib.suppress(ModelError):  # the client that sent the grammar gets the error
                 grammars()
         with self._lock, contextlib.suppress(OSError, ValueError, ModelError, msgspec.MsgspecError):
             self._started()

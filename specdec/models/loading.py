@@ -197,7 +197,7 @@ def _resolve_dtype(dtype: str, place: torch.device) -> torch.dtype | str:
 
 
 def _place(name: str) -> dict[str, str]:
-    """How the library is notified of a folder, a hub id, or a GGUF file."""
+    """The arguments by which the library finds a folder, a hub id, or a GGUF file."""
     path = Path(name)
     if path.suffix == ".gguf" and path.is_file():
         return {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}

@@ -49,7 +49,7 @@ class PooledEdge:
 
 
 class EdgePool:
-    """At most config.answers answers at a time: the one that starts one sees to that."""
+    """At most config.answers answers at a time: the caller sees to that."""
 
     def __init__(self, config: ApiConfig, draft: LoadedModel, log: EventLog) -> None:
         self._config = config

@@ -27,7 +27,7 @@ ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 EXPANSION, SPARE_BYTES, SPARE_MESSAGES = 1000, 64 << 20, 1000
 """A file may unpack to this many times its size, and a bit; a message takes at least one byte of it."""
 MOST_OFFERS = 100
-MOST_REASONS = 20  # that are notified of a file
+MOST_REASONS = 20  # given for one file
 WINDOW_BYTES = 256 << 20  # of messages held in memory to put them in order
 _BROKEN_DATA = (zstd.ZstdError, RuntimeError, EOFError, ValueError)
 _DDS_NAME = re.compile(r"(\w+)::msg::dds_::(\w+)_", re.ASCII)

@@ -194,7 +194,7 @@ def clients(
         float, typer.Option(min=1, max=3600, help="How long each number of clients asks, s.")
     ] = 10.0,
 ) -> None:
-    """Let this many edges at a time, each a process, ask one verifier: a table of what it holds."""
+    """Run several edges at a time, each a process, against one verifier: throughput and latency by number of edges."""
     from cloud_verifier.config import ServerConfig
     from specdec.settings import settings_of
     from specnav.bench.runner.clients import run_capacity

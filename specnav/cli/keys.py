@@ -109,7 +109,7 @@ def export(
     ] = False,
     keys: Folder = DEFAULT_FOLDER,
 ) -> None:
-    """Write the one file that the client's machine needs. It is secret: the one that has it is that client."""
+    """Write the one file that the client's machine needs. It is secret: who has it can act as that client."""
     from specnav.keys import export_client
 
     export_client(keys, name, to, forget)

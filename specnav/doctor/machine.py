@@ -154,7 +154,7 @@ def check_torchvision() -> Finding:
 
 
 def check_llama_cpp() -> Finding:
-    """llama.cpp, in a child process: one that was built for another processor kills the one that loads it."""
+    """llama.cpp, in a child process: one that was built for another processor kills the process that loads it."""
     needed, remedy = "drafts in GGUF files", "make setup-gguf"
     if importlib.util.find_spec("llama_cpp") is None:
         return Finding("llama.cpp", "optional", "not installed", needed, remedy)

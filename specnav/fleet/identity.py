@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What makes two replicas the same: the one that goes on with an answer on another one must get the same tokens.
+"""What makes two replicas the same: an answer that goes on at another replica must get the same tokens.
 
 A model is known by its files: those with words whole, weights by samples that are spread over them, so that a hundred
 gigabytes take a second. Paths do not count: they differ from node to node.

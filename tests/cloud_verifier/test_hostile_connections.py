@@ -194,7 +194,7 @@ def test_messages_as_large_as_they_may_be_are_not_cut_off_however_slowly_they_co
         time.sleep(0.06)
         slow.sendall(b"y" * (body // 10))
     slow.sendall(b"y" * (body % 10))
-    time.sleep(0.3)  # the one that owns the socket may be busy
+    time.sleep(0.3)  # the owner of the socket may be busy
     guarded.until(lambda: guarded.read() == [b"y" * body])
     slow.close()
     assert not guarded.connections.cut

@@ -94,7 +94,7 @@ class Client:
         self.engine.submit(PauseTask((key_of(session)[0], 0), paused))
 
     def work(self, steps: int = MOST_STEPS) -> None:
-        """Until nothing waits, pictures beside the forwards included, or this many forwards."""
+        """Until nothing waits (pictures included), or until this many forwards were made."""
         for _ in range(steps):
             while self.engine.idle and self._opening():
                 time.sleep(0.001)

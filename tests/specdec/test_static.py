@@ -191,7 +191,7 @@ class Watched(EagerRuns):
 
 
 def answer_of(model: LoadedModel, tokens: int, sessions: int = 1) -> Watched:
-    """What was met while this many sessions of different lengths decoded this many tokens together."""
+    """What was met while `sessions` of different lengths decoded `tokens` together."""
     recorder = Watched()
     operations = TorchOperations(
         model.runner.heads, model.runner.kv_heads, model.runner.head_dim, model.runner.eps, None

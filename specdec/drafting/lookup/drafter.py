@@ -2,7 +2,7 @@
 """Drafts that are looked up: alone, so that an edge needs no draft model, or beside one, the better of both each
 round.
 
-A guess is a guess the one that makes it: the target decides every token, so none of this can change an answer.
+A guess is a guess, whatever makes it: the target decides every token, so none of this can change an answer.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 EMPTY: Mapping[LinkProfile, str] = MappingProxyType({})
 TICKS = 20
-"""A run tells this many times how far it is."""
+"""How many times a run reports its progress."""
 
 
 @dataclass(frozen=True)

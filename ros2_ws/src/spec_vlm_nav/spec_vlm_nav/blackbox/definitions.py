@@ -13,7 +13,7 @@
 # limitations under the License.
 
 """
-The text that explains a message type to the one that reads the file: `ros2msg` as mcap defines it.
+The text that explains a message type to a reader of the file: `ros2msg` as mcap defines it.
 
 The `.msg` text of the type, then of every type it is made of, each behind a rule and its name.
 """

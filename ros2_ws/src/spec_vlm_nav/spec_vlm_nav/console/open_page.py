@@ -45,7 +45,7 @@ class Page:
     on_look: Callable[[], None] = lambda: None  # it looks at a robot
     in_flight: int = 0  # the picture that was sent and is not drawn yet
     sent_frame: int = 0
-    decision: dict[str, Any] | None = None  # the last that it was notified of
+    decision: dict[str, Any] | None = None  # the last one sent to it
     bucket: MessageBucket = field(default_factory=lambda: MessageBucket(RATE, BURST))
     excess: MessageBucket = field(
         default_factory=lambda: MessageBucket(1.0, 1.0)

@@ -125,7 +125,7 @@ class ConsoleNode:
             self.node.get_logger().info(f"robot found: {name}")
 
     def _look(self) -> None:
-        """Find robots: the one that says what a motion_node says."""
+        """Find robots by the topics that a motion_node publishes."""
         for topic, kinds in self.node.get_topic_names_and_types():
             if MARK in kinds and topic.endswith("/motion_status"):
                 self._meet(topic[: -len("/motion_status")].strip("/"))
