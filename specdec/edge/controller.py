@@ -48,7 +48,7 @@ _SETTLED_DRAFTS = 8
 _HOPELESS = 0.1
 """Where drafting takes so much longer than the cloud alone, as this many drafts say, that will hardly change soon."""
 _PROVEN, _PLAIN = 2, 1.5
-"""A near cloud is to say this many tokens alone before plans are tried that promise less than this many times its
+"""A near cloud must have decoded _PROVEN tokens alone before plans are tried that promise less than _PLAIN times its
 speed.
 """
 _NEWS = 0.1

@@ -25,8 +25,13 @@ class DemoConfig:
     """Settings of a demo run; a wrong value is refused with what it must be (DemoError)."""
 
     episodes: int = setting(3, "Instructions to carry out.", 1, 10_000)
+    # The room of seed 0 is an unusually hard one (docs/notebook/exploration.md), not one to show first.
     seed: int = same_as(
-        GenerationOptions, "seed", help="Seed of the first episode; the next ones count up.", high=2**31 - 1
+        GenerationOptions,
+        "seed",
+        default=1,
+        help="Seed of the first episode; the next ones count up.",
+        high=2**31 - 1,
     )
     method: str = same_as(
         DecodingOptions,
