@@ -150,6 +150,6 @@ def test_a_disturbance_is_written_as_it_is_read_and_the_server_takes_it():
     for one in (Disturbance(0.1 + 0.2, 2**62), Disturbance(0.0)):
         assert Disturbance.read(str(one)) == one
     assert Disturbance.read("") is None
-    assert ServerConfig("m", draft_disturbed="1.5:2").draft_disturbed == "1.5:2"
+    assert ServerConfig("m", draft_model="d", draft_disturbed="1.5:2").draft_disturbed == "1.5:2"
     with pytest.raises(VerifierError, match="draft_disturbed"):
-        ServerConfig("m", draft_disturbed=3)  # type: ignore[arg-type]
+        ServerConfig("m", draft_model="d", draft_disturbed=3)  # type: ignore[arg-type]

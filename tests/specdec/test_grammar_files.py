@@ -41,7 +41,7 @@ def test_every_kind_says_the_same(tmp_path: Path, name: str) -> None:
         ("answer.json", "[1]", "is an object"),
         ("answer.json", "{", "not as its name says"),
         ("answer.gbnf", "root := ", "not as its name says"),
-        ("answer.lark", "x" * 20_000, "more than 16384 bytes"),
+        ("answer.lark", "x" * 20_000, "at most 16384"),
     ],
 )
 def test_what_is_no_grammar(tmp_path: Path, name: str, text: str, says: str) -> None:

@@ -97,7 +97,7 @@ def test_the_bench_says_at_once_that_vllm_is_missing(
 ) -> None:
     monkeypatch.setattr("specnav.supervise.vllm.VLLM", tmp_path)
     with pytest.raises(UsageError, match="make setup-vllm"):
-        run_capacity({"methods": ("sd",), "out": tmp_path / "run"}, "1", 1.0, (), "vllm")
+        run_capacity({"methods": ("sd",), "engine": "vllm", "out": tmp_path / "run"}, "1", 1.0, ())
     assert not (tmp_path / "run").exists()
 
 
