@@ -15,7 +15,6 @@ from specnav.demo.errors import DemoError
 from specnav.edge_settings import EdgeSettings
 from specnav.paths import CONFIG, DEFAULT_DRAFT, DEFAULT_TARGET
 
-METHODS = ("fsd", "auto", "sd", "specedge", "picospec", "ar")
 EXPLORATIONS = ("auto", "frontier_search", "none")
 SPLITS = ("heldout", "train")
 
@@ -36,8 +35,8 @@ class DemoConfig:
     method: str = same_as(
         DecodingOptions,
         "method",
-        help="How answers are decoded: ar is the cloud alone, the others draft on the robot.",
-        choices=METHODS,
+        help="How answers are decoded: ar is the cloud alone, the others draft on the robot. Any method of the robot's "
+        "nodes, with axes (sd+length:token:0.7).",
     )
     out: Path | None = setting(None, "Folder of the run.", metavar="FOLDER", shown="runs/demo-<time>")
     split: str = setting("heldout", "Rooms: heldout (never trained on) or train.", choices=SPLITS)
@@ -83,6 +82,10 @@ class DemoConfig:
 
     def __post_init__(self) -> None:
         check_settings(self, DemoError)
+        from spec_vlm_nav.model.decider import why_not_method
+
+        if why_not := why_not_method(self.method):
+            raise DemoError(f"method {self.method!r} cannot be used: {why_not}")
 
     @property
     def link_is_emulated(self) -> bool:
