@@ -32,6 +32,8 @@ from specnav.supervise.children import emulator_spec, endpoint_of, ros_arguments
         ("method", "magic", "must be one of fsd, auto, sd"),
         ("exploration", "random", "must be one of auto, frontier_search, none"),
         ("gamma", 0, "from 1 to 32"),
+        ("gguf", "threads", "give NAME=VALUE"),
+        ("gguf", "threads=2", "leave gguf out, or name a file"),
     ],
 )
 def test_wrong_settings_are_refused_with_the_allowed_range(name: str, value: object, words: str) -> None:
