@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from cloud_verifier.engine.policy import Policy
 from cloud_verifier.errors import VerifierError
 from cloud_verifier.limits import MEBIBYTE, Limits
 from cloud_verifier.security.binding import check_binding
 from specdec.link.binding import check_address
+from specdec.models.gguf.options import GgufOptions
 from specdec.options import ModelOptions
 from specdec.row_ms import MAX_MS, read_ms
 from specdec.settings import REQUIRED, check_settings, same_as, setting
@@ -205,6 +207,11 @@ class ServerConfig:
             check_address(self.metrics, "metrics", VerifierError, schemes=("",), bind=True)
         if self.draft_disturbed and self.draft_model in ("", LOOKUP):
             raise VerifierError("draft_disturbed is of a draft model: name one with draft_model, or leave it out")
+        GgufOptions.read(self.gguf)
+        if self.gguf and self.draft_model in ("", LOOKUP):
+            raise VerifierError("gguf is of a GGUF draft: name one with draft_model, or leave it out")
+        if self.energy_root not in (ServerConfig.energy_root, "none") and not Path(self.energy_root).is_dir():
+            raise VerifierError(f"energy_root must be a folder or none, got {self.energy_root!r}")
         if self.verdict_log and self.engine == "vllm":
             raise VerifierError("the engine vllm keeps no verdict log: leave verdict_log out")
         for name in ("gpu_layers", "kv_type"):

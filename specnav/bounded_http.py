@@ -115,6 +115,7 @@ def bounded_config(app: Any, own_files: int, **given: Any) -> uvicorn.Config:
         h11_max_incomplete_event_size=HEAD_BYTES,
         backlog=BACKLOG,
         server_header=False,
+        log_level="error",  # uvicorn warns of every malformed request, in a line that is no JSON
         **given,
     )
 

@@ -155,7 +155,7 @@ def run_generate(config: GenerateConfig) -> int:
                     ServerConfig(
                         target,
                         draft_model=named if method.cloud_drafts else "",
-                        gguf=config.gguf,
+                        gguf=config.gguf if method.cloud_drafts else "",
                         quantize=config.quantize,
                         pixels=config.pixels,
                         compile=config.compile,

@@ -15,7 +15,7 @@ from typing import Any
 
 from specdec.errors import ModelError
 from specdec.models.gguf.binding import library
-from specdec.models.gguf.files import gguf_file
+from specdec.models.gguf.files import check_options, gguf_file
 from specdec.models.gguf.options import GgufOptions
 from specdec.models.loaded import LoadedModel
 from specdec.models.loading import load_model, load_tokenizer
@@ -45,6 +45,7 @@ def load_draft(
     """
     file = gguf_file(path)
     if file is None:
+        check_options(path, gguf or GgufOptions())
         model = load_model(path, device, dtype, quantize, pixels, compile=compile)
     else:
         with _named(path, file):

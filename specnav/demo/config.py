@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cloud_verifier.config import ServerConfig
+from specdec.errors import SpecdecError
 from specdec.link.shaping import LinkProfile
+from specdec.models.gguf.files import check_options
+from specdec.models.gguf.options import GgufOptions
 from specdec.options import DecodingOptions, GenerationOptions, ModelOptions
 from specdec.settings import check_settings, same_as, setting
 from specnav.demo.errors import DemoError
@@ -86,6 +89,10 @@ class DemoConfig:
 
         if why_not := why_not_method(self.method):
             raise DemoError(f"method {self.method!r} cannot be used: {why_not}")
+        try:
+            check_options(self.draft_model, GgufOptions.read(self.gguf))
+        except SpecdecError as error:
+            raise DemoError(str(error)) from error
 
     @property
     def link_is_emulated(self) -> bool:

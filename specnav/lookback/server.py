@@ -150,7 +150,7 @@ def serve(walk: Walk, labels: Labels, again: ReplayRunner, port: int, say: Calla
         listening.close()
         raise UsageError(f"port {port}: {error.strerror}; give another with --port") from error
     say(f"look back: http://127.0.0.1:{listening.getsockname()[1]}/ (Ctrl-C ends it)")
-    config = bounded_config(make_app(walk, labels, again), own_files=64, log_level="warning")
+    config = bounded_config(make_app(walk, labels, again), own_files=64)
     with ends_on_signals():  # Otherwise SIGTERM would leave a replay's files behind
         try:
             uvicorn.Server(config).run(sockets=[listening])

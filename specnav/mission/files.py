@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,9 @@ def text_of(given: str) -> tuple[str, MissionPlan]:
     """The text of a mission and what it means: FILE, or a sentence. Raises UsageError with every line that is wrong."""
     path = Path(given)
     try:
-        if path.suffix in (".yaml", ".yml") or (len(given) < 200 and path.is_file()):
+        # A word with a slash is a path, though nothing is there: no instruction is one.
+        named = path.suffix in (".yaml", ".yml") or (os.sep in given and not any(map(str.isspace, given)))
+        if named or (len(given) < 200 and path.is_file()):
             text = read_file(path, MOST_BYTES, links=True).decode("utf-8")
             return text, read(text, str(path))
         return given, from_sentence(given)

@@ -28,6 +28,7 @@ from torch import Tensor, nn
 from specdec.whole_files import replacing
 from specnav.recipes.errors import TrainingError
 from specnav.recipes.optimiser import MuonAdamW, gradients_of
+from specnav.run_folder import claim
 
 WARMUP = 60
 Progress = Callable[[int, int, dict[str, float]], None]
@@ -100,9 +101,11 @@ def fit(
 ) -> int:
     """Train `build(*arguments, device)` in `workers` processes; returns the number of updates in all.
 
-    Interrupted by SIGINT or a kill it goes on from its last checkpoint when called again.
+    Interrupted by SIGINT or a kill it goes on from its last checkpoint when called again. Raises TrainingError, and
+    UsageError where another process trains in this folder.
     """
     settings.folder.mkdir(parents=True, exist_ok=True)
+    claim(settings.folder.resolve())  # a second process would write the same checkpoints
     if is_finished(settings):
         return int(read_checkpoint(settings.checkpoint)["step"])
     device = "cuda" if torch.cuda.is_available() else "cpu"

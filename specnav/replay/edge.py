@@ -55,14 +55,15 @@ def open_edge(config: ReplayConfig, stack: ExitStack) -> ReplayEdge:
     import torch
 
     methods = [get_method(name) for name in config.methods]
+    in_cloud = any(one.cloud_drafts for one in methods)
     endpoint = config.connect
     if endpoint is None:
         endpoint = stack.enter_context(
             verifier_process(
                 ServerConfig(
                     config.target_model,
-                    draft_model=config.draft_model if any(one.cloud_drafts for one in methods) else "",
-                    gguf=config.gguf,
+                    draft_model=config.draft_model if in_cloud else "",
+                    gguf=config.gguf if in_cloud else "",
                     quantize=config.quantize,
                     device=config.device,
                     exits=config.exits,

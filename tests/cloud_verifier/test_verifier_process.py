@@ -89,8 +89,15 @@ def test_killed_verifier_is_noticed_and_its_successor_continues(model_root: Path
         (["--model", "{model}", "--keys", "/nowhere"], "cannot read the server's key /nowhere/server.key"),
         (["--model", "{model}", "--max-sessions", "0"], "max_sessions must be a whole number from 1 to 100000, got 0"),
         (["--model", "{model}", "--quantize", "3bit"], "quantize"),
+        (["--model", "{model}", "--gguf", "threads=2"], "gguf is of a GGUF draft"),
+        (["--model", "{model}", "--draft-model", "{model}", "--gguf", "threads"], "give NAME=VALUE"),
+        (["--model", "{model}", "--draft-model", "{model}", "--gguf", "threads=2"], "leave gguf out"),
+        (["--model", "{model}", "--energy-root", "/dev/null"], "energy_root must be a folder"),
     ],
-    ids=["model", "bind", "port-in-use", "open", "keys", "range", "quantize"],
+    ids=[
+        "model", "bind", "port-in-use", "open", "keys", "range", "quantize",
+        "gguf", "gguf-text", "gguf-draft", "energy",
+    ],
 )
 def test_mistakes_are_one_line_and_an_exit_code(
     model_root: Path, text_pair: Pair, servers: dict[str, str], arguments: list[str], words: str

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import io
+import subprocess
+import sys
 from datetime import datetime
 from pathlib import Path
 
@@ -33,6 +35,8 @@ from specnav.supervise.children import emulator_spec, endpoint_of, ros_arguments
         ("method", "split", "layers of the target"),
         ("exploration", "random", "must be one of auto, frontier_search, none"),
         ("gamma", 0, "from 1 to 32"),
+        ("gguf", "threads", "give NAME=VALUE"),
+        ("gguf", "threads=2", "leave gguf out, or name a file"),
     ],
 )
 def test_wrong_settings_are_refused_with_the_allowed_range(name: str, value: object, words: str) -> None:
@@ -93,6 +97,22 @@ def test_run_never_writes_into_a_folder_that_holds_something(tmp_path: Path) -> 
         new_run_folder(fresh, "demo", now)
     with pytest.raises(UsageError, match="cannot use"):
         new_run_folder(fresh / "file" / "below", "demo", now)
+
+
+def test_two_processes_never_write_into_one_folder(tmp_path: Path) -> None:
+    """Both find it empty; the lock of the one that was killed is gone with it."""
+    code = (
+        "import sys; from pathlib import Path; from specnav.run_folder import claim; "
+        "claim(Path(sys.argv[1])); print(1, flush=True); input()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as first:
+        assert first.stdout is not None and first.stdout.readline() == b"1\n"
+        with pytest.raises(UsageError, match="another process writes into"):
+            new_run_folder(tmp_path, "demo", datetime(2026, 1, 2))
+        first.kill()
+    assert new_run_folder(tmp_path, "demo", datetime(2026, 1, 2)) == tmp_path.resolve()
 
 
 def test_ready_line_tells_the_endpoint_whatever_stands_before_it() -> None:

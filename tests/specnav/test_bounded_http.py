@@ -204,3 +204,20 @@ def test_the_limit_of_descriptors_is_raised() -> None:
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     assert int(told) == (1 << 20 if hard == resource.RLIM_INFINITY else hard)
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b"\x16\x03\x01\r\n\r\n",
+        b"GET / HTTP/1.1\r\nhost: a\r\nupgrade: websocket\r\nconnection: upgrade, close\r\n\r\n",
+    ],
+)
+def test_what_strangers_send_leaves_no_line_in_the_log(
+    server: Server, caplog: pytest.LogCaptureFixture, request_: bytes
+) -> None:
+    with caplog.at_level("WARNING"), server.connect() as stranger:
+        stranger.sendall(request_)
+        assert is_closed(stranger)
+    assert server.ask(b"abc").endswith(b"3")
+    assert caplog.records == []

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 from specdec.errors import ModelError
+from specdec.models.gguf.options import GgufOptions
 
 MAGIC = b"GGUF"
 _PART = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf")
@@ -28,6 +29,12 @@ def gguf_file(name: str | Path) -> Path | None:
     if len(found) > 1:
         raise ModelError(f"{path} holds {len(found)} GGUF files: name the one to use, e.g. {found[0]}")
     return found[0] if found else None
+
+
+def check_options(draft: str | Path, options: GgufOptions) -> None:
+    """Raises ModelError for options of a draft that is no GGUF file: torch would ignore them silently."""
+    if options != GgufOptions() and gguf_file(draft) is None:
+        raise ModelError(f"gguf options are of a GGUF file, and {draft} is none: leave gguf out, or name a file")
 
 
 def check_file(path: Path) -> None:

@@ -55,7 +55,7 @@ def surroundings(
     server = replace(
         served_target(config),
         draft_model=config.draft_model if drafts_in_cloud else "",
-        gguf=config.gguf,
+        gguf=config.gguf if drafts_in_cloud else "",
         draft_disturbed=str(disturbance or "") if drafts_in_cloud else "",
         verify_ms=config.verify_ms,
         draft_ms=config.draft_ms_in_cloud,

@@ -37,7 +37,7 @@ from specnav.errors import HarnessError, UsageError
 from specnav.paths import ROOT
 from specnav.results.demo import RESULTS_FILE, SCHEMA, Setting, describe_machine
 from specnav.results.errors import EvaluationError, one_line
-from specnav.run_folder import new_run_folder, started_at
+from specnav.run_folder import claim, new_run_folder, started_at
 from specnav.settings import shown_settings
 from specnav.signals import ends_on_signals
 
@@ -110,8 +110,10 @@ def open_folder(config: BenchConfig, methods: Sequence[str]) -> tuple[Path, Benc
     folder = config.out.resolve()
     if not (folder / RESULTS_FILE).is_file():
         if folder.is_dir() and all(path.name.startswith(LOGS) for path in folder.iterdir()):
+            claim(folder)
             return folder, None  # it ended before the first question
         raise UsageError(f"{folder} holds no bench run to resume; leave --resume out to start one")
+    claim(folder)
     before = load_bench(folder)
     differing = changed_settings(config, methods, before)
     if differing:
