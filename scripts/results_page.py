@@ -60,7 +60,7 @@ def robot() -> str:
 def half() -> str:
     """The table of half precision."""
     lines = [
-        "| number type | greedy answers that differ from `ar` | errors | largest margin; noise |",
+        "| number type | greedy answers that differ from `ar` | errors | largest margin; numeric noise |",
         "|---|---|---|---|",
     ]
     for row in load("docs/results.json")["half_precision"]:
@@ -77,34 +77,42 @@ def gpu() -> str:
     rows = [
         ("floor: reading the weights once, ms", "", f"{floor:.2f}"),
         (
-            "served `ar`, ms per token (p90), lengths seen before",
+            "served `ar`, ms per token (p90), sequence lengths served before",
             f"{before['ar_ms_a_token_1']:.2f} ({before['ar_ms_a_token_1_p90']:.2f})",
             f"**{now['ar_ms_a_token_2']:.2f}** ({now['ar_ms_a_token_2_p90']:.2f})",
         ),
         (
-            "served `ar`, ms per token (p90), new lengths",
+            "served `ar`, ms per token (p90), new sequence lengths",
             f"{before['ar_ms_a_token_0']:.2f} ({before['ar_ms_a_token_0_p90']:.2f})",
             f"{now['ar_ms_a_token_0']:.2f} ({now['ar_ms_a_token_0_p90']:.2f})",
         ),
         (
-            "8 `sd` sessions over one, edge 15 ms away",
+            "total tokens/s of 8 `sd` sessions over one session, edge 15 ms away",
             f"{before['sd_8_think_15ms_over_one']:.1f}×",
             f"{now['sd_8_think_15ms_over_one']:.1f}×",
         ),
-        ("32 `sd` sessions over one, edge 15 ms away", "", f"{now['sd_32_think_15ms_over_one']:.1f}×"),
         (
-            "forward of 1 row behind 512 tokens, ms",
+            "total tokens/s of 32 `sd` sessions over one session, edge 15 ms away",
+            "",
+            f"{now['sd_32_think_15ms_over_one']:.1f}×",
+        ),
+        (
+            "forward pass of 1 token after 512 tokens of context, ms",
             f"{decode['ordinary_past_512_rows_1']:.2f}",
             f"{decode['static_past_512_rows_1']:.2f}",
         ),
         (
-            "forward of 8 rows behind 512 tokens, ms",
+            "forward pass of 8 tokens after 512 tokens of context, ms",
             f"{decode['ordinary_past_512_rows_8']:.2f}",
             f"{decode['static_past_512_rows_8']:.2f}",
         ),
-        ("tree of 32 nodes behind 512 tokens, ms", "", f"{decode['static_past_512_tree_32']:.2f}"),
         (
-            "chain of 4 with a 2B draft, ms",
+            "forward pass of a tree of 32 nodes after 512 tokens of context, ms",
+            "",
+            f"{decode['static_past_512_tree_32']:.2f}",
+        ),
+        (
+            "drafting a chain of 4 tokens with a 2B model, ms",
             f"{decode['chain_4_ordinary_t0']:.1f}",
             f"{decode['chain_4_static_t0']:.1f}",
         ),

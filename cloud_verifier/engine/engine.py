@@ -463,5 +463,5 @@ def _sound(logits: list[Tensor]) -> list[Tensor | Exception]:
         good = [float(logits[0][-1, 0])]
     else:
         good = torch.stack([rows[-1, 0] for rows in logits]).tolist()
-    broken = ModelError("the model's logits are NaN or infinite: its weights or its number type do not fit")
+    broken = ModelError("the model's logits are NaN or infinite: try dtype float32, or check the weights")
     return [rows if math.isfinite(one) else broken for rows, one in zip(logits, good, strict=True)]

@@ -243,7 +243,7 @@ class IsolatedFollower:
 
         def read(reply: wire.WorkerReply) -> Mask:
             if len(reply.data) != rows * ((width + 7) // 8):
-                raise ModelError("the grammar cannot be followed any further")
+                raise ModelError("the grammar's process sent an impossible reply: report this with the grammar")
             bits = np.frombuffer(reply.data, np.uint8).reshape(rows, -1)
             found: Mask = np.unpackbits(bits, axis=1, count=width, bitorder="little").view(np.bool_)
             return found
@@ -275,7 +275,7 @@ class IsolatedFollower:
 
     def _sound(self, ids: list[int]) -> list[int]:
         if any(not 0 <= token < self.grammar.vocab_size for token in ids):
-            raise ModelError("the grammar cannot be followed any further")
+            raise ModelError("the grammar's process sent an impossible reply: report this with the grammar")
         return ids
 
     def _ask(

@@ -61,5 +61,5 @@ class PictureWorkers:
 def _read(reply: wire.WorkerReply, size: tuple[int, int]) -> Image.Image:
     """Raises ModelError for what no sound worker sends."""
     if (reply.width, reply.height) != size or len(reply.data) != 3 * size[0] * size[1]:
-        raise ModelError("the image cannot be decoded: save it anew as a JPEG or PNG")
+        raise ModelError("the image cannot be decoded: if other programs can open it, report this with the image")
     return Image.frombytes("RGB", size, reply.data)

@@ -367,7 +367,9 @@ class Worker:
             vocabulary = None if self._first is None else self._first[2]()
             pid, connection, number = self._launcher.fork(self._memory, vocabulary)
         except (OSError, ValueError, msgspec.MsgspecError) as error:
-            raise ModelError(f"{self._what} cannot be looked at: no process can be started ({error})") from error
+            raise ModelError(
+                f"no process can be started to read {self._what} ({error}): free memory or raise the process limit"
+            ) from error
         with self._lock:
             self._pid, self._socket = pid, connection
             self._slow = False

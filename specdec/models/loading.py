@@ -101,7 +101,7 @@ def load_model(
     )
     if family is None and (deterministic or compile):
         what = "never deterministic" if deterministic else "not compiled"
-        raise ModelError(f"{name} runs on the library's own forward ({reason}), which is {what}")
+        raise ModelError(f"{name} runs on transformers' own forward pass ({reason}), which is {what}")
     loaded = LoadedModel(
         hf_model, tokenizer, name, eos_ids(hf_model, tokenizer), family, preparer, None, deterministic, compile
     )
@@ -115,7 +115,7 @@ def load_model(
             lacks = f"pictures ({why_not}), exits and splits" if why_not else "exits and splits"
         how = "" if loaded.runner.keeps_cache else " and with no cache to roll back, all of it anew each time"
         _LOG.warning(
-            "%s runs on the library's own forward%s (%s): exact, but slower, one sequence at a time, without %s",
+            "%s runs on transformers' own forward pass%s (%s): exact, but slower, one sequence at a time, without %s",
             name, how, reason, lacks,
         )  # fmt: skip
     return loaded

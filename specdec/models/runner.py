@@ -249,7 +249,7 @@ class DecoderRunner:
         for capped logits.
         """
         if self._cap is not None:
-            raise ModelError("rows of an LM head with capped logits cannot be picked: use it without exits")
+            raise ModelError("early exits do not support a model that caps its logits: run it without them")
         if not is_plain(self._head):
             raise ModelError(
                 "rows of a quantised LM head cannot be picked: load the model with its head whole"

@@ -139,7 +139,7 @@ def _file_of(target: Path, name: str) -> str:
     try:
         return str(json.loads(index.read_text(encoding="utf-8"))["weight_map"][name])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ModelError(f"{index} does not name the file of {name}: copy the target again") from error
+        raise ModelError(f"{index} has no entry for the tensor {name}: copy the target again") from error
 
 
 def _read(file: Path, name: str) -> Tensor:

@@ -106,7 +106,7 @@ def check_front_layers(layers: int, model: LoadedModel) -> None:
     """Raise OptionsError unless the model has more layers than that, and they can be run by themselves."""
     if not model.runner.sees_layers:
         raise OptionsError(
-            f"{model.name} runs on the library's own forward, which cannot be split: use another method"
+            f"{model.name} runs on transformers' own forward pass, which cannot be split: use another method"
         )
     if not 1 <= layers < model.runner.layer_count:
         raise OptionsError(

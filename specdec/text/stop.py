@@ -31,7 +31,7 @@ class StopText:
         Raises OptionsError for stop strings without a tokenizer.
         """
         if stops and tokenizer is None:
-            raise OptionsError("stop strings need a tokenizer where the answer is put together: give one")
+            raise OptionsError("stop strings need a tokenizer: give the decoder one")
         self._stops = tuple(stops)
         self._longest = max(map(len, stops), default=0)
         self._least = least

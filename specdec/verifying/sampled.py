@@ -159,7 +159,9 @@ class SampledVerifier(Verifier):
         if fix is None:
             return
         if not 0 <= fix < self._model.vocab_size or base != len(self.answer) + 1:
-            raise ProtocolError("a recovered token is outside the vocabulary or at the wrong place")
+            raise ProtocolError(
+                "the edge's token after a rejection has an impossible id or position: use one release on both sides"
+            )
         self.answer.append(fix)
         self._owed = None
 

@@ -103,7 +103,7 @@ class BenchConfig:
     quantize: str = same_as(ModelOptions, "quantize")
     device: str = same_as(ModelOptions, "device")
     dtype: str = same_as(
-        ModelOptions, "dtype", help="Numbers on both sides; auto: float32 on a CPU, else as stored."
+        ModelOptions, "dtype", help="Number type of both models; auto: float32 on a CPU, else as stored."
     )
     deterministic: bool = same_as(ModelOptions, "deterministic")
     compile: bool = same_as(ModelOptions, "compile")
@@ -199,7 +199,7 @@ def make_config(flags: Mapping[str, Any]) -> BenchConfig:
     if at_paper and not given.get("point"):
         raise UsageError("--at-paper-acceptance takes that of an operating point; name one with --point")
     if at_paper and given.get("acceptance"):
-        raise UsageError("--at-paper-acceptance and --acceptance both say it; give one")
+        raise UsageError("--at-paper-acceptance and --acceptance both set the acceptance: give one of them")
     if "draft_model" in given and (base.get("acceptance") or given.get("acceptance")):
         raise UsageError(
             "with an emulated acceptance the draft is the target's own weights; leave --draft-model out"

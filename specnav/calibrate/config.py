@@ -43,7 +43,7 @@ class CalibrateConfig:
     repetitions: int = setting(3, "Repetitions of every step.", 1, 10, metavar="N")
     params_file: Path | None = setting(
         None,
-        "motion_node's parameter file, which the new values must fit.",
+        "motion_node's parameter file; the new values are checked against it.",
         metavar="FILE",
         shown="its defaults",
     )

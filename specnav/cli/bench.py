@@ -125,7 +125,7 @@ def points(
     at_paper_acceptance: AtPaperAcceptance = False,
     write: Annotated[
         bool,
-        typer.Option("--write", help="Of a checkout: keep the tables in config/points and docs/figures.md."),
+        typer.Option("--write", help="In a git checkout: write the tables into config/points and docs/figures.md."),
     ] = False,
 ) -> None:
     """Run every operating point into a folder of its own, with an index page over all."""
@@ -215,7 +215,7 @@ def drafts(
         str | None,
         typer.Option(
             metavar="NAME[:TYPE],...",
-            help="torch, gguf (llama.cpp), also with a number type: torch:8bit, gguf:q4_0. Folders are converted.",
+            help="torch or gguf (llama.cpp), also with a type: torch:8bit, gguf:q4_0. Folders are converted to GGUF.",
         ),
     ] = None,
     models: Annotated[

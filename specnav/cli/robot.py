@@ -69,7 +69,7 @@ def run(
         bool,
         typer.Option("--demo", help="In the simulator, all processes on this machine (no robot needed)."),
     ] = False,
-    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="With --demo: the room.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="With --demo: seed of the simulated room.")] = 0,
     namespace: Namespace = "",
     out: Annotated[
         Path | None,

@@ -81,7 +81,7 @@ class DirectoryServer:
             self._router.bind(bind)
         except zmq.ZMQError as error:
             self._context.destroy(linger=0)
-            raise FleetError(f"the directory cannot listen on {bind} ({error}): choose a free --port") from error
+            raise FleetError(f"the fleet directory cannot listen on {bind} ({error}): choose a free --port") from error
         self.bind: str = self._router.getsockopt_string(zmq.LAST_ENDPOINT)
         self.connections.start()
         self._stop = self._context.socket(zmq.PAIR)

@@ -29,8 +29,8 @@ class PlanConfig:
     context: int = setting(4096, "Tokens of a session, prompt and answer.", 1, 10_000_000)
     clients: int = setting(1, "Sessions at a time in the cloud.", 1, 100_000)
     dtype: str = setting("bfloat16", "Number type of the models.", choices=tuple(BYTES))
-    quantize: str = same_as(ModelOptions, "quantize", help="The target's weights.")
-    draft_quantize: str = same_as(ModelOptions, "quantize", help="The draft's weights.")
+    quantize: str = same_as(ModelOptions, "quantize", help="Quantization of the target's weights.")
+    draft_quantize: str = same_as(ModelOptions, "quantize", help="Quantization of the draft's weights.")
     device: str = setting("cuda", "Where the models compute.", choices=("cuda", "cpu"))
     gb: float = setting(
         0.0, "Memory that the cloud has: does it fit? Exit code 1 if not. 0: not said.", 0, 1_000_000, unit="GiB"

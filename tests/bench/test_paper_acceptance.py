@@ -202,7 +202,7 @@ class TestBadInput:
         assert "\n" not in str(error.value)
 
     def test_the_library_cannot_be_disturbed(self):
-        with pytest.raises(EvaluationError, match="hf-assisted drafts with the library"):
+        with pytest.raises(EvaluationError, match="hf-assisted drafts with transformers"):
             methods_of(make_config({"acceptance": "alpha:0.5", "methods": ("ar", "hf-assisted")}))
 
     def test_tables_are_kept_of_all_points_only(self):

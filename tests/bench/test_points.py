@@ -110,7 +110,7 @@ def test_wrong_points_are_refused(tmp_path):
         assert "\n" not in str(caught.value)
     with pytest.raises(EvaluationError, match="no figure"):
         figure("fsd_000.robot.nothing")
-    with pytest.raises(EvaluationError, match="no single figure"):
+    with pytest.raises(EvaluationError, match="is not a single figure"):
         figure("fsd_000.robot")
 
 

@@ -63,7 +63,7 @@ def test_greedy_ids_equal_the_librarys_and_one_line_says_how_it_runs(
     with caplog.at_level(logging.WARNING, "specdec.models"):
         model = load_model(folder)
     (said,) = [record.getMessage() for record in caplog.records]
-    assert "library's own forward" in said and "\n" not in said
+    assert "transformers' own forward" in said and "\n" not in said
     assert ("no cache to roll back" in said) == (kind in WITHOUT_CACHE) == (not model.runner.keeps_cache)
     for text in ("hi", LONG):
         right = library_answer(model, text)

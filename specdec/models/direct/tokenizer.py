@@ -159,7 +159,9 @@ class DirectTokenizer:
         from jinja2.sandbox import ImmutableSandboxedEnvironment
 
         if self.chat_template is None:
-            raise ModelError("the tokenizer has no chat template")
+            raise ModelError(
+                "the tokenizer has no chat template: use a chat model, or add chat_template.jinja to its folder"
+            )
         if tuple(int(part) for part in re.findall(r"\d+", jinja2.__version__)[:3]) < _SAFE_JINJA:
             raise ModelError(
                 f"jinja2 {jinja2.__version__} does not confine chat templates: pip install -U jinja2"

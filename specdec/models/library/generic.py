@@ -150,7 +150,7 @@ class GenericRunner:
 
     def head_rows(self, ids: Tensor) -> tuple[Tensor, Tensor | None]:
         """Refused: what stands before the LM head is not seen here."""
-        raise ModelError("a model that runs on the library's own forward has no exits")
+        raise ModelError("a model that runs on transformers' own forward pass has no exits")
 
     def _last_rows(self, cache: LibraryCache | None, sequence: list[int], wanted: int) -> Tensor:
         """Logits [wanted, vocab] after each of the last `wanted` ids of a sequence.

@@ -76,7 +76,7 @@ def load_exits(folder: str | Path, model: LoadedModel) -> Exits:
 
     place = Path(folder)
     if not model.runner.sees_layers:
-        raise ModelError(f"{model.path} runs on the library's own forward, which has no exits: leave them out")
+        raise ModelError(f"{model.path} runs on transformers' own forward pass, which has no exits: leave them out")
     try:
         about = msgspec.json.decode((place / ABOUT).read_bytes(), type=ExitsMetadata)
         weights = load_file(place / WEIGHTS)

@@ -211,5 +211,7 @@ def questions_of_rows(rows: Sequence[Mapping[str, Any]], source: str, column: st
         if turns and all(turn.strip() for turn in turns):
             questions.append(Question(source, str(number), turns, str(row.get("category") or "")))
     if not questions:
-        raise EvaluationError(f"column {chosen} of dataset {source} holds no text; name another")
+        raise EvaluationError(
+            f"column {chosen} of dataset {source} holds no text: name another, like hf:ORG/NAME:test:COLUMN"
+        )
     return questions

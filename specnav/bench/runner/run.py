@@ -157,7 +157,7 @@ def methods_of(config: BenchConfig) -> tuple[tuple[str, ...], str]:
     check_names(names)
     if config.acceptance and "hf-assisted" in names:
         raise EvaluationError(
-            "hf-assisted drafts with the library's own forward pass: leave it or --acceptance out"
+            "hf-assisted drafts with transformers' own forward pass: leave it or --acceptance out"
         )
     if config.engine != "own" and (named := [name for name in names if name in ORACLES]):
         raise EvaluationError(

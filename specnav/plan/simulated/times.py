@@ -55,7 +55,7 @@ class RowTimes:
         EvaluationError where a forward would take no time.
         """
         if not ms > 0:
-            raise EvaluationError("a forward takes more than 0 ms: give the GPU's times")
+            raise EvaluationError("forward times must be more than 0 ms: give those of the GPU")
         self._points = [(float(rows), one) for rows, one in ms.points] if isinstance(ms, RowMs) else None
         self._ms = float(ms)
         self._knee = knee

@@ -52,7 +52,7 @@ class TrainExitsConfig:
     """What to train. layers: as `choose_layers` reads them."""
 
     target: str = setting(REQUIRED, "Hugging Face folder or hub id; it is not changed.")
-    out: Path = setting(REQUIRED, "Folder for the adapters, their card and curves.")
+    out: Path = setting(REQUIRED, "Folder for the adapters, their model card and training curves.")
     run: Path = setting(REQUIRED, "Folder for samples and checkpoints; the same folder continues a run.")
     data: str = setting(
         DEFAULT_DATA,
