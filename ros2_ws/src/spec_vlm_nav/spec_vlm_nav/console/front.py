@@ -41,7 +41,7 @@ from typing import Any
 
 import h11
 from spec_vlm_nav.console.access import AccessRole, check_origin, find_token, MessageBucket, Token
-from spec_vlm_nav.console.doorway import Doorway
+from spec_vlm_nav.console.connection_queue import ConnectionQueue
 from spec_vlm_nav.console.words import LARGEST_MESSAGE, LONGEST_WORDS, STOPPING, understood
 from spec_vlm_nav.language.stop_words import is_stop
 from websockets.exceptions import PayloadTooBig, ProtocolError
@@ -130,13 +130,13 @@ class Front:
             coming.add(task)
             task.add_done_callback(coming.discard)
 
-        doorway = Doorway(
+        queue = ConnectionQueue(
             listening, welcome, self._most_others, self._head_s, secured is not None, HEAD_BYTES
         )
         self._said({"ready": True})
         while line := await hear.readline():
             self._told(json.loads(line))
-        doorway.close()
+        queue.close()
 
     async def _welcome(self, one: socket.socket, secured: ssl.SSLContext | None) -> None:
         reader = asyncio.StreamReader(HEAD_BYTES)
@@ -383,7 +383,7 @@ def _most_others(pages: int) -> int:
     """
     Return how many connections beside the pages there are descriptors for.
 
-    Two for each, and two for those in the doorway: as many that are silent, as many that wait.
+    Two for each, and two for those in the queue: as many that are silent, as many that wait.
     """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):

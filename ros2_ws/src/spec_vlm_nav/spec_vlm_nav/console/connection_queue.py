@@ -37,7 +37,7 @@ RETRY_S = 0.01
 Serve = Callable[[socket.socket], None]
 
 
-class Doorway:
+class ConnectionQueue:
     """
     Accepts the connections of a listening socket.
 

@@ -7,8 +7,8 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from spec_vlm_nav.console import doorway
-from spec_vlm_nav.console.doorway import Doorway
+from spec_vlm_nav.console import connection_queue
+from spec_vlm_nav.console.connection_queue import ConnectionQueue
 from tests.robot.console_served import Served
 
 ASK, STOP = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n", b"POST /stop HTTP/1.1\r\nhost: a\r\n\r\n"
@@ -16,7 +16,7 @@ ASK, STOP = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n", b"POST /stop HTTP/1.1\r\nhost:
 
 @contextmanager
 def opened(most=8, silent_s=5.0, secured=False):
-    """A doorway without a rate to speak of: the words that its connections begin with, in order; how one comes."""
+    """A queue without a rate to speak of: the words that its connections begin with, in order; how one comes."""
     served = []
     with ExitStack() as kept, socket.create_server(("127.0.0.1", 0)) as listening:
         listening.setblocking(False)
@@ -31,9 +31,9 @@ def opened(most=8, silent_s=5.0, secured=False):
             one.sendall(said)
             return one
 
-        door = Doorway(listening, serve, most, silent_s, secured, 1000)
+        queue = ConnectionQueue(listening, serve, most, silent_s, secured, 1000)
         yield served, come
-        door.close()
+        queue.close()
 
 
 def run(test):
@@ -56,7 +56,7 @@ def is_closed(one):
 
 
 def test_a_stop_overtakes_all_that_wait(monkeypatch):
-    monkeypatch.setattr(doorway, "SERVED_A_S", 0.5)  # one at once, and the next in two seconds
+    monkeypatch.setattr(connection_queue, "SERVED_A_S", 0.5)  # one at once, and the next in two seconds
 
     async def test():
         with opened() as (served, come):
@@ -81,7 +81,7 @@ def test_a_stop_whose_headers_come_slowly_waits_like_others_and_is_served():
 
 
 def test_addresses_take_turns_and_a_crowd_leaves_room_for_another_address(monkeypatch):
-    monkeypatch.setattr(doorway, "SERVED_A_S", 40.0)
+    monkeypatch.setattr(connection_queue, "SERVED_A_S", 40.0)
 
     async def test():
         with opened(most=8) as (served, come):
