@@ -238,12 +238,12 @@ def test_an_upgrade_replaces_every_replica_while_answers_go_on(running, edges):
 def test_bad_input_ends_in_one_line(running, tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as nobody:
         port = nobody.getsockname()[1]
-    for words, said in (
-        (("status", "--ray", f"127.0.0.1:{port}"), "no Ray cluster answers"),
-        (("scale", "none", "--state", str(running.state)), "must be a number of replicas"),
-        (("up", "--replicas", "2", "--model", "x", "--engine", "warp", "--state", str(tmp_path)), "warp"),
+    for words, said, code in (
+        (("status", "--ray", f"127.0.0.1:{port}"), "no Ray cluster answers", 1),
+        (("scale", "none", "--state", str(running.state)), "must be a number of replicas", 1),
+        (("up", "--replicas", "2", "--model", "x", "--engine", "warp", "--state", str(tmp_path)), "warp", 2),
     ):
-        text = specnav("fleet", *words, code=1)
+        text = specnav("fleet", *words, code=code)
         assert said in text and "Traceback" not in text and len(text.strip().splitlines()) == 1
 
 

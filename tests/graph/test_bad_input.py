@@ -182,7 +182,7 @@ def test_a_model_folder_that_cannot_be_used_is_one_line_and_exit_code_1(graph, p
     ("parameters", "line"),
     [
         ({"gamma": 99}, "parameter gamma = 99 refused: allowed is int, 1 to 32"),
-        ({"method": "magic"}, "parameter method = 'magic' refused: allowed is one of fsd, auto, sd"),
+        ({"method": "magic"}, "parameter method = 'magic' refused: allowed is one of ar, cloud-sd, sd"),
         ({"exploration": "wild"}, "allowed is one of auto, frontier_search, none"),
         ({"prompt": "poetry"}, "no prompt preset 'poetry'"),
     ],
