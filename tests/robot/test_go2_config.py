@@ -63,7 +63,7 @@ def test_the_launch_file_names_files_and_nodes_that_exist():
     named |= {f"go2_lidar_{lidar}.yaml" for lidar in ("base", "raw")}
     assert named == {*FILES, "cyclonedds.xml"} - {"go2.yaml"}  # that is go2.launch.py's
     setup = (ROOT / "ros2_ws/src/spec_vlm_nav/setup.py").read_text()
-    started = re.findall(r"'(\w+_node)'", (LAUNCH.parent / "go2.launch.py").read_text())
+    started = re.findall(r'"(\w+_node)"', (LAUNCH.parent / "go2.launch.py").read_text())
     assert {"motion_node", "vlm_nav_node", "go2_state_node"} <= set(started)
     for node in started:
-        assert f"'{node} = " in setup
+        assert f'"{node} = ' in setup

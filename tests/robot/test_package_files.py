@@ -108,7 +108,7 @@ def test_the_packages_are_valid_and_have_a_changelog_that_is_installed(alone):
             assert re.search(r"install\(\s*FILES[^)]*CHANGELOG.rst", cmake.read_text())
     assert {"package.xml", "CHANGELOG.rst"} == {file.name for file in alone[SHARE]}
     (address,) = maintainers
-    assert f"maintainer_email='{address}'" in (PACKAGE / "setup.py").read_text()
+    assert f'maintainer_email="{address}"' in (PACKAGE / "setup.py").read_text()
 
 
 # Modules that rosdep brings, by the key in its python.yaml, and those that pip brings.

@@ -173,7 +173,7 @@ def test_no_node_may_publish_hear_or_call_what_it_does_not_create(node):
 
 def test_names_that_the_launch_files_give_are_in_the_policy():
     texts = [path.read_text() for path in (PACKAGE / "launch").glob("go2*.launch.py")]
-    given = {name for text in texts for name in re.findall(r"'(/[\w/]+)'", text)}
+    given = {name for text in texts for name in re.findall(r'"(/[\w/]+)"', text)}
     assert "/lf/lowstate" in given
     assert given <= {name for names in profiles().values() for _, name in names}
 

@@ -306,7 +306,7 @@ class TestRefusals:
         assert verdict.token is None and verdict.row is not None
         with pytest.raises(ProtocolError, match="owed"):
             verifier.verify_sampled(Draft(2, ()), torch.empty(0), None)
-        with pytest.raises(ProtocolError, match="wrong place"):
+        with pytest.raises(ProtocolError, match="impossible id or position"):
             verifier.verify_sampled(Draft(3, ()), torch.empty(0), 7)
         assert verifier.verify_sampled(Draft(2, ()), torch.empty(0), 7).token is not None
         assert verifier.answer[1] == 7

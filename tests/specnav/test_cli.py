@@ -43,7 +43,7 @@ def run(monkeypatch, capsys, *arguments):
         (["serve", "--model", "/nowhere/model"], "/nowhere/model"),
         (["serve", "--config", "/nowhere/cloud.yaml"], "cannot read /nowhere/cloud.yaml"),
         (["serve", "--bind", "udp://x"], "give tcp://HOST:PORT"),
-        (["demo", "--method", "telepathy"], "--method must be one of fsd, auto, sd"),
+        (["demo", "--method", "telepathy"], "method 'telepathy' cannot be used"),
         (["demo", "--rtt", "-5"], "--rtt must be a number from 0 to 60000 ms, got -5.0"),
         (["fleet", "up", "--cpus", "-1"], "--cpus must be a number from 0 to 1024, got -1.0"),
         (["fleet", "up", "--groups", "17"], "--groups must be a whole number from 1 to 16, got 17"),
