@@ -138,7 +138,7 @@ def build(environment: Mapping[str, str]) -> Path:
             if not goal.exists():
                 os.rename(made, goal)
     except OSError as error:
-        if cached_wheel(environment) is None:  # Otherwise another client was faster
+        if cached_wheel(environment) is None:  # Otherwise another process was faster
             raise BuildFailed(
                 f"cannot write into {goal.parent} ({error.strerror}): set XDG_CACHE_HOME"
             ) from error

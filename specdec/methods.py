@@ -42,32 +42,37 @@ SPARSE_ENTRIES = 64
 
 @dataclass(frozen=True)
 class Method:
-    """A point in the space of methods.
+    """A point in the space of methods: one value on each axis. docs/axes.md has the values in words.
 
-    cloud: "stream" decodes alone and sends tokens as they come; "verify" waits for drafts of the edge; "split"
-    runs the upper layers on what the edge's layers made.
-    cloud_drafts: a streaming cloud uses a draft model of its own.
-    drafter: what drafts on the edge: the draft model, a lookup of what followed before ("ngram", no model at all), or
-    the better of both each round.
-    tree: size of the token tree of a draft; None drafts a chain of gamma. nodes: all of them are sent, or those that
-    bring more than their rows cost.
-    recovery: NOISE sends ids only; the others are standard rejection sampling, by who recovers from a
-    rejection and from what; recovery_size counts samples or entries. At temperature 0 ids suffice for all of
-    them.
-    overlap: what the edge does while a verdict is out: nothing ("idle"), draft on as if everything were
-    accepted and send that in the next round ("continue"), send it at once ("stream", up to in_flight drafts), the
-    same, but where an early exit refutes what is on its way draft what it expects instead ("hinted-stream"), or
-    pre-draft for several verdicts that may come: for those that early exits of the target hint at ("hints"), that the
-    draft model itself holds likely ("guesses"), or both ("outcomes").
-    rows: how many possible verdicts share a forward of pre-drafting (FSD's hint threads). order, hint_order: what
-    comes first there, and among the hints that the cloud sends.
-    controlled: a controller changes all this during an answer (specdec.edge.controller).
-    leave: a draft leaves "whole", or its first token leaves at once where the cloud has nothing to do and will be
-    done with it before the others are drafted ("tokens"). "plan": its tokens leave in parts while it is drafted, where
-    the upload is so large that it ends earlier then (specdec.drafting.uploads).
-    length: what decides how long drafts are: a policy (specdec.drafting.length) or a trigger
-    (specdec.drafting.triggers), like "token:0.7".
-    front_layers: layers of the target on the edge, with "split"; 0: a quarter of them.
+    Attributes:
+        name: Of the registry.
+        summary: One line for help and reports.
+        cloud: "stream" decodes alone and sends tokens as they come; "verify" waits for drafts of the edge; "split" runs
+            the upper layers on what the edge's layers made.
+        cloud_drafts: A streaming cloud uses a draft model of its own.
+        drafter: What drafts on the edge: the draft model, a lookup of what followed before ("ngram", no model at all),
+            or the better of both each round.
+        tree: Size of the token tree of a draft; None drafts a chain of gamma tokens.
+        nodes: All nodes of the tree are sent, or those that bring more than their rows cost.
+        recovery: NOISE sends ids only; the others are standard rejection sampling, by who recovers from a rejection and
+            from what. At temperature 0 ids suffice for all of them.
+        recovery_size: Samples or entries, with some values of `recovery`.
+        overlap: What the edge does while a verdict is awaited: nothing ("idle"); draft on as if everything were
+            accepted and send that in the next round ("continue"), or at once ("stream", up to `in_flight` drafts); the
+            same, but where an early exit refutes what is on its way, draft what it expects instead ("hinted-stream");
+            or prepare drafts for several possible verdicts: those that early exits of the target hint at ("hints"),
+            that the draft model itself holds likely ("guesses"), or both ("outcomes").
+        in_flight: Drafts on their way at a time, at most.
+        rows: How many possible verdicts share a forward while drafts are prepared (FSD's hint threads).
+        order: What comes first there.
+        hint_order: What comes first among the hints that the cloud sends.
+        controlled: A controller changes all this during an answer (specdec.edge.controller).
+        leave: A draft is sent "whole". With "tokens" its first token is sent at once where the cloud is idle and will
+            be done with it before the others are drafted. With "plan" its tokens are sent in parts while it is drafted,
+            where the upload is so large that it ends earlier then (specdec.drafting.uploads).
+        length: What decides how long drafts are: a policy (specdec.drafting.length) or a trigger
+            (specdec.drafting.triggers), like "token:0.7".
+        front_layers: Layers of the target on the edge, with "split"; 0: a quarter of them.
     """
 
     name: str
@@ -111,7 +116,7 @@ class Method:
 
     @property
     def predrafts(self) -> bool:
-        """True where the edge prepares for several verdicts while one is out."""
+        """True where the edge prepares drafts for several verdicts while one is awaited."""
         return self.overlap in ("hints", "guesses", "outcomes")
 
     @property

@@ -67,7 +67,13 @@ class ModelOptions:
 
 @dataclass(frozen=True)
 class DecodingOptions:
-    """How an edge decodes: the method and what all methods share."""
+    """How an edge decodes: the method and what all methods share.
+
+    Attributes:
+        method: Name of a method, with axes (`sd+length:token:0.7`); see specdec.methods.
+        gamma: Draft tokens of a round.
+        patience_s: How long an answer tries to go on after a lost link, or with a busy verifier, s.
+    """
 
     method: str = setting(
         "fsd",
@@ -89,15 +95,23 @@ class DecodingOptions:
 class GenerationOptions:
     """Options of one answer, the same on both sides of the link.
 
-    max_new_tokens counts the end-of-sequence token like Hugging Face `generate` does.
-    temperature 0 is greedy decoding; above 0 (LEAST_TEMPERATURE at least) the shared-noise sampler picks, seeded by
-    `seed`, after top_k (0 = off), top_p (1 = off) and min_p (0 = off).
-    repetition_penalty (1 = off) makes tokens of the prompt and of the answer so far less likely, as Hugging Face
-    does. logit_bias: (token id, what to add to its logit) pairs, each id once; kept in the order of the ids.
-    min_new_tokens: the answer ends neither at an EOS nor at a stop string before it has this many tokens. stop: the
-    answer ends with the token that completes one of these strings (see specdec.text.stop). grammar: the answer follows
-    it ("" = off), llguidance's dialect of Lark (see specdec.text.grammars); where only one token may follow, it is the
-    answer's.
+    Attributes:
+        max_new_tokens: Longest answer, in tokens; the end-of-sequence token counts, as in Hugging Face `generate`.
+        temperature: 0 is greedy decoding. Above 0 (LEAST_TEMPERATURE at least) the shared-noise sampler picks.
+        seed: Of everything random: one seed gives one answer.
+        top_k: Sample from the K likeliest tokens; 0 = off.
+        top_p: Sample from the likeliest tokens that make up P; 1 = off.
+        min_p: Sample from tokens at least P times as likely as the best; 0 = off. The three apply in this order.
+        repetition_penalty: Makes tokens of the prompt and of the answer so far less likely, as Hugging Face does; 1 =
+            off.
+        logit_bias: Pairs of a token id and what to add to its logit, each id once; kept in the order of the ids.
+        min_new_tokens: The answer ends neither at an EOS nor at a stop string before it has this many tokens.
+        stop: The answer ends with the token that completes one of these strings (specdec.text.stop).
+        grammar: The answer follows it, in llguidance's dialect of Lark (specdec.text.grammars); "" = off. Where only
+            one token may follow, it is the answer's.
+
+    Raises:
+        OptionsError: A value outside its range, or options that contradict each other.
     """
 
     max_new_tokens: int = setting(64, "Longest answer.", 1, MAX_NEW_TOKENS, unit="tokens", metavar="N")

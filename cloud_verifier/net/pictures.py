@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pictures that clients may name instead of sending them again, each client its own.
 
-The one that knows a digest has not shown that it has the picture, and whether another client has sent it
+Knowing a digest does not show that a client has the picture, and whether another client has sent it
 stays private: a name is looked up among the pictures of its own client only. Belongs to the thread that owns the
 sockets.
 """

@@ -47,8 +47,8 @@ _FIRST_BACKOFF_ENCRYPTED_S = 2.0
 """An encrypted hand-shake takes five or six round trips; who begins it anew too soon never gets through a long link."""
 _MAX_BACKOFF_S = 4.0
 """A verifier that is starved of processor time is slow to greet: who always hangs up too soon never hears it.
-So patience grows from one attempt to the next, also of later calls, until a client has greeted. It ends here, since a
-fresh connection may come through where an old one waits for TCP's next attempt.
+So patience grows from one attempt to the next, also of later calls, until the verifier has greeted. It ends here, since
+a fresh connection may come through where an old one waits for TCP's next attempt.
 """
 
 
@@ -100,7 +100,17 @@ class Link:
         key: str | Path | None = None,
         route: VerifierRoute | None = None,
     ) -> None:
-        """route: which verifier to connect to; default: the one at `address`, or those of its fleet."""
+        """See `connect`, which also checks the key's file.
+
+        Args:
+            address: `tcp://HOST:PORT`, or that of a fleet.
+            connect_timeout_s: How long the verifier may take to greet, s.
+            reply_timeout_s: How long a reply may take, s.
+            round_timeout_s: How long a verdict may take, s.
+            clock: A monotonic clock, s.
+            key: File of this client's key; None: the verifier asks for none.
+            route: Which verifier to connect to; default: the one at `address`, or those of its fleet.
+        """
         self.address = address
         self.connect_timeout_s = connect_timeout_s
         self.reply_timeout_s = reply_timeout_s
@@ -123,7 +133,7 @@ class Link:
 
         give_up is asked now and then; when it says True the wait ends with LinkLost, too. Raises LinkLost
         when nothing answers within connect_timeout_s, VerifierBusy when it takes no client at present,
-        VersionMismatch and ProtocolError when another client answers, KeyRefused when the verifier does not take the
+        VersionMismatch and ProtocolError when something else answers, KeyRefused when the verifier does not take the
         key, OptionsError when the key's file cannot be used.
         """
         if self._welcome is not None and self._dealer.is_open:

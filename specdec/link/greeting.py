@@ -14,7 +14,7 @@ _GREETING_BYTES, _MECHANISM = 64, slice(12, 32)
 def mechanism_at(address: str, timeout_s: float = 0.5) -> str:
     """How a ZeroMQ server at tcp://HOST:PORT secures its connections: "NULL" (not at all) or "CURVE".
 
-    "" where nothing answers within the time-out, or another client does.
+    "" where nothing answers within the time-out, or something else does.
     """
     try:
         place = urlsplit(address)

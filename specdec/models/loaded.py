@@ -44,8 +44,9 @@ RowTime = tuple[int, int]
 class LoadedModel:
     """A causal language model, possibly with images, ready to open sessions. Made by `load_model`.
 
-    row_us: what forwards of it take on this device, where that was tried (specdec.models.timing.row_times).
-    disturbance: what its logits are disturbed by where acceptance is emulated; never of a target.
+    Attributes:
+        row_us: What forwards of it take on this device, where that was tried (specdec.models.timing.row_times).
+        disturbance: What its logits are disturbed by where acceptance is emulated; never of a target.
     """
 
     _recorded_tower: RecordedTower | None = None

@@ -55,9 +55,9 @@ class ApiServer(uvicorn.Server):
         stop: Callable[[], None],
         own_files: int = 64,
     ) -> None:
-        """ready: called when requests are taken. drain: no new client. stop: no client any more. Both in a signal
-        handler's place, between two steps of the event loop. own_files: descriptors that the process needs beside
-        connections.
+        """ready: called when requests are taken. drain: no new client is taken. stop: no client is served any more.
+        Both run in a signal handler's place, between two steps of the event loop. own_files: descriptors that the
+        process needs beside connections.
         """
         config = bounded_config(
             app,

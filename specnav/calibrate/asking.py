@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asks before a step without waiting: the robot's odometry and its stop have to be heard while a client reads."""
+"""Asks before a step without waiting: the robot's odometry and its stop have to be heard while the user reads."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 """The ROS side of a calibration: the robot's own back-ends, odometry, and whatever else speaks on the way. Needs
 rclpy.
 
-What is published here is noted, so that what another client publishes on the same topic can be distinguished from it.
+What is published here is noted, so that what another node publishes on the same topic can be distinguished from it.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@
 # limitations under the License.
 
 """
-Safety limits while the node runs: tightened by any client, loosened by an operator with a reason.
+Safety limits while the node runs: tightened by any node, loosened by an operator with a reason.
 
 The service `~/loosen_limits` is the only way to loosen one, and only while the robot stands; with
 `safety_locked` there is none. What was loosened, by which reason, is said on `safety_changes`,

@@ -13,7 +13,7 @@
 # limitations under the License.
 
 """
-The identity of the client that asks motion_node for motions: session, sequence numbers, proof.
+The identity of the node that asks motion_node for motions: session, sequence numbers, proof.
 
 All that sends motion commands, the deciding node and a mission's turns, does it through this.
 """
