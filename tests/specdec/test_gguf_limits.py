@@ -69,8 +69,10 @@ def test_prompts_that_share_a_small_context_end_no_process() -> None:
     assert run.returncode == 0, run.stderr[-500:]
     heard = run.stdout.split("--")[:-1]
     assert len(heard) == len(cases)
-    for lines in (one.strip().split("\n") for one in heard):
-        assert "answered" in map(str.strip, lines)
+    for (context, _, prompt), one in zip(cases, heard, strict=True):
+        lines = one.strip().split("\n")
+        # Prompts that each need the whole context and come in chunks side by side may all be refused.
+        assert "answered" in map(str.strip, lines) or prompt + 1 >= context > 1
         assert all(line.strip() == "answered" or "is full" in line for line in lines), lines
 
 
