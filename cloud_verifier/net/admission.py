@@ -75,10 +75,10 @@ from specdec.models import LoadedModel
 from specdec.pictures.sizes import total_pixels
 
 _BETWEEN_COMPLAINTS_S = 0.2
+"""A client that sends too fast is warned no more often than this."""
 _BETWEEN_LOOKS_S = 0.02
 _LOOKING = 0.05
 """Of the time, at most, goes into looking for clients that have vanished: who flaps would otherwise fill the table."""
-"""A client that sends too fast is warned no more often than this."""
 
 
 @dataclass(frozen=True)

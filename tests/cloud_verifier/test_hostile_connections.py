@@ -181,6 +181,15 @@ def test_a_message_that_never_ends_is_cut_off_and_others_are_heard(
     guarded.until(lambda: len(guarded.connections) == 1)
 
 
+def test_what_is_over_one_message_and_under_two_is_cut_off_when_its_owner_has_had_time(guarded: Watched) -> None:
+    endless = shaken_hands(guarded.address)
+    endless.sendall(part(60_000) * (BYTES * 3 // 2 // 60_000))
+    began = time.monotonic()
+    guarded.until(lambda: guarded.connections.cut["unfinished"] == 1)
+    assert time.monotonic() - began < 5 * watched._OVER_S
+    endless.close()
+
+
 def test_messages_as_large_as_they_may_be_are_not_cut_off_however_slowly_they_come(guarded: Watched) -> None:
     edge = guarded.edge()
     for _ in range(4):

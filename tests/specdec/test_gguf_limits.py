@@ -30,29 +30,33 @@ def small(context: int) -> Any:
 
 
 def flood(context: int, clients: int, length: int) -> str:
-    """Prompts of several clients at once, which share forwards; what each of them heard."""
+    """Prompts of several clients at once, which share forwards, then one alone; what each of them heard."""
     model = small(context)
     join_forwards(model, clients)
     together, heard = threading.Barrier(clients), []
 
-    def ask(client: int) -> None:
+    def answer(client: int) -> None:
         prompt = Prompt(tuple((7 * client + place) % 250 for place in range(length)))
+        session = model.new_session()
+        try:
+            session.prefill(model.encode(prompt))
+            session.extend([1] * min(8, max(1, model.context_limit - length)))
+            heard.append("answered")
+        except ModelError as error:
+            heard.append(str(error))
+        session.evict()
+
+    def ask(client: int) -> None:
         for _ in range(4):
             together.wait()
-            session = model.new_session()
-            try:
-                session.prefill(model.encode(prompt))
-                session.extend([1] * min(8, max(1, model.context_limit - length)))
-                heard.append("answered")
-            except ModelError as error:
-                heard.append(str(error))
-            session.evict()
+            answer(client)
 
     threads = [threading.Thread(target=ask, args=(client,)) for client in range(clients)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
+    answer(0)
     return "\n".join(heard)
 
 
@@ -69,10 +73,8 @@ def test_prompts_that_share_a_small_context_end_no_process() -> None:
     assert run.returncode == 0, run.stderr[-500:]
     heard = run.stdout.split("--")[:-1]
     assert len(heard) == len(cases)
-    for (context, _, prompt), one in zip(cases, heard, strict=True):
-        lines = one.strip().split("\n")
-        # Prompts that each need the whole context and come in chunks side by side may all be refused.
-        assert "answered" in map(str.strip, lines) or prompt + 1 >= context > 1
+    for lines in (one.strip().split("\n") for one in heard):
+        assert lines[-1].strip() == "answered", "what was refused still holds cells"
         assert all(line.strip() == "answered" or "is full" in line for line in lines), lines
 
 
