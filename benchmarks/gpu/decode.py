@@ -14,7 +14,8 @@ import io
 import json
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -99,7 +100,7 @@ def ids(count: int, start: int = 0) -> list[int]:
     return [(start + 7 * number) % 500 for number in range(count)]
 
 
-def floor(model: LoadedModel) -> None:
+def floor(model: LoadedModel, name: str = "") -> None:
     """Reading all decoder weights once."""
     if model.device.type != "cuda":
         return
@@ -112,8 +113,8 @@ def floor(model: LoadedModel) -> None:
     )
     size += model.vocab_size * runner.hidden_size * runner.dtype.itemsize
     big = torch.ones(size // 2, dtype=torch.bfloat16, device=model.device)
-    note("weights_gb", size / 1e9)
-    note("floor_ms", timed(model, lambda number: big.sum(), 8))
+    note(f"{name}weights_gb", size / 1e9)
+    note(f"{name}floor_ms", timed(model, lambda number: big.sum(), 8))
 
 
 def static(model: LoadedModel) -> None:
@@ -128,6 +129,22 @@ def static(model: LoadedModel) -> None:
         if model.device.type == "cuda":
             note("record_gb", (torch.cuda.memory_reserved() - before) / 1e9)
     by_rows(model, "static", (1, 2, 4, 5, 8, 16, 32, 64, 128))
+    with unfused(model):
+        by_rows(model, "unfused", (1, 2))
+
+
+@contextmanager
+def unfused(model: LoadedModel) -> Iterator[None]:
+    """The static path with cuBLAS's products for one and two rows, too."""
+    path = model.runner.static
+    if path is None:
+        yield
+        return
+    held, path.fused_rows = path.fused_rows, 0
+    path.observe(path.cuts)  # recorded anew
+    yield
+    path.fused_rows = held
+    path.observe(path.cuts)
 
 
 def ordinary(model: LoadedModel) -> None:
@@ -209,24 +226,29 @@ def exits(model: LoadedModel) -> None:
         model.runner.static.observe(())
 
 
-def profile(model: LoadedModel) -> None:
+def profile(model: LoadedModel, name: str = "") -> None:
+    session = model.new_session()
+    session.prefill(model.encode(Prompt(tuple(ids(PROMPT)))))
+    for rows in (1, 8):
+        session.extend(ids(rows))
+        kernels_of(model, lambda rows=rows: session.extend(ids(rows)), f"{name}rows_{rows}")
+
+
+def kernels_of(model: LoadedModel, work: Callable[[], object], name: str) -> None:
+    """Kernels that the work launches, how long they keep the device busy, and the costliest."""
     if model.device.type != "cuda":
         return
     from torch.profiler import ProfilerActivity
     from torch.profiler import profile as recording
 
-    session = model.new_session()
-    session.prefill(model.encode(Prompt(tuple(ids(PROMPT)))))
-    for rows in (1, 8):
-        session.extend(ids(rows))
-        with recording(activities=[ProfilerActivity.CUDA]) as taken:
-            for _ in range(3):
-                session.extend(ids(rows))
-            sync(model)
-        kernels = [one for one in taken.events() if one.device_type == torch.autograd.DeviceType.CUDA]
-        note(f"kernels_rows_{rows}", len(kernels) / 3)
-        note(f"busy_ms_rows_{rows}", sum(one.device_time for one in kernels) / 3e3)
-        print(taken.key_averages().table(sort_by="cuda_time_total", row_limit=14, max_name_column_width=60))
+    with recording(activities=[ProfilerActivity.CUDA]) as taken:
+        for _ in range(3):
+            work()
+        sync(model)
+    kernels = [one for one in taken.events() if one.device_type == torch.autograd.DeviceType.CUDA]
+    note(f"kernels_{name}", len(kernels) / 3)
+    note(f"busy_ms_{name}", sum(one.device_time for one in kernels) / 3e3)
+    print(taken.key_averages().table(sort_by="cuda_time_total", row_limit=14, max_name_column_width=60))
 
 
 def picture(model: LoadedModel) -> None:
@@ -254,23 +276,32 @@ def picture(model: LoadedModel) -> None:
 def chain(model: LoadedModel) -> None:
     """A chain of 4 behind a growing answer."""
     note("chain_static_path", model.runner.static is not None)
-    for name in ("static", "ordinary"):
-        held = model.runner.static
-        if name == "ordinary":
-            model.runner.static = None
-        for temperature in (0.0, 0.8):
-            drafter = ChainDrafter(DraftModel(model, GenerationOptions(temperature=temperature)))
-            drafter.at_once = True
-            drafter.prefill(Prompt(tuple(ids(PROMPT))))
-            answer = [1]
+    floor(model, "chain_")
+    held = model.runner.static
+    chains(model, "static")
+    with unfused(model):
+        chains(model, "unfused")
+    model.runner.static = None
+    chains(model, "ordinary")
+    model.runner.static = held
+    profile(model, "chain_")
 
-            def draft(number: int, drafter: Any = drafter, answer: list[int] = answer) -> None:
-                drafted = drafter.chain(answer, 4).draft.ids
-                answer += [*drafted[:2], (number * 3) % 500]
 
-            note(f"chain_4_{name}_t{temperature:g}", timed(model, draft, 24))
-        note(f"chain_{name}_one_row", rows_of_one(model))
-        model.runner.static = held
+def chains(model: LoadedModel, name: str) -> None:
+    for temperature in (0.0, 0.8):
+        drafter = ChainDrafter(DraftModel(model, GenerationOptions(temperature=temperature)))
+        drafter.at_once = True
+        drafter.prefill(Prompt(tuple(ids(PROMPT))))
+        answer = [1]
+
+        def draft(number: int, drafter: Any = drafter, answer: list[int] = answer) -> None:
+            drafted = drafter.chain(answer, 4).draft.ids
+            answer += [*drafted[:2], (number * 3) % 500]
+
+        note(f"chain_4_{name}_t{temperature:g}", timed(model, draft, 24))
+        if temperature == 0.0 and name == "static":
+            kernels_of(model, lambda: draft(0), "chain_4")
+    note(f"chain_{name}_one_row", rows_of_one(model))
 
 
 def rows_of_one(model: LoadedModel) -> float:
@@ -295,6 +326,11 @@ def library(model: LoadedModel) -> None:
 
     generate(8)
     note("library_dynamic_ms_a_token", generate(48))
+    if model.device.type == "cuda":  # our process has switched cuDNN's attention off; whoever uses the library has it
+        torch.backends.cuda.enable_cudnn_sdp(True)
+        generate(8)
+        note("library_dynamic_with_cudnn_ms_a_token", generate(40))
+        torch.backends.cuda.enable_cudnn_sdp(False)
     began = time.perf_counter()
     generate(64, cache_implementation="static")
     generate(64, cache_implementation="static")

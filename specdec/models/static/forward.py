@@ -21,7 +21,7 @@ from torch import Tensor
 
 from specdec.models.attention.segment import Segment
 from specdec.models.static.batch import BUCKETS, LINES, MAX_ROWS, BatchRow, Tile, fits, lay_out
-from specdec.models.static.operations import Inputs, Operations, TorchOperations
+from specdec.models.static.operations import Inputs, Operations, TorchOperations, can_fuse
 from specdec.models.static.recording import CudaGraphs, EagerRuns, GraphRecorder
 from specdec.options import GenerationOptions
 from specdec.sampling.choice import GreedyPicks, chances_of
@@ -94,7 +94,7 @@ class StaticForward:
     """The static decode path of one DecoderRunner. Made by `make_static`.
 
     cuts: layers after which hidden states can be observed; a forward is recorded in parts that end there. recordings:
-    how many were made.
+    how many were made. fused_rows: of forwards whose products are fused with what is around them; 0: of none.
     """
 
     def __init__(self, runner: DecoderRunner, operations: Operations, recorder: GraphRecorder) -> None:
@@ -117,6 +117,7 @@ class StaticForward:
         self._step = step.to(runner.device)
         self._recorded: dict[tuple[Any, ...], list[_Part]] = {}
         self._chains: OrderedDict[tuple[Any, ...], _Chain] = OrderedDict()
+        self.fused_rows = operations.fused_rows if all(map(can_fuse, runner.layers)) else 0
         self._lock = threading.RLock()
         self._owner: int | None = None
         self._given_up = False
@@ -370,6 +371,8 @@ class StaticForward:
     def _through(self, hidden: Tensor, span: range, first: int, inputs: Inputs) -> Tensor:
         """hidden [bucket, hidden_size] through some layers. first: the layer that a session's cache begins with."""
         runner, operations = self._runner, self._operations
+        if hidden.shape[0] <= self.fused_rows:
+            return self._through_fused(hidden, span, first, inputs)
         added: Tensor | None = None
         for index in span:
             layer = runner.layers[index]
@@ -384,6 +387,18 @@ class StaticForward:
             if layer.after_mlp is not None:
                 added = F.rms_norm(added, (runner.hidden_size,), layer.after_mlp, runner.eps)
         return hidden if added is None else hidden + added
+
+    def _through_fused(self, hidden: Tensor, span: range, first: int, inputs: Inputs) -> Tensor:
+        """The same for so few rows that a product takes as long as reading its weight."""
+        operations = self._operations
+        for index in span:
+            layer = self._runner.layers[index]
+            qkv = operations.norm_product(hidden, layer.norm_1, layer.qkv)
+            attended = operations.attend(layer, index - first, qkv, self._tables[layer.rope], inputs)
+            hidden = operations.add_product(hidden, attended, layer.out)
+            gated = operations.norm_gate(hidden, layer.norm_2, layer.gate_up)
+            hidden = operations.add_product(hidden, gated, layer.down)
+        return hidden
 
     def _inputs_of(self, bucket: int) -> Inputs:
         found = self._inputs.get(bucket)
@@ -422,7 +437,7 @@ def make_static(runner: DecoderRunner, scale: float | None) -> StaticForward | N
 
         try:
             operations = TritonOperations(
-                runner.heads, runner.kv_heads, runner.head_dim, runner.eps, scale, runner.dtype
+                runner.heads, runner.kv_heads, runner.head_dim, runner.eps, scale, runner.dtype, capability
             )
             static = StaticForward(runner, operations, CudaGraphs(runner.device))
             static.try_out()

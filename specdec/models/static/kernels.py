@@ -16,9 +16,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 from torch.nn import functional as F
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from specdec.models.direct.modules import TowerOperations
-from specdec.models.layers.pieces import Layer
+from specdec.models.layers.pieces import Layer, Linear
 from specdec.models.static.batch import MAX_NODES, TILE, BatchRow, Tile
 from specdec.models.static.operations import Inputs
 
@@ -27,13 +28,24 @@ _MOST_KEYS, _KEY_BYTES = 64, 16384
 _PROGRAMS = 264
 """Programs with keys to read that fill a large GPU twice over: what splits are chosen for."""
 _FEWEST_SPLITS, _MOST_SPLITS = 4, 32
+_DEPENDENT_LAUNCH = (9, 0)
+"""Compute capability from which a kernel may start while the one before it ends, up to where it waits for it."""
+_COLUMNS, _DEPTH, _WARPS = 4, 1024, 4
+"""Of a product with few rows: a program reads this many rows of the weight, this many numbers of each at a time."""
 
 
 class TritonOperations:
     """Operations for one model on one GPU."""
 
     def __init__(
-        self, heads: int, kv_heads: int, head_dim: int, eps: float, scale: float | None, dtype: torch.dtype
+        self,
+        heads: int,
+        kv_heads: int,
+        head_dim: int,
+        eps: float,
+        scale: float | None,
+        dtype: torch.dtype,
+        capability: tuple[int, int] = (8, 0),
     ) -> None:
         self._heads = heads
         self._kv_heads = kv_heads
@@ -44,6 +56,9 @@ class TritonOperations:
             dtype
         ]
         self._precision = "ieee" if dtype == torch.float32 else "tf32"
+        early = capability >= _DEPENDENT_LAUNCH
+        self._launch = {"EARLY": True, "launch_pdl": True} if early else {"EARLY": False}
+        self.fused_rows = 2 if early else 0
 
     def add_norm(
         self, hidden: Tensor, added: Tensor | None, weight: Tensor, eps: float
@@ -64,6 +79,7 @@ class TritonOperations:
             ADD=added is not None,
             BLOCK=block,
             num_warps=min(16, max(1, block // 512)),
+            **self._launch,
         )
         return total, normed
 
@@ -94,6 +110,7 @@ class TritonOperations:
             NORM=norm is not None,
             DTYPE=self._dtype,
             num_warps=1,
+            **self._launch,
         )
         groups = heads // kv_heads
         splits = triton.next_power_of_2(triton.cdiv(_PROGRAMS, kv_heads * rows))
@@ -124,10 +141,20 @@ class TritonOperations:
             DTYPE=self._dtype,
             num_warps=4,
             num_stages=2,
+            **self._launch,
         )
         attended = torch.empty_like(query)
         _join_parts[(rows, heads)](
-            partial, score, attended, rows, HEADS=heads, DIM=dim, BLOCK=block, SPLITS=splits, num_warps=1
+            partial,
+            score,
+            attended,
+            rows,
+            HEADS=heads,
+            DIM=dim,
+            BLOCK=block,
+            SPLITS=splits,
+            num_warps=1,
+            **self._launch,
         )
         return attended
 
@@ -138,8 +165,53 @@ class TritonOperations:
             return layer.activation(gate) * up
         rows, width = gate_up.shape[0], gate_up.shape[1] // 2
         gated = torch.empty(rows, width, dtype=gate_up.dtype, device=gate_up.device)
-        _silu_gate[(rows, triton.cdiv(width, 1024))](gate_up, gated, width, BLOCK=1024, num_warps=4)
+        _silu_gate[(rows, triton.cdiv(width, 1024))](
+            gate_up, gated, width, BLOCK=1024, num_warps=4, **self._launch
+        )
         return gated
+
+    def norm_product(self, hidden: Tensor, norm: Tensor, product: Linear) -> Tensor:
+        """See Operations."""
+        found = torch.empty(
+            hidden.shape[0], product.weight.shape[0], dtype=hidden.dtype, device=hidden.device
+        )
+        return self._few_rows(found, hidden, norm, product, hidden, NORM=True, GATE=False, ADD=False)
+
+    def norm_gate(self, hidden: Tensor, norm: Tensor, product: Linear) -> Tensor:
+        """See Operations."""
+        outer = product.weight.shape[0] // 2
+        found = torch.empty(hidden.shape[0], outer, dtype=hidden.dtype, device=hidden.device)
+        return self._few_rows(found, hidden, norm, product, hidden, NORM=True, GATE=True, ADD=False)
+
+    def add_product(self, hidden: Tensor, given: Tensor, product: Linear) -> Tensor:
+        """See Operations."""
+        found = torch.empty_like(hidden)
+        return self._few_rows(found, given, given, product, hidden, NORM=False, GATE=False, ADD=True)
+
+    def _few_rows(
+        self, found: Tensor, given: Tensor, norm: Tensor, product: Linear, hidden: Tensor, **kind: bool
+    ) -> Tensor:
+        weight, bias, inner = product.weight, product.bias, given.shape[1]
+        columns = _COLUMNS // 2 if kind["GATE"] else _COLUMNS
+        _few_rows_product[(triton.cdiv(found.shape[1], columns),)](
+            given,
+            norm,
+            weight,
+            weight if bias is None else bias,
+            hidden,
+            found,
+            found.shape[1],
+            self._eps,
+            ROWS=given.shape[0],
+            INNER=inner,
+            COLUMNS=columns,
+            DEPTH=min(_DEPTH, triton.next_power_of_2(inner)),
+            BIAS=bias is not None,
+            num_warps=_WARPS,
+            **kind,
+            **self._launch,
+        )
+        return found
 
 
 class TritonTower(TowerOperations):
@@ -185,10 +257,15 @@ _COMMITTED, _NODES = tl.constexpr(int(Tile.COMMITTED)), tl.constexpr(int(Tile.NO
 
 
 @triton.jit
-def _add_norm(hidden, added, weight, total, normed, width, eps, ADD: tl.constexpr, BLOCK: tl.constexpr):
+def _add_norm(
+    hidden, added, weight, total, normed, width, eps, ADD: tl.constexpr, BLOCK: tl.constexpr, EARLY: tl.constexpr
+):
     row = tl.program_id(0)
     at = tl.arange(0, BLOCK)
     inside = at < width
+    if EARLY:
+        gdc_launch_dependents()
+        gdc_wait()
     x = tl.load(hidden + row * width + at, mask=inside, other=0.0)
     if ADD:
         x = x + tl.load(added + row * width + at, mask=inside, other=0.0)
@@ -236,7 +313,99 @@ def _quick_gelu(wide, bent, size, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _silu_gate(gate_up, gated, width, BLOCK: tl.constexpr):
+def _few_rows_product(
+    given,
+    norm,
+    weight,
+    bias,
+    hidden,
+    found,
+    outer,
+    eps,
+    ROWS: tl.constexpr,
+    INNER: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    DEPTH: tl.constexpr,
+    NORM: tl.constexpr,
+    GATE: tl.constexpr,
+    ADD: tl.constexpr,
+    BIAS: tl.constexpr,
+    EARLY: tl.constexpr,
+):
+    """Some columns of a product of one or two rows, which is no more work than reading the weight once.
+
+    The weight does not depend on the kernel before: its first part is asked for before that one has ended. The norm's
+    scale is a factor of whole rows, which comes in at the end.
+    """
+    if EARLY:
+        gdc_launch_dependents()
+    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    there = column[:, None] < outer
+    at = tl.arange(0, DEPTH)
+    place = weight + column[:, None].to(tl.int64) * INNER + at[None]
+    above = place + outer.to(tl.int64) * INNER
+    inside = at < INNER
+    w = tl.load(place, mask=there & inside[None], other=0.0)
+    if GATE:
+        v = tl.load(above, mask=there & inside[None], other=0.0)
+    if EARLY:
+        gdc_wait()
+    first = tl.zeros([COLUMNS, DEPTH], tl.float32)
+    second = tl.zeros([COLUMNS, DEPTH], tl.float32)
+    first_up = tl.zeros([COLUMNS, DEPTH], tl.float32)
+    second_up = tl.zeros([COLUMNS, DEPTH], tl.float32)
+    first_squares = tl.zeros([DEPTH], tl.float32)
+    second_squares = tl.zeros([DEPTH], tl.float32)
+    for start in range(0, INNER, DEPTH):
+        inside = at < INNER - start
+        ahead = at < INNER - start - DEPTH
+        next_w = tl.load(place + start + DEPTH, mask=there & ahead[None], other=0.0)
+        wide = w.to(tl.float32)
+        x = tl.load(given + start + at, mask=inside, other=0.0).to(tl.float32)
+        if ROWS == 2:
+            y = tl.load(given + INNER + start + at, mask=inside, other=0.0).to(tl.float32)
+        if NORM:
+            factor = tl.load(norm + start + at, mask=inside, other=0.0).to(tl.float32)
+            first_squares += x * x
+            x = x * factor
+            if ROWS == 2:
+                second_squares += y * y
+                y = y * factor
+        first += wide * x[None]
+        if ROWS == 2:
+            second += wide * y[None]
+        w = next_w
+        if GATE:
+            next_v = tl.load(above + start + DEPTH, mask=there & ahead[None], other=0.0)
+            wide_up = v.to(tl.float32)
+            first_up += wide_up * x[None]
+            if ROWS == 2:
+                second_up += wide_up * y[None]
+            v = next_v
+    kind = found.dtype.element_ty
+    for row in tl.static_range(ROWS):
+        sum = tl.sum(first if row == 0 else second, 1)
+        up = tl.sum(first_up if row == 0 else second_up, 1)
+        if NORM:
+            scale = tl.rsqrt(tl.sum(first_squares if row == 0 else second_squares, 0) / INNER + eps)
+            sum *= scale
+            up *= scale
+        target = row * outer + column
+        if BIAS:
+            sum += tl.load(bias + column, mask=column < outer, other=0.0).to(tl.float32)
+        if GATE:  # rounded as torch rounds it
+            gate = sum.to(kind).to(tl.float32)
+            sum = (gate / (1.0 + tl.exp(-gate))).to(kind).to(tl.float32) * up.to(kind).to(tl.float32)
+        if ADD:
+            sum = sum.to(kind).to(tl.float32) + tl.load(hidden + target, mask=column < outer, other=0.0).to(tl.float32)
+        tl.store(found + target, sum.to(kind), mask=column < outer)
+
+
+@triton.jit
+def _silu_gate(gate_up, gated, width, BLOCK: tl.constexpr, EARLY: tl.constexpr):
+    if EARLY:
+        gdc_launch_dependents()
+        gdc_wait()
     row = tl.program_id(0)
     at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = at < width
@@ -264,8 +433,12 @@ def _rotate_and_store(
     BLOCK: tl.constexpr,
     NORM: tl.constexpr,
     DTYPE: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
     """One head of one row: a query is rotated, a key is rotated and stored in its cache, a value is stored."""
+    if EARLY:
+        gdc_launch_dependents()
+        gdc_wait()
     row = tl.program_id(0)
     head = tl.program_id(1)
     at = tl.arange(0, BLOCK)
@@ -320,8 +493,12 @@ def _attend_part(
     NODES: tl.constexpr,
     PRECISION: tl.constexpr,
     DTYPE: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
     """One tile, one key head, one part of the keys. The query heads that share the key head are rows side by side."""
+    if EARLY:
+        gdc_launch_dependents()
+        gdc_wait()
     tile = tl.program_id(0)
     kv_head = tl.program_id(1)
     split = tl.program_id(2)
@@ -406,8 +583,12 @@ def _join_parts(
     DIM: tl.constexpr,
     BLOCK: tl.constexpr,
     SPLITS: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
     """One head of one row: parts weighted by exp(score). Parts without keys were never written: they are not read."""
+    if EARLY:
+        gdc_launch_dependents()
+        gdc_wait()
     row = tl.program_id(0)
     head = tl.program_id(1)
     at = tl.arange(0, BLOCK)

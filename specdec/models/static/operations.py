@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specdec.models.attention.segment import fold, unfold
-from specdec.models.layers.pieces import Layer
+from specdec.models.layers.pieces import Layer, Linear
 from specdec.models.static.batch import MAX_NODES, Batch, BatchRow, Tile
 
 
@@ -38,7 +38,12 @@ class Inputs:
 
 
 class Operations(Protocol):
-    """Between two matrix products. Nothing here may wait for the device or depend on a length."""
+    """Between two matrix products, or around them. Nothing here may wait for the device or depend on a length.
+
+    fused_rows: up to so many rows products are computed here too, with the norm before and the gate or the sum behind.
+    """
+
+    fused_rows: int
 
     def add_norm(
         self, hidden: Tensor, added: Tensor | None, weight: Tensor, eps: float
@@ -63,9 +68,35 @@ class Operations(Protocol):
         """[rows, 2 * n] -> activation(first half) * second half."""
         ...
 
+    def norm_product(self, hidden: Tensor, norm: Tensor, product: Linear) -> Tensor:
+        """RMS norm of hidden [rows, k] times norm [k], times the weight: [rows, n]."""
+        ...
+
+    def norm_gate(self, hidden: Tensor, norm: Tensor, product: Linear) -> Tensor:
+        """The same with a weight of 2n rows, then silu(first half) * second half: [rows, n]."""
+        ...
+
+    def add_product(self, hidden: Tensor, given: Tensor, product: Linear) -> Tensor:
+        """hidden [rows, n] + given [rows, k] times the weight."""
+        ...
+
+
+def can_fuse(layer: Layer) -> bool:
+    """Whether a layer is made of plain products, SiLU and the two usual norms, as the fused operations are."""
+    products = (layer.qkv, layer.out, layer.gate_up, layer.down)
+    return (
+        all(isinstance(product, Linear) for product in products)
+        and layer.after_attention is None
+        and layer.after_mlp is None
+        and layer.activation is F.silu
+        and layer.gate_up.bias is None  # type: ignore[attr-defined]
+    )
+
 
 class TorchOperations:
     """The reference, operation by operation."""
+
+    fused_rows = 2
 
     def __init__(self, heads: int, kv_heads: int, head_dim: int, eps: float, scale: float | None) -> None:
         self._heads = heads
@@ -128,3 +159,16 @@ class TorchOperations:
         """See Operations."""
         gate, up = gate_up.chunk(2, -1)
         return layer.activation(gate) * up
+
+    def norm_product(self, hidden: Tensor, norm: Tensor, product: Linear) -> Tensor:
+        """See Operations."""
+        return product(F.rms_norm(hidden, (hidden.shape[-1],), norm, self._eps))
+
+    def norm_gate(self, hidden: Tensor, norm: Tensor, product: Linear) -> Tensor:
+        """See Operations."""
+        gate, up = self.norm_product(hidden, norm, product).chunk(2, -1)
+        return F.silu(gate) * up
+
+    def add_product(self, hidden: Tensor, given: Tensor, product: Linear) -> Tensor:
+        """See Operations."""
+        return hidden + product(given)
