@@ -49,7 +49,8 @@ class DraftNetwork:
     def __init__(self, path: str, device: str = "auto", trained: bool = False, dtype: str = "auto") -> None:
         """trained: the decoder gets gradients; everything else stays as it is. Raises ModelError and TrainingError."""
         # Small updates would be lost in the half precision that checkpoints are kept in: it only computes in that.
-        self.loaded: LoadedModel = load_model(path, device=device, dtype="float32" if trained else dtype)
+        number_type = "float32" if trained else dtype
+        self.loaded: LoadedModel = load_model(path, device=device, dtype=number_type, recorded=False)
         if self.loaded.is_multimodal and (self.loaded.family is None or self.loaded.family.deepstack):
             raise TrainingError(f"{path} mixes pictures in in a way that is not trained here: use a Qwen2-VL model")
         self.module: Any = self.loaded.hf_model

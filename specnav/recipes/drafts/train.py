@@ -51,7 +51,9 @@ CHECKPOINT_S = 30.0
 ARTICLE_EVERY, ARTICLE_TOKENS, ARTICLE_WARMTH = 16, 200, 0.8
 """One article is written for this many prompts, of at most this many tokens, sampled at this temperature."""
 BULK_ARTICLE_TOKENS, ARTICLE_PROMPT = 640, 64
-"""Of an article, and of what stands around it in the request, where answers are written in bulk: summaries of long texts are learnt, too."""
+"""Of an article, and of what stands around it in the request, where answers are written in bulk: long texts are
+summarised, too.
+"""
 REQUEST_TOKENS = 160
 """Most of a request that the target makes up."""
 
@@ -160,9 +162,9 @@ def train_draft(config: TrainDraftConfig) -> DraftResult:
     marks = ("acceptance.json", "config.json") if started_from_itself else ("acceptance.json",)
     check_place(config.out, marks, target=config.target, run=config.run)
     hf_logging.disable_progress_bar()  # the library's own bars would break ours
-    speaker = load_model(config.target or config.draft)
+    speaker = load_model(config.target or config.draft, recorded=False)
     if config.target and not config.draft.startswith(LAYERS):
-        check_same_vocabulary(speaker, load_model(config.draft))
+        check_same_vocabulary(speaker, load_model(config.draft, recorded=False))
     with roomy(config.run):
         config.run.mkdir(parents=True, exist_ok=True)
         _keep_settings(config, speaker)
