@@ -9,7 +9,9 @@ from unittest.mock import Mock
 
 import pytest
 import torch
+from transformers import AutoTokenizer
 
+from specdec.models.prompt import chat_prompt, chat_prompts
 from specnav.recipes.drafts.bulk import BulkOptions, bulk_answers
 from specnav.recipes.drafts.data.self_asked import self_asked
 from specnav.recipes.drafts.data.sources import Sources, question_prompts
@@ -238,10 +240,8 @@ def test_requests_that_a_target_makes_up_are_different_and_whole() -> None:
         """Says what it is told to."""
 
         def __init__(self) -> None:
-            import transformers
-
             folder = Path(__file__).resolve().parents[2] / "default_models" / "text-target"
-            self.loaded = Mock(tokenizer=transformers.AutoTokenizer.from_pretrained(folder), path="here")
+            self.loaded = Mock(tokenizer=AutoTokenizer.from_pretrained(folder), path="here")
             self.loaded.tokenizer.chat_template = "{% for m in messages %}User: {{ m['content'] }}\nAI:{% endfor %}"
             self.loaded.eos_token_ids = frozenset({1})
             self.asked: list[str] = []
@@ -269,3 +269,15 @@ def test_requests_that_a_target_makes_up_are_different_and_whole() -> None:
 def test_self_asked_needs_an_assistants_target(model_root: Path, tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match="--self-asked needs"):
         train_draft(little(model_root, tmp_path, sources=Sources(self_asked=0.5)))
+
+
+def test_many_chat_prompts_are_those_made_one_by_one(model_root: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(model_root / "text-target")
+    texts = [*WORDS, " spaces ", "two\n\nlines\n", f"a special token {tokenizer.all_special_tokens[0]} in it", "0123"]
+    for template in (
+        None,
+        "{% for m in messages %}<{{ m['role'] }}> {{ m['content'] }}\n{% endfor %}<assistant>",
+        "{% for m in messages %}{{ m['content'] | trim }}!{% endfor %}",
+    ):
+        tokenizer.chat_template = template
+        assert chat_prompts(tokenizer, texts) == [chat_prompt(tokenizer, text) for text in texts]
