@@ -64,11 +64,13 @@ class LoadedModel:
         load_hf_model: Callable[[], Any] | None = None,
         deterministic: bool = False,
         compiled: bool = False,
+        recorded: bool = True,
     ) -> None:
         """network: the modules with the weights, named like the library's. load_hf_model: loads the library's model
         from the same files, for those who want what only that can do; None where the network is it. family: None: it
         runs on the library's forward. deterministic: what a row gives does not depend on those beside it. compiled: its
-        layers are compiled by torch, which takes a while here. Raises ModelError where they cannot be.
+        layers are compiled by torch, which takes a while here. recorded: on a GPU, its forwards are recorded here,
+        which takes a while, too. Raises ModelError where they cannot be.
         """
         self.network = network
         self._load_hf_model = load_hf_model
@@ -82,7 +84,7 @@ class LoadedModel:
         else:
             text_model = network.model if preparer is None else network.model.language_model
             real = min(real, text_model.embed_tokens.weight.shape[0])
-            runner = DecoderRunner(text_model, network.lm_head, real, family, deterministic, compiled)
+            runner = DecoderRunner(text_model, network.lm_head, real, family, deterministic, compiled, recorded)
             if compiled:
                 runner.try_out()
         pad_id = None if preparer is None else network.config.image_token_id

@@ -42,7 +42,7 @@ _LOG = logging.getLogger("specdec.models")
 
 def load_model(
     path: str | Path, device: str = "auto", dtype: str = "auto", quantize: str = "none", pixels: int = 0,
-    deterministic: bool = False, compile: bool = False,
+    deterministic: bool = False, compile: bool = False, recorded: bool = True,
 ) -> LoadedModel:  # fmt: skip
     """Load a model folder or hub id.
 
@@ -54,6 +54,7 @@ def load_model(
         pixels: Largest size of a picture; larger ones are scaled down. 0: about a megapixel (specdec.models.images).
         deterministic: Slower. Answers of chains equal those of one token a pass bit for bit, also in half precision.
         compile: torch compiles the layers. This takes seconds and needs a C++ compiler.
+        recorded: On a GPU, forwards are recorded as CUDA graphs. This takes seconds.
 
     Returns:
         The model with its tokenizer, ready for sessions.
@@ -103,7 +104,8 @@ def load_model(
         what = "never deterministic" if deterministic else "not compiled"
         raise ModelError(f"{name} runs on transformers' own forward pass ({reason}), which is {what}")
     loaded = LoadedModel(
-        hf_model, tokenizer, name, eos_ids(hf_model, tokenizer), family, preparer, None, deterministic, compile
+        hf_model, tokenizer, name, eos_ids(hf_model, tokenizer), family, preparer, None, deterministic, compile,
+        recorded,
     )
     if family is None:
         lacks = "pictures, exits and splits"

@@ -93,6 +93,31 @@ def chat_prompt(
     return conversation_prompt(model_or_tokenizer, [*messages, Message("user", pieces)])
 
 
+def chat_prompts(model_or_tokenizer: Any, texts: Sequence[str]) -> list[Prompt]:
+    """`chat_prompt` of each of many texts.
+
+    A template that only puts words before and behind a user's is rendered once, and all texts are tokenized together:
+    50,000 prompts then take seconds instead of minutes. Raises ModelError.
+    """
+    tokenizer = getattr(model_or_tokenizer, "tokenizer", None) or model_or_tokenizer
+    around = _around_a_user(tokenizer) if len(texts) > 1 else None
+    if around is None or not all(texts):
+        return [chat_prompt(model_or_tokenizer, text) for text in texts]
+    special = _special_strings(tokenizer)
+    rendered = [around[0] + _strip(text, special) + around[1] for text in texts]
+    return [Prompt(tuple(ids)) for ids in tokenizer(rendered, add_special_tokens=False)["input_ids"]]
+
+
+def _around_a_user(tokenizer: Any) -> tuple[str, str] | None:
+    """What a chat template puts before and behind a user's words; None where it does more than that."""
+    if not getattr(tokenizer, "chat_template", None):
+        return None
+    tried = (_PROBE, f" {_PROBE}\n\n{_PROBE} ")
+    plain, spaced = (_render_template(tokenizer, [Message("user", (words,))]) for words in tried)
+    before, _, behind = plain.partition(_PROBE)
+    return (before, behind) if spaced == before + tried[1] + behind else None
+
+
 @dataclass(frozen=True)
 class Message:
     """One turn of a conversation. role: "system", "user" or "assistant". content: pieces, of which bytes are images."""

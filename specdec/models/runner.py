@@ -70,7 +70,8 @@ class DecoderRunner:
     """Runs the decoder of `text_model` (embed_tokens, layers, norm, rotary_emb) with `lm_head` on top.
 
     deterministic: a row's logits are the same whatever rows share its pass (specdec.models.attention.invariant).
-    compiled: layers are compiled by torch (specdec.models.layers.compiled).
+    compiled: layers are compiled by torch (specdec.models.layers.compiled). recorded: on a GPU, forwards are recorded
+    (specdec.models.static).
     attention: how rows look at keys and values; another way may be put in its place. pacer: when set, forwards take at
     least its time. joint: when set, it does the forwards that sessions ask for one by one. passes: forwards so far,
     prefills included. sees_layers: whether there are layers to observe, split and put trees through.
@@ -82,7 +83,7 @@ class DecoderRunner:
 
     def __init__(
         self, text_model: Any, lm_head: Any, vocab_size: int, family: Family,
-        deterministic: bool = False, compiled: bool = False,
+        deterministic: bool = False, compiled: bool = False, recorded: bool = True,
     ) -> None:  # fmt: skip
         config = text_model.config
         self.hidden_size: int = config.hidden_size
@@ -124,7 +125,7 @@ class DecoderRunner:
         self.pacer: ForwardPace | None = None
         self.joint: Joint | None = None
         self.passes = 0
-        self.static: StaticForward | None = None if deterministic else make_static(self, scale)
+        self.static: StaticForward | None = make_static(self, scale) if recorded and not deterministic else None
 
     def new_cache(self, capacity: int, layers: int | None = None) -> Tensor:
         """An empty KV cache [layers, 2, kv_heads, capacity, head_dim], of all layers or so many."""

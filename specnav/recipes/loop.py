@@ -36,7 +36,9 @@ Progress = Callable[[int, int, dict[str, float]], None]
 
 @dataclass(frozen=True)
 class LoopSettings:
-    """steps: updates. batch: rows a process. minutes: 0, or the schedule is shortened to end by then."""
+    """steps: updates. batch: rows a process. minutes: 0, or the schedule is shortened to end by then. checkpoint_every:
+    updates between two checkpoints; checkpoint_s: 0, or seconds between them instead.
+    """
 
     name: str
     folder: Path
@@ -46,6 +48,7 @@ class LoopSettings:
     seed: int
     minutes: float = 0.0
     checkpoint_every: int = 200
+    checkpoint_s: float = 0.0
     compile: bool = True
 
     @property
@@ -189,6 +192,7 @@ def _run(task: TrainingTask, settings: LoopSettings, rank: int, world: int, devi
     started = time.monotonic() - spent
     tick = time.monotonic()
     seen = torch.zeros((), device=device)
+    kept_at, noted = time.monotonic(), first
     step, finished = first, False
     while not finished:
         if not parent_lives():
@@ -216,21 +220,26 @@ def _run(task: TrainingTask, settings: LoopSettings, rank: int, world: int, devi
         finished = done >= 1.0
         if finished and (check := getattr(task, "at_end", None)) is not None:
             check()
-        keeps = step % settings.checkpoint_every == 0 or finished
+        if settings.checkpoint_s:
+            keeps = finished or time.monotonic() - kept_at >= settings.checkpoint_s
+        else:
+            keeps = finished or step % settings.checkpoint_every == 0
         if rank == 0 and (step % 25 == 0 or keeps):
             now = time.monotonic()
-            rate = settings.batch * world * 25 / (now - tick)
+            rate = settings.batch * world * (step - noted) / (now - tick)
             figures = {name: float(value) for name, value in said.items()} | {"rows_per_s": rate}
             if bool(seen):
                 figures["tokens_per_s"] = float(seen) * world / (now - tick)
-            tick, seen = now, torch.zeros_like(seen)
+            noted, seen = step, torch.zeros_like(seen)
             if keeps and (measure := getattr(task, "at_checkpoint", None)) is not None:
                 figures |= measure()
             with (settings.folder / f"{settings.name}.log").open("a", encoding="utf-8") as log:
                 log.write(json.dumps({"step": step, "seconds": round(now - started, 1)} | figures) + "\n")
             reports.put(("step", step, figures))
-        if rank == 0 and keeps:
-            _save(model, optimiser, settings, step, time.monotonic() - started, finished)
+            if keeps:
+                _save(model, optimiser, settings, step, time.monotonic() - started, finished)
+                kept_at = time.monotonic()
+            tick = time.monotonic()
     if world > 1:
         torch.distributed.barrier()
         torch.distributed.destroy_process_group()

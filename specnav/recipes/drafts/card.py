@@ -11,8 +11,8 @@ from specnav.recipes.drafts.figures import DraftFigures, SampledFigures
 @dataclass(frozen=True)
 class DraftProvenance:
     """How a draft came about. data: in words; minutes: of training, all sittings; answers: how many of the target's it
-    learnt from; connected: whether the target was
-    asked through a verifier.
+    learnt from, of answer_tokens in all; row_tokens: places of a row; connected: whether the target was asked through a
+    verifier.
     """
 
     name: str
@@ -22,6 +22,8 @@ class DraftProvenance:
     started_from: str
     data: str
     answers: int
+    answer_tokens: int
+    row_tokens: int
     held_out: int
     steps: int
     rows: int
@@ -54,8 +56,8 @@ A draft model for `{making.target}`: it guesses what the target will say, and th
 
 ## Training
 Started from {making.started_from}. {_recipe(making)}
-{making.steps} updates of {making.rows} rows, learning rate {making.lr:g}, {making.minutes:.0f} minutes on
-{making.machine}.
+{making.steps} updates of {making.rows} rows of {making.row_tokens} tokens, learning rate {making.lr:g},
+{making.minutes:.0f} minutes on {making.machine}.
 Data: {making.data}. Curve: `acceptance.svg`, `acceptance.json`.
 
 ## Figures
@@ -84,8 +86,9 @@ def _recipe(making: DraftProvenance) -> str:
         return "Learnt the target's picks from verdicts that were logged, without the target."
     return (
         f"Distilled: {making.on_policy:.0%} of the rows are the draft's own words, {making.given_share:.0%} were given "
-        f"to read,\nthe others are {making.answers} answers of the target; of the loss {making.hard:.0%} is the "
-        f"target's likeliest token, the rest the\nKullback-Leibler distance ({making.reverse:.0%} of it reversed)."
+        f"to read,\nthe others are {making.answers} answers of the target ({making.answer_tokens:,} tokens); of the "
+        f"loss {making.hard:.0%} is the target's\nlikeliest token, the rest the Kullback-Leibler distance "
+        f"({making.reverse:.0%} of it reversed)."
     )
 
 

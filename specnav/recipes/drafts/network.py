@@ -19,6 +19,7 @@ from specdec.models import EncodedPrompt, LoadedModel, Prompt, load_model
 from specdec.models.loaded import first_difference
 from specdec.models.shared import shared_of
 from specdec.store import SharedStore
+from specnav.recipes.drafts.bulk import BulkOptions, bulk_answers
 from specnav.recipes.errors import TrainingError
 from specnav.recipes.samples import ExitSample
 
@@ -45,10 +46,11 @@ class PaddedRows:
 class DraftNetwork:
     """A model folder or hub id whose decoder may be trained."""
 
-    def __init__(self, path: str, device: str = "auto", trained: bool = False) -> None:
+    def __init__(self, path: str, device: str = "auto", trained: bool = False, dtype: str = "auto") -> None:
         """trained: the decoder gets gradients; everything else stays as it is. Raises ModelError and TrainingError."""
         # Small updates would be lost in the half precision that checkpoints are kept in: it only computes in that.
-        self.loaded: LoadedModel = load_model(path, device=device, dtype="float32" if trained else "auto")
+        number_type = "float32" if trained else dtype
+        self.loaded: LoadedModel = load_model(path, device=device, dtype=number_type, recorded=False)
         if self.loaded.is_multimodal and (self.loaded.family is None or self.loaded.family.deepstack):
             raise TrainingError(f"{path} mixes pictures in in a way that is not trained here: use a Qwen2-VL model")
         self.module: Any = self.loaded.hf_model
@@ -117,6 +119,11 @@ class DraftNetwork:
         return not self.sees and self._is_plain and window >= length
 
     @property
+    def answers_in_bulk(self) -> bool:
+        """Whether answers are written by `bulk_answers`: on a GPU, by a plain model without a window."""
+        return self.device.type == "cuda" and self.packs(self.loaded.context_limit)
+
+    @property
     def _is_plain(self) -> bool:
         return getattr(self.module.config, "model_type", "") in PLAIN
 
@@ -178,15 +185,30 @@ class DraftNetwork:
         temperature: float = 0.0,
         seed: int = 0,
         progress: Progress = lambda done, total: None,
+        min_p: float = 0.0,
     ) -> list[ExitSample]:
-        """Texts: the prompts with answers of at most `new_tokens`, their end included, in the order given."""
+        """Texts: the prompts with answers of at most `new_tokens`, their end included, in the order given.
+
+        min_p: tokens less likely than this share of the likeliest one's probability are not sampled.
+        """
+        if self.answers_in_bulk:
+            options = BulkOptions(
+                new_tokens, self.loaded.eos_token_ids, self.loaded.never_drafted, temperature, min_p, seed
+            )
+            asked = [prompt.ids for prompt in prompts]
+            said = bulk_answers(self.module, self.vocabulary, asked, options, lambda done: progress(done, len(asked)))
+            return [
+                ExitSample((*prompt.ids, *answer), len(prompt.ids), prompt.images, prompt.origin)
+                for prompt, answer in zip(prompts, said, strict=True)
+            ]
         texts: list[ExitSample | None] = [None] * len(prompts)
         order = sorted(range(len(prompts)), key=lambda index: len(prompts[index].ids))
         done = 0
         for at in range(0, len(order), TOGETHER):
             chosen = order[at : at + TOGETHER]
             generator = torch.Generator(self.device).manual_seed((seed * 1_000_003 + at) % 2**63)
-            answers = self._answer([self.encode(prompts[i]) for i in chosen], new_tokens, temperature, generator)
+            encoded = [self.encode(prompts[i]) for i in chosen]
+            answers = self._answer(encoded, new_tokens, temperature, generator, min_p)
             for index, answer in zip(chosen, answers, strict=True):
                 prompt = prompts[index]
                 texts[index] = ExitSample((*prompt.ids, *answer), len(prompt.ids), prompt.images, prompt.origin)
@@ -195,7 +217,12 @@ class DraftNetwork:
         return [text for text in texts if text is not None]
 
     def _answer(
-        self, prompts: Sequence[EncodedPrompt], new_tokens: int, temperature: float, generator: torch.Generator
+        self,
+        prompts: Sequence[EncodedPrompt],
+        new_tokens: int,
+        temperature: float,
+        generator: torch.Generator,
+        min_p: float,
     ) -> list[list[int]]:
         """One group, padded in front."""
         from transformers import DynamicCache
@@ -224,7 +251,9 @@ class DraftNetwork:
             scores = self._next(ids, positions, mask[:, : width + step], cache, pictures)
             scores = scores.index_fill(1, banned, float("-inf"))
             if temperature > 0.0:
-                picked = torch.multinomial((scores / temperature).softmax(-1), 1, generator=generator)[:, 0]
+                chances = (scores / temperature).softmax(-1)
+                chances = chances * (chances >= min_p * chances.amax(-1, keepdim=True))
+                picked = torch.multinomial(chances, 1, generator=generator)[:, 0]
             else:
                 picked = scores.argmax(-1)
             said.append(picked.cpu())

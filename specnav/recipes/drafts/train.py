@@ -22,8 +22,10 @@ from specnav.edge_settings import EdgeSettings
 from specnav.recipes.drafts.card import DraftProvenance, write_card
 from specnav.recipes.drafts.curve import AcceptancePoint, read_curve, write_curve
 from specnav.recipes.drafts.data.assistant import report_request
+from specnav.recipes.drafts.data.self_asked import self_asked
 from specnav.recipes.drafts.data.sources import Sources, gather, question_prompts
 from specnav.recipes.drafts.figures import DraftFigures, SampledFigures, draft_figures, sampled_figures
+from specnav.recipes.drafts.gpu_task import GpuDistilTask, trains_on_device
 from specnav.recipes.drafts.network import DraftNetwork, check_same_vocabulary
 from specnav.recipes.drafts.remote import RemoteTarget
 from specnav.recipes.drafts.start import LAYERS, add_companions, kept_dtype, save_sharing, start_folder
@@ -42,8 +44,18 @@ NAME = "draft"
 MEASURED_SAMPLED = 64
 CHECKPOINT_EVERY = 50
 """Updates between two checkpoints of a run without rounds of the draft's own words."""
+WRITES_IN = "bfloat16"
+"""What a target on a GPU computes in."""
+CHECKPOINT_S = 30.0
+"""Seconds between two checkpoints where all of the training is on a GPU."""
 ARTICLE_EVERY, ARTICLE_TOKENS, ARTICLE_WARMTH = 16, 200, 0.8
 """One article is written for this many prompts, of at most this many tokens, sampled at this temperature."""
+BULK_ARTICLE_TOKENS, ARTICLE_PROMPT = 640, 64
+"""Of an article, and of what stands around it in the request, where answers are written in bulk: long texts are
+summarised, too.
+"""
+REQUEST_TOKENS = 160
+"""Most of a request that the target makes up."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +123,8 @@ class TrainDraftConfig:
             )
         if not self.target and not self.connect and (not self.sources.verdicts or self.sources.asks):
             raise TrainingError("no target is given: give --target, --connect, or only --verdict-log")
+        if self.sources.self_asked and not (self.sources.assistant and self.target):
+            raise TrainingError("--self-asked needs --assistant and the target itself: give --target")
         if self.sources.held_out and not self.target and not self.connect:
             raise TrainingError(
                 "--held-out-questions needs a target that answers them: give --target or --connect"
@@ -123,6 +137,11 @@ class TrainDraftConfig:
             raise TrainingError(
                 f"length {self.length} leaves no room for a prompt before {self.new_tokens} new tokens"
             )
+
+
+def on_gpu() -> bool:
+    """Whether torch finds one."""
+    return torch.cuda.is_available()
 
 
 @dataclass(frozen=True)
@@ -143,9 +162,9 @@ def train_draft(config: TrainDraftConfig) -> DraftResult:
     marks = ("acceptance.json", "config.json") if started_from_itself else ("acceptance.json",)
     check_place(config.out, marks, target=config.target, run=config.run)
     hf_logging.disable_progress_bar()  # the library's own bars would break ours
-    speaker = load_model(config.target or config.draft)
+    speaker = load_model(config.target or config.draft, recorded=False)
     if config.target and not config.draft.startswith(LAYERS):
-        check_same_vocabulary(speaker, load_model(config.draft))
+        check_same_vocabulary(speaker, load_model(config.draft, recorded=False))
     with roomy(config.run):
         config.run.mkdir(parents=True, exist_ok=True)
         _keep_settings(config, speaker)
@@ -181,14 +200,19 @@ class _DraftTraining:
         """Every stage."""
         self._prepare()
         held_out = load_samples(self.held_out)
-        before = self._figures("measuring: before", DraftNetwork(self.start), held_out)
+        start = DraftNetwork(self.start)
+        self.on_device = on_gpu() and trains_on_device(self._spec(()), start)
+        before = self._figures("measuring: before", start, held_out)
+        del start
+        torch.cuda.empty_cache()  # another process trains
         settings = self._loop_settings()
         self._check_end(settings)
-        spec = self._spec(self._lessons())
-        workers = 1 if torch.cuda.is_available() else self.config.workers
+        spec = self._spec(() if self.on_device else self._lessons())
+        task = GpuDistilTask if self.on_device else DistilTask
+        workers = 1 if on_gpu() else self.config.workers
         self._note(before, settings)
         steps, seconds = self.shown.train(
-            "training: draft", spec, settings, workers, DistilTask, lambda said: self._note(before, settings)
+            "training: draft", spec, settings, workers, task, lambda said: self._note(before, settings)
         )
         draft = self._trained(settings.checkpoint)
         after = self._figures("measuring: after", draft, held_out)
@@ -208,6 +232,7 @@ class _DraftTraining:
             target = self._target(stack)
             if not asked.exists():
                 articles = self._articles(target) if config.sources.assistant else ()
+                asked_itself = self._self_asked(target)
                 with self.shown.counted("prompts", config.prompts) as progress, roomy(self.run):
                     found = gather(
                         config.sources,
@@ -220,6 +245,7 @@ class _DraftTraining:
                         config.seed,
                         progress,
                         articles,
+                        asked_itself,
                     )
                 for words in found.notes:
                     self.shown.say(words)
@@ -246,11 +272,25 @@ class _DraftTraining:
         rng = random.Random(f"drafts/{self.config.seed}/articles")
         asked = [report_request(rng) for _ in range(max(self.config.prompts // ARTICLE_EVERY, 1))]
         prompts = question_prompts(target.loaded, asked, "articles")
+        tokens = ARTICLE_TOKENS
+        if isinstance(target, DraftNetwork) and target.answers_in_bulk:
+            room = self.config.length - self.config.new_tokens - ARTICLE_PROMPT
+            tokens = min(BULK_ARTICLE_TOKENS, max(room, ARTICLE_TOKENS))
         with self.shown.counted("the target writes articles", len(prompts)) as progress:
-            texts = target.answer(prompts, ARTICLE_TOKENS, ARTICLE_WARMTH, self.config.seed, progress)
+            texts = target.answer(prompts, tokens, ARTICLE_WARMTH, self.config.seed, progress)
         ends = target.loaded.eos_token_ids
         said = ([token for token in text.ids[text.start :] if token not in ends] for text in texts)
         return tuple(target.loaded.tokenizer.decode(ids).strip() for ids in said)
+
+    def _self_asked(self, target: DraftNetwork | RemoteTarget) -> list[str]:
+        """Requests that the target makes up."""
+        count = round(self.config.sources.self_asked * (self.config.prompts + self.config.held_out))
+        if not count:
+            return []
+        assert isinstance(target, DraftNetwork), "checked before"
+        longest = min(self.config.length - self.config.new_tokens, REQUEST_TOKENS)
+        with self.shown.counted("the target makes up requests", count) as progress:
+            return self_asked(target, count, longest, self.config.seed, progress)
 
     def _lessons(self) -> tuple[Path, ...]:
         """What the target says behind every token of its answers, worked out once and kept."""
@@ -271,7 +311,7 @@ class _DraftTraining:
     def _target(self, stack: ExitStack) -> DraftNetwork | RemoteTarget:
         config = self.config
         if config.target:
-            return DraftNetwork(config.target)
+            return DraftNetwork(config.target, dtype=WRITES_IN if on_gpu() else "auto")
         speaker = load_model(config.draft)
         if not config.connect:
             return RemoteTarget(None, speaker)
@@ -317,7 +357,8 @@ class _DraftTraining:
             seed=config.seed,
             minutes=config.minutes,
             checkpoint_every=RENEWED_EVERY if config.on_policy else CHECKPOINT_EVERY,
-            compile=config.compile,
+            checkpoint_s=CHECKPOINT_S if self.on_device else 0.0,
+            compile=config.compile and not self.on_device,
         )
 
     def _check_end(self, settings: LoopSettings) -> None:
@@ -378,7 +419,7 @@ class _DraftTraining:
     def _making(
         self, target: DraftNetwork | None, draft: DraftNetwork, steps: int, seconds: float
     ) -> DraftProvenance:
-        config = self.config
+        config, texts = self.config, load_samples(self.texts)
         cores = f"{config.workers} CPU core(s)"
         return DraftProvenance(
             name=config.out.name,
@@ -387,10 +428,12 @@ class _DraftTraining:
             target_parameters=0 if target is None else target.loaded.parameter_count,
             started_from=_origin(config.draft),
             data=_data(config.sources, draft.sees),
-            answers=len(load_samples(self.texts)),
+            answers=len(texts),
+            answer_tokens=sum(len(text.ids) - text.start for text in texts),
+            row_tokens=config.length,
             held_out=len(load_samples(self.held_out)),
             steps=steps,
-            rows=config.batch * (1 if torch.cuda.is_available() else config.workers),
+            rows=config.batch * (1 if on_gpu() else config.workers),
             on_policy=config.on_policy,
             given_share=config.given_share if load_samples(self.given) else 0.0,
             reverse=config.reverse,
@@ -411,7 +454,8 @@ def _origin(draft: str) -> str:
 
 def _data(sources: Sources, sees: bool) -> str:
     if sources.assistant:
-        return (
+        own = f"{sources.self_asked:.0%} requests that the target made up itself (Magpie); the others are\n"
+        return (own if sources.self_asked else "") + (
             "composed requests to a chat assistant (writing, roleplay, facts, instructions, arithmetic, Python to be\n"
             "completed, articles of the target's own to be summarised); nothing of any benchmark"
         )

@@ -25,7 +25,8 @@ from specnav.recipes.errors import TrainingError
 from specnav.recipes.loop import parent_lives
 from specnav.recipes.samples import ExitSample, load_samples, save_samples
 
-SHARD = 512
+SHARD, BULK_SHARD = 512, 12_288
+"""Prompts a file; those of a target that answers in bulk."""
 SAMPLED_EVERY = 4
 """One in this many shards is sampled at temperature 1, the others are greedy."""
 Shard = tuple[Sequence[ExitSample], Path, int, int, int]
@@ -42,7 +43,9 @@ def write_answers(
     progress: Progress,
 ) -> list[ExitSample]:
     """Answers of at most `new_tokens` in the order of `prompts`; its shards lie in `run`. Raises TrainingError."""
-    parts = [prompts[at : at + SHARD] for at in range(0, len(prompts), SHARD)]
+    in_bulk = isinstance(target, DraftNetwork) and target.answers_in_bulk
+    size = BULK_SHARD if in_bulk else SHARD
+    parts = [prompts[at : at + size] for at in range(0, len(prompts), size)]
     files = [run / f"texts-{number:04d}.jsonl" for number in range(len(parts))]
     todo: list[Shard] = [
         (part, file, new_tokens, number, seed)
@@ -52,7 +55,7 @@ def write_answers(
     done = len(prompts) - sum(len(shard[0]) for shard in todo)
     if workers == 1 or len(todo) < 2 or not isinstance(target, DraftNetwork) or target.device.type != "cpu":
         for shard in todo:
-            _write(target, *shard)
+            _write(target, *shard, lambda written, _, before=done: progress(before + written, len(prompts)))
             done += len(shard[0])
             progress(done, len(prompts))
     else:
@@ -69,9 +72,10 @@ def _write(
     new_tokens: int,
     number: int,
     seed: int,
+    progress: Progress = lambda done, total: None,
 ) -> None:
     warm = 1.0 if number % SAMPLED_EVERY == SAMPLED_EVERY - 1 else 0.0
-    save_samples(file, target.answer(prompts, new_tokens, warm, seed + number))
+    save_samples(file, target.answer(prompts, new_tokens, warm, seed + number, progress))
 
 
 def _write_together(path: str, shards: Sequence[Shard], workers: int, progress: Any) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from specdec.errors import ModelError
 from specdec.models import LoadedModel, Prompt, chat_prompt
-from specdec.models.prompt import plain_prompt
+from specdec.models.prompt import chat_prompts, plain_prompt
 from specdec.settings import setting
 from specnav.recipes.drafts.data.assistant import assistant_request
 from specnav.recipes.drafts.data.logged import logged_texts, split
@@ -55,6 +55,9 @@ class Sources:
     )
     instruction: str = setting("", "For bags without instructions of their own.")
     assistant: bool = setting(False, "Make up requests to a chat assistant, for a published instruct model.")
+    self_asked: float = setting(
+        0.0, "With --assistant: this share of the requests is made up by the target itself.", 0, 1, metavar="X"
+    )
 
     @property
     def named(self) -> bool:
@@ -92,9 +95,11 @@ def gather(
     seed: int,
     progress: Progress,
     articles: Sequence[str] = (),
+    self_asked: Sequence[str] = (),
 ) -> Gathered:
     """Prompts of at most `longest` ids (pictures counted in full) and texts of at most `length`, `count` of the
-    default ones. articles: to be summarised where an assistant's requests are made up.
+    default ones. articles: to be summarised where an assistant's requests are made up. self_asked: requests that
+    the target has made up, which take the place of as many composed ones, held out or not.
 
     Raises TrainingError for what cannot be read, and where too little is left.
     """
@@ -115,7 +120,9 @@ def gather(
     for file in sources.held_out:
         measured += question_prompts(model, read_questions(file), file.name)
     if sources.assistant:
-        made_up = [assistant_request(rng, articles)[1] for _ in range(count + held_out)]
+        composed = max(count + held_out - len(self_asked), 0)
+        made_up = [*self_asked, *(assistant_request(rng, articles)[1] for _ in range(composed))]
+        rng.shuffle(made_up)
         asked = question_prompts(model, made_up, "composed")
         prompts, measured = prompts + asked[held_out:], measured or asked[:held_out]
     elif not sources.named:
@@ -142,6 +149,13 @@ def gather(
 
 def question_prompts(model: LoadedModel, questions: Sequence[str], origin: str) -> list[ExitSample]:
     """Questions as the model is asked them."""
+    try:
+        return [
+            ExitSample(prompt.ids, len(prompt.ids), (), f"{origin}, question {number}")
+            for number, prompt in enumerate(chat_prompts(model, questions), 1)
+        ]
+    except ModelError:
+        pass  # one by one, to say which
     found = []
     for number, question in enumerate(questions, 1):
         try:

@@ -1,0 +1,280 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The same lesson as `task.py`, made for a GPU: everything is in the device's memory, nothing is listed on the host.
+
+All texts are packed into rows once. The target reads each row once; its last hidden states are kept, and so are those
+behind the layers that the draft shares with it and does not train. The loss compares both over the whole vocabulary,
+some thousand places at a time, so that few logits exist at once.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from specnav.recipes.drafts.figures import draft_figures
+from specnav.recipes.drafts.network import DraftNetwork
+from specnav.recipes.drafts.task import DistilSpec
+from specnav.recipes.errors import TrainingError
+from specnav.recipes.samples import ExitSample, cut, load_samples
+
+PLACES = 4096
+"""Places whose logits are held at once: 0.8 GB in float32 for a vocabulary of 49,152, a few times."""
+TEACHER_TOKENS = 65_536
+KEPT_SHARE = 0.6
+"""Of the device's free memory, for the target's hidden states."""
+
+
+@dataclass(frozen=True)
+class PackedRows:
+    """Texts in rows. ids, positions: int32 [rows, length]; text: int32 [rows, length], which of the row's texts a place
+    belongs to, -1 for empty places; learn: bool [rows, length], whether what follows a place is learnt.
+    """
+
+    ids: Tensor
+    positions: Tensor
+    text: Tensor
+    learn: Tensor
+
+
+def pack_all(texts: Sequence[ExitSample], length: int) -> PackedRows:
+    """Texts of at most `length` + 1 ids in few rows: the longest first, each into the fullest row that has room."""
+    rows: list[list[ExitSample]] = []
+    room: list[list[int]] = [[] for _ in range(length + 1)]
+    for text in sorted(texts, key=lambda one: -len(one.ids)):
+        count = len(text.ids) - 1  # nothing is predicted behind the last token
+        free = next((free for free in range(count, length) if room[free]), None)
+        if free is None:
+            rows.append([])
+            row, free = len(rows) - 1, length
+        else:
+            row = room[free].pop()
+        rows[row].append(text)
+        room[free - count].append(row)
+    ids, positions, number = (torch.zeros(len(rows), length, dtype=torch.int32) for _ in range(3))
+    number.fill_(-1)
+    learn = torch.zeros(len(rows), length, dtype=torch.bool)
+    for row, held in enumerate(rows):
+        told = [token for text in held for token in text.ids[:-1]]
+        ids[row, : len(told)] = torch.tensor(told, dtype=torch.int32)
+        at = 0
+        for which, text in enumerate(held):
+            count = len(text.ids) - 1
+            positions[row, at : at + count] = torch.arange(count, dtype=torch.int32)
+            number[row, at : at + count] = which
+            learn[row, at + max(text.start, 1) - 1 : at + count] = True
+            at += count
+    return PackedRows(ids, positions, number, learn)
+
+
+class _ChunkedDistance(torch.autograd.Function):
+    """Loss over the whole vocabulary; the gradient by the logits is worked out in the forward pass, chunk by chunk."""
+
+    @staticmethod
+    def forward(
+        context: Any, hidden: Tensor, head: Tensor, taught: Tensor, target_head: Tensor, hard: float, reverse: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        count = hidden.shape[0]
+        by_hidden = torch.empty_like(hidden)
+        by_head = torch.zeros_like(head, dtype=torch.float32) if context.needs_input_grad[1] else None
+        sums = torch.zeros(3, device=hidden.device)
+        half = target_head.dtype
+        weight = head.detach().to(half)
+        for at in range(0, count, PLACES):
+            own = hidden[at : at + PLACES].to(half)
+            log_q = (own @ weight.T).float().log_softmax(-1)
+            log_p = (taught[at : at + PLACES] @ target_head.T).float().log_softmax(-1)
+            p, q = log_p.exp(), log_q.exp()
+            best = log_p.argmax(-1, keepdim=True)
+            picked = log_q.gather(-1, best)
+            sums[1] += (log_q.argmax(-1, keepdim=True) == best).sum()
+            apart = log_q - log_p
+            forward = -(p * apart).sum(-1)
+            sums[2] += forward.sum()
+            soft = 1 - hard
+            by_logits = p.mul_(-soft * (1 - reverse))
+            lost = soft * (1 - reverse) * forward.sum() - hard * picked.sum()
+            if reverse:
+                back = (q * apart).sum(-1, keepdim=True)
+                lost = lost + soft * reverse * back.sum()
+                by_logits.add_(q * (apart - back), alpha=soft * reverse)
+            by_logits.add_(q, alpha=soft * (1 - reverse) + hard)
+            by_logits.scatter_add_(-1, best, torch.full_like(picked, -hard))
+            sums[0] += lost
+            small = by_logits.to(half)
+            by_hidden[at : at + PLACES] = (small @ weight) / count
+            if by_head is not None:
+                by_head.addmm_(small.T.float(), own.float(), alpha=1 / count)
+            del log_q, log_p, p, q, apart, by_logits, small
+        context.save_for_backward(by_hidden, *([] if by_head is None else [by_head]))
+        sums /= count
+        return sums[0], sums[1], sums[2]
+
+    @staticmethod
+    def backward(context: Any, loss: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+        by_hidden, *by_head = context.saved_tensors
+        return by_hidden * loss, by_head[0] * loss if by_head else None, None, None, None, None
+
+
+def chunked_distance(
+    hidden: Tensor, head: Tensor, taught: Tensor, target_head: Tensor, hard: float, reverse: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Mean over places of hidden [n, width] against the target's, taught [n, width of the target]: the loss, the share
+    of places where both pick the same token, and KL(target | draft). head, target_head: [vocabulary, width].
+
+    loss = (1 - hard) * ((1 - reverse) * KL(target | draft) + reverse * KL(draft | target)) - hard * log q(the target's
+    likeliest token).
+    """
+    found: tuple[Tensor, Tensor, Tensor] = _ChunkedDistance.apply(
+        hidden, head, taught, target_head, hard, reverse
+    )  # type: ignore[no-untyped-call]
+    return found
+
+
+def trains_on_device(spec: DistilSpec, draft: DraftNetwork) -> bool:
+    """Whether `GpuDistilTask` can take the place of `DistilTask`: one target that is here, its own words alone."""
+    return bool(spec.target) and not spec.on_policy and not spec.tokens and draft.packs(spec.length)
+
+
+class GpuDistilTask:
+    """The draft and its loss, for the training room's loop. A batch is a tensor of row numbers."""
+
+    def __init__(self, spec: DistilSpec, device: str) -> None:
+        self.spec = spec
+        self.draft = DraftNetwork(spec.draft, device, trained=True)
+        self.target = DraftNetwork(spec.target, device, dtype="bfloat16" if device == "cuda" else "auto")
+        self.model = self.draft.module
+        self.held_out = load_samples(spec.held_out)
+        texts = [
+            found
+            for file in (spec.texts, spec.given)
+            for text in load_samples(file)
+            if (found := cut(text, spec.length)) is not None
+        ]
+        if not texts:
+            raise TrainingError("no text is long enough to learn from: give prompts that are answered in more words")
+        packed = pack_all(texts, spec.length)
+        self.ids, self.positions, self.text, self.learn = (
+            part.to(device) for part in (packed.ids, packed.positions, packed.text, packed.learn)
+        )
+        self.frozen = self._frozen_layers()
+        self._rest = _part(self.model.get_decoder(), self.frozen)
+        self._behind: Tensor | None = None
+        if self.frozen:
+            self.target.module.get_decoder().layers[self.frozen - 1].register_forward_hook(self._note)
+        rows = self._rows_that_fit(device)
+        width, dtype = self.target.module.config.hidden_size, next(self.target.module.parameters()).dtype
+        shape = (rows, spec.length, width)
+        self._taught = torch.empty(shape, dtype=dtype, device=device)
+        self._begun = torch.empty(shape if self.frozen else (0,), dtype=dtype, device=device)
+        self._known = torch.zeros(len(self.ids), dtype=torch.bool)
+        self._order: tuple[int, Tensor] = (-1, torch.empty(0))
+        self._batches = 0
+
+    def goes_on(self, step: int) -> None:
+        """Draw the rows that an uninterrupted run would."""
+        self._batches = step
+
+    def batch(self, generator: torch.Generator, size: int) -> tuple[Tensor, ...]:
+        """int64 [size], numbers of rows: every epoch has each once, in an order of its own."""
+        size = min(size, len(self.ids))
+        each = len(self.ids) // size
+        epoch, at = divmod(self._batches, each)
+        if self._order[0] != epoch:
+            self._order = (epoch, torch.randperm(len(self.ids), generator=torch.Generator().manual_seed(epoch)))
+        self._batches += 1
+        rows = self._order[1][at * size : (at + 1) * size]
+        kept = rows < len(self._taught)
+        if len(unknown := rows[kept & ~self._known[rows]]):
+            together = max(1, TEACHER_TOKENS // self.spec.length)
+            for part in unknown.split(together):
+                taught, begun = self._read(part)
+                self._taught[part] = taught
+                if begun is not None:
+                    self._begun[part] = begun
+            self._known[unknown] = True
+        return (rows,)
+
+    def loss(self, rows: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """Distance from the target's distribution over the whole vocabulary, in the mean of all that is learnt."""
+        device = self.ids.device
+        if len(self._taught) == len(self.ids) or bool((rows < len(self._taught)).all()):
+            taught, begun = self._taught[rows], self._begun[rows] if self.frozen else None
+        else:
+            taught, begun = self._read(rows)
+        decoder = self.model.get_decoder()
+        inputs = decoder.embed_tokens(self.ids[rows].long()) if begun is None else begun.float()
+        out = self._rest(
+            inputs_embeds=inputs,
+            attention_mask=self.draft._as_mask(self._sees(rows)).to(device),
+            position_ids=self.positions[rows].long(),
+            use_cache=False,
+        ).last_hidden_state
+        learn = self.learn[rows]
+        heads = (one.module.lm_head.weight[: self.draft.vocabulary] for one in (self.draft, self.target))
+        own_head, target_head = heads
+        total, agrees, apart = chunked_distance(
+            out[learn], own_head, taught[learn], target_head.detach(), self.spec.hard, self.spec.reverse
+        )
+        return total, {
+            "loss": total.detach(),
+            "apart": apart.detach(),
+            "agrees": agrees.detach(),
+            "tokens": learn.sum().float(),
+        }
+
+    def at_checkpoint(self) -> dict[str, float]:
+        """τ and agreement on what is held out, with the weights as they are."""
+        figures = draft_figures(self.draft, self.held_out, self.spec.gamma)
+        return {"tau": figures.tau, "agreement": figures.agreement}
+
+    def _frozen_layers(self) -> int:
+        """Of the draft's first layers, those that are the target's and stay so; the embeddings must, too."""
+        decoder = self.model.get_decoder()
+        shared = self.draft.shared
+        if shared is None or any(weight.requires_grad for weight in decoder.embed_tokens.parameters()):
+            return 0
+        learnt = [any(weight.requires_grad for weight in layer.parameters()) for layer in decoder.layers]
+        return learnt.index(True) if True in learnt else 0
+
+    def _rows_that_fit(self, device: str) -> int:
+        if device != "cuda":
+            return len(self.ids)
+        config = self.target.module.config
+        each = 2 * self.spec.length * config.hidden_size * (2 if self.frozen else 1)
+        return min(len(self.ids), int(KEPT_SHARE * torch.cuda.mem_get_info()[0]) // each)
+
+    def _sees(self, rows: Tensor) -> Tensor:
+        """bool [n, 1, length, length]: the places before, of the same text; empty places see one another."""
+        text = self.text[rows]
+        length = text.shape[1]
+        before = torch.ones(length, length, dtype=torch.bool, device=text.device).tril()
+        return (text[:, None, :].eq(text[:, :, None]) & before)[:, None]
+
+    @torch.no_grad()
+    def _read(self, rows: Tensor) -> tuple[Tensor, Tensor | None]:
+        """What the target makes of rows: its last hidden states, and those behind the frozen layers."""
+        on_device = rows.to(self.ids.device)
+        out = self.target.module.get_decoder()(
+            input_ids=self.ids[on_device].long(),
+            position_ids=self.positions[on_device].long(),
+            attention_mask=self.target._as_mask(self._sees(on_device)),
+            use_cache=False,
+        ).last_hidden_state
+        behind, self._behind = self._behind, None
+        return out, behind
+
+    def _note(self, layer: nn.Module, given: Any, out: Any) -> None:
+        self._behind = out[0] if isinstance(out, tuple) else out
+
+
+def _part(decoder: Any, first: int) -> Any:
+    """The same decoder without its first layers: one that begins with hidden states. It shares all weights."""
+    part = copy.copy(decoder)
+    part._modules = dict(decoder._modules)
+    part.layers = nn.ModuleList(list(decoder.layers)[first:])
+    return part
