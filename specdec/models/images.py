@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
 from PIL import Image
 
+from specdec.models.direct.pixels import PixelProcessor, like_library
 from specdec.pictures.decoding import decode_image, open_picture
 from specdec.pictures.sizes import PictureRules
 
@@ -35,10 +37,25 @@ StartOpening = Callable[[bytes, int, int, int], "Ticket[Image.Image]"]
 
 @dataclass(frozen=True)
 class PreparedImages:
-    """pixel_values float32 [patches, channels * t * patch * patch]; a grid (t, h, w) of patches an image."""
+    """images: of each its pixels uint8 [height, width, 3]. grids: (t, h, w) of the patches of each. make_patches: makes
+    patches float32 [patches, channels * t * patch * patch] of an image on any device; None where `images` are what a
+    processor of the library made of all of them already.
+    """
 
-    pixel_values: Tensor
+    images: tuple[Tensor, ...]
     grids: tuple[Grid, ...]
+    make_patches: Callable[[Tensor], Tensor] | None = None
+
+    def patches(self, device: torch.device) -> Tensor:
+        """Patches of all images on a device. They are made there: the pixels are an eighth of their size."""
+        placed = [image.to(device) for image in self.images]
+        made = placed if self.make_patches is None else [self.make_patches(image) for image in placed]
+        return made[0] if len(made) == 1 else torch.cat(made)
+
+    @property
+    def pixel_values(self) -> Tensor:
+        """Patches of all images on the CPU."""
+        return self.patches(torch.device("cpu"))
 
 
 @dataclass(frozen=True)
@@ -73,8 +90,6 @@ class ImagePreparer:
         """Read preprocessor_config.json (or processor_config.json) of a local folder or hub id."""
         from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
-        from specdec.models.direct.pixels import like_library
-
         folder = Path(path)
         known = ("preprocessor_config.json", "processor_config.json")
         if folder.is_dir() and not any((folder / name).exists() for name in known):
@@ -88,7 +103,7 @@ class ImagePreparer:
         return cls(like_library(processor) or processor, find_process_vision_info(), most_pixels)
 
     def prepare(self, images: Sequence[bytes]) -> PreparedImages:
-        """Encoded images (JPEG, PNG) -> pixels and grids. Raises ModelError for bytes that are not an image."""
+        """Encoded images (JPEG, PNG) -> what the tower takes. Raises ModelError for bytes that are not an image."""
         return self.prepare_opened([self._opened(data) for data in images])
 
     def open_soon(self, data: bytes) -> Ticket[Image.Image] | None:
@@ -97,9 +112,12 @@ class ImagePreparer:
 
     def prepare_opened(self, resized: Sequence[Image.Image]) -> PreparedImages:
         """The same of pictures that are decoded and resized."""
+        if isinstance(self._processor, PixelProcessor):
+            images, grids = zip(*(self._processor.sized(image) for image in resized), strict=True)
+            return PreparedImages(images, grids, self._processor.patches)
         features = self._processor(images=list(resized), return_tensors="pt")
         grids = tuple((int(t), int(h), int(w)) for t, h, w in features["image_grid_thw"].tolist())
-        return PreparedImages(features["pixel_values"], grids)
+        return PreparedImages((features["pixel_values"],), grids)
 
     def _opened(self, data: bytes) -> Image.Image:
         if (opening := self.open_soon(data)) is not None:

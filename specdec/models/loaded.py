@@ -257,7 +257,8 @@ class LoadedModel:
         if self.deterministic and len(pictures) > 1:
             return [seen for one in pictures for seen in self.look([one])]
         grids = [grid for prepared in pictures for grid in prepared.grids]
-        pixels = torch.cat([prepared.pixel_values for prepared in pictures])
+        patches = [prepared.patches(self.device) for prepared in pictures]
+        pixels = patches[0] if len(patches) == 1 else torch.cat(patches)
         assert self._preparer is not None
         tokens = [image_token_count(grid, self._preparer.merge) for grid in grids]
         features = torch.split(self._features(pixels, torch.tensor(grids)), tokens)
