@@ -26,7 +26,7 @@ from specdec.models.loaded import LoadedModel
 from specdec.models.static.recording import CudaGraphs
 from specdec.models.static.tower import RecordedTower, tower_of
 from specdec.options import GenerationOptions
-from specdec.pictures.decoding import decode_image, size_opened
+from specdec.pictures.decoding import decode_image
 from specdec.verifying.exits import Exits
 from specdec.verifying.exits.adapters import ExitAdapters
 from specdec.verifying.hints.hints import HintMaker
@@ -248,8 +248,6 @@ def picture(model: LoadedModel) -> None:
     note("picture_prepare_ms", timed(model, lambda number: model.decode(data), 24))
     prepare_by_part(model, data)
     note("picture_patches", prepared.pixel_values.shape[0])
-    same = torch.equal(prepared.patches(model.device).cpu(), prepared.pixel_values)
-    note("picture_patches_as_on_the_cpu", same)
     for number in range(4):
         sync(model)
         began = time.perf_counter()
@@ -263,21 +261,25 @@ def picture(model: LoadedModel) -> None:
 
 
 def prepare_by_part(model: LoadedModel, data: bytes) -> None:
-    rules, preparer = model.picture_rules, model._preparer
-    assert rules is not None and preparer is not None
+    """Of a GPU resizing and patches count as the tower's, beside the parts as a CPU does them."""
+    preparer = model._preparer
+    assert preparer is not None
+    processor = preparer._processor
     image = decode_image(data)
-    size = size_opened(*image.size, rules.factor, rules.least, rules.most)
-    resized = image.resize(size)
-    prepared = preparer.prepare_opened([resized])
-    parts = {
+    prepared = preparer.prepare_opened([image])
+    resized, grid = processor.pixels(image)
+    parts: dict[str, Callable[[int], object]] = {
         "decode": lambda number: decode_image(data),
-        "resize": lambda number: image.resize(size),
-        "to_tensor": lambda number: preparer.prepare_opened([resized]),
-        "patches": lambda number: prepared.patches(model.device),
-        "patches_cpu": lambda number: prepared.pixel_values,
+        "to_tensor": lambda number: preparer.prepare_opened([image]),
+        "upload": lambda number: prepared.images[0].to(model.device),
+        "resize_and_patches": lambda number: prepared.pixel_values,
+        "resize_on_a_cpu": lambda number: processor.pixels(image),
+        "patches_on_a_cpu": lambda number: processor.patches(resized, grid),
     }
     for name, work in parts.items():
         note(f"picture_part_{name}_ms", timed(model, work, 24))
+    same = torch.equal(prepared.pixel_values.cpu(), processor.patches(resized, grid))
+    note("picture_patches_as_on_a_cpu", same)
 
 
 def tower_by_way(model: LoadedModel, prepared: PreparedImages) -> None:
@@ -295,7 +297,7 @@ def tower_by_way(model: LoadedModel, prepared: PreparedImages) -> None:
         "norms_biases_cudnn": TritonTower(fused_norms=True, own_biases=True, cudnn=True),
         "default": TritonTower(),
     }
-    patches, expected = prepared.patches(model.device).to(model.dtype), None
+    patches, expected = prepared.pixel_values.to(model.device, model.dtype), None
     for name, way in ways.items():
         try:
             tower = tower_of(

@@ -7,6 +7,7 @@ then the library's PIL image processor. Both sides of a link must get the same p
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ from PIL import Image
 
 from specdec.models.direct.pixels import PixelProcessor, like_library
 from specdec.pictures.decoding import decode_image, open_picture
-from specdec.pictures.sizes import PictureRules
+from specdec.pictures.sizes import PictureRules, picture_size
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -29,33 +30,29 @@ MOST_PIXELS = 1280 * 28 * 28
 """Of a picture as a model sees it, where nothing says otherwise: about a megapixel, 1280 tokens of Qwen2-VL. Its own
 processor lets 12.8 pass: 16,384 tokens, far more than robots wait for and most of what it was trained on.
 """
-
-
+_MOST_LATE = 1280 * 720
+"""Pixels of a picture that is resized late, for the memory that it takes of a GPU: about 120 bytes a pixel."""
 StartOpening = Callable[[bytes, int, int, int], "Ticket[Image.Image]"]
 """Takes what `open_picture` takes, and does it elsewhere (specdec.isolation)."""
 
 
 @dataclass(frozen=True)
 class PreparedImages:
-    """images: of each its pixels uint8 [height, width, 3]. grids: (t, h, w) of the patches of each. make_patches: makes
-    patches float32 [patches, channels * t * patch * patch] of an image on any device; None where `images` are what a
-    processor of the library made of all of them already.
+    """images: of each its pixels uint8 [height, width, 3], an eighth of what patches take. grids: (t, h, w) of the patches of each. make_patches: makes
+    them of the pixels and the grid of an image; None where `images` are what a library's processor made of all.
     """
 
     images: tuple[Tensor, ...]
     grids: tuple[Grid, ...]
-    make_patches: Callable[[Tensor], Tensor] | None = None
-
-    def patches(self, device: torch.device) -> Tensor:
-        """Patches of all images on a device. They are made there: the pixels are an eighth of their size."""
-        placed = [image.to(device) for image in self.images]
-        made = placed if self.make_patches is None else [self.make_patches(image) for image in placed]
-        return made[0] if len(made) == 1 else torch.cat(made)
+    make_patches: Callable[[Tensor, Grid], Tensor] | None = None
 
     @property
     def pixel_values(self) -> Tensor:
-        """Patches of all images on the CPU."""
-        return self.patches(torch.device("cpu"))
+        """Patches of all images, float32 [patches, channels * t * patch * patch], on the preparer's device."""
+        made = self.images
+        if self.make_patches is not None:
+            made = tuple(self.make_patches(*one) for one in zip(self.images, self.grids, strict=True))
+        return made[0] if len(made) == 1 else torch.cat(made)
 
 
 @dataclass(frozen=True)
@@ -84,6 +81,13 @@ class ImagePreparer:
         processor.size["longest_edge"] = self._max_pixels  # it sizes what it gets once more
         self.rules = PictureRules(self._factor, self._min_pixels, self._max_pixels)
         self.workers: StartOpening | None = None
+        self._device = torch.device("cpu")
+        self._resizes_late = False
+
+    def move_to(self, device: torch.device) -> None:
+        """Resize pictures and make patches of them on a GPU from now on; their values stay what they are on a CPU."""
+        self._device = device
+        self._resizes_late = isinstance(self._processor, PixelProcessor)
 
     @classmethod
     def from_folder(cls, path: str, vision_config: Any, most_pixels: int = 0) -> ImagePreparer:
@@ -108,22 +112,33 @@ class ImagePreparer:
 
     def open_soon(self, data: bytes) -> Ticket[Image.Image] | None:
         """A picture opened by the workers that pictures go to; None where they are opened here."""
-        return None if self.workers is None else self.workers(data, self._factor, self._min_pixels, self._max_pixels)
+        return None if self.workers is None else self.workers(data, *self._opening(data))
 
-    def prepare_opened(self, resized: Sequence[Image.Image]) -> PreparedImages:
-        """The same of pictures that are decoded and resized."""
+    def _opening(self, data: bytes) -> tuple[int, int, int]:
+        """What `open_picture` is told of a picture. One whose pixels are many is always resized as it is opened."""
+        if self._resizes_late and math.prod(picture_size(data)) <= _MOST_LATE:
+            return 0, 0, _MOST_LATE
+        return self._factor, self._min_pixels, self._max_pixels
+
+    def prepare_opened(self, opened: Sequence[Image.Image]) -> PreparedImages:
+        """The same of pictures that are opened."""
         if isinstance(self._processor, PixelProcessor):
-            images, grids = zip(*(self._processor.sized(image) for image in resized), strict=True)
-            return PreparedImages(images, grids, self._processor.patches)
-        features = self._processor(images=list(resized), return_tensors="pt")
+            made = [self._processor.pixels(image, not self._resizes_late) for image in opened]
+            images, grids = zip(*made, strict=True)
+            return PreparedImages(images, grids, self._patches)
+        features = self._processor(images=list(opened), return_tensors="pt")
         grids = tuple((int(t), int(h), int(w)) for t, h, w in features["image_grid_thw"].tolist())
         return PreparedImages((features["pixel_values"],), grids)
+
+    def _patches(self, pixels: Tensor, grid: Grid) -> Tensor:
+        patches: Tensor = self._processor.patches(pixels.to(self._device), grid)
+        return patches
 
     def _opened(self, data: bytes) -> Image.Image:
         if (opening := self.open_soon(data)) is not None:
             return opening.result()
-        if self._vision_info is None:
-            return open_picture(data, self._factor, self._min_pixels, self._max_pixels)
+        if self._vision_info is None or self._resizes_late:
+            return open_picture(data, *self._opening(data))
         element = {
             "type": "image",
             "image": decode_image(data),

@@ -8,7 +8,7 @@ pictures are written out here, operation by operation like the library's, so tha
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -174,8 +174,8 @@ class VisionTower(nn.Module):
     def through(self, pixels: Tensor, lengths: list[int], cos: Tensor, sin: Tensor) -> Tensor:
         """The same; lengths: patches of each frame, which attend to one another. cos, sin: from `rotary`."""
         hidden = self.patch_embed(pixels)
-        norms = [*(block.norm1 for block in self.blocks), self.merger.ln_q]
-        normed = norms[0](hidden)
+        norms: list[Any] = [*(block.norm1 for block in self.blocks), self.merger.ln_q]
+        normed: Tensor = norms[0](hidden)
         for block, following in zip(self.blocks, norms[1:], strict=True):
             hidden, normed = block(hidden, normed, following, lengths, cos, sin, self._operations)
         merged: Tensor = self.merger(normed)

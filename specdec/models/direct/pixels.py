@@ -14,6 +14,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from specdec.models.direct.resizing import resize
 from specdec.models.direct.shapes import VisionShape, fits
 from specdec.models.positions import Grid
 from specdec.pictures.sizes import smart_resize
@@ -33,8 +34,11 @@ class PixelProcessor:
     mean: tuple[float, ...]
     deviation: tuple[float, ...]
 
-    def sized(self, image: Image.Image) -> tuple[Tensor, Grid]:
-        """An RGB picture -> its pixels uint8 [height, width, 3] in a size of whole patches, and their grid."""
+    def pixels(self, image: Image.Image, resized: bool = True) -> tuple[Tensor, Grid]:
+        """An RGB picture -> its pixels uint8 [height, width, 3], and the grid of its patches.
+
+        resized: in the size that they are patched in; else that is left to `patches`.
+        """
         height, width = smart_resize(
             image.height,
             image.width,
@@ -42,14 +46,15 @@ class PixelProcessor:
             self.size["shortest_edge"],
             self.size["longest_edge"],
         )
-        if (width, height) != image.size:
+        if resized and (width, height) != image.size:
             image = image.resize((width, height), Image.Resampling.BICUBIC)
         return torch.from_numpy(np.array(image)), (1, height // self.patch_size, width // self.patch_size)
 
-    def patches(self, pixels: Tensor) -> Tensor:
-        """Pixels from `sized` -> float32 [patches, features] on the device that they are on, the same values on all."""
+    def patches(self, pixels: Tensor, grid: Grid) -> Tensor:
+        """What `pixels` gave -> float32 [patches, features] on the device of the pixels, the same values on all."""
         patch, merge = self.patch_size, self.merge_size
-        rows, columns = pixels.shape[0] // patch, pixels.shape[1] // patch
+        _, rows, columns = grid
+        pixels = resize(pixels, rows * patch, columns * patch)
         table = self._normalised.to(pixels.device)
         channels = torch.arange(0, table.numel(), 256, dtype=torch.int32, device=pixels.device)
         cells = (pixels + channels).view(rows // merge, merge, patch, columns // merge, merge, patch, 3)
