@@ -304,7 +304,12 @@ def tower_by_way(model: LoadedModel, prepared: PreparedImages) -> None:
                 model.network.model.visual, model.network.config.vision_config, way, CudaGraphs(model.device)
             )
             assert tower is not None
-            found = [tower(patches, prepared.grids) for _ in range(3)][-1].float()
+            sync(model)
+            began = time.perf_counter()
+            tower(patches, prepared.grids)
+            sync(model)
+            note(f"tower_{name}_first_ms", 1e3 * (time.perf_counter() - began))  # cuDNN plans, Triton compiles
+            found = [tower(patches, prepared.grids) for _ in range(2)][-1].float()
             expected = found if expected is None else expected
             note(f"tower_{name}_difference", float((found - expected).abs().max() / expected.abs().max()))
 
@@ -313,6 +318,7 @@ def tower_by_way(model: LoadedModel, prepared: PreparedImages) -> None:
                     tower(patches, prepared.grids)
 
             note(f"tower_{name}_ms", timed(model, replays, 8) / 8)
+            note(f"tower_{name}_has_cudnn", getattr(way, "_cudnn", False))
         except Exception as error:  # cuDNN may have no such attention
             note(f"tower_{name}_failed", repr(error)[:200])
 

@@ -38,8 +38,9 @@ StartOpening = Callable[[bytes, int, int, int], "Ticket[Image.Image]"]
 
 @dataclass(frozen=True)
 class PreparedImages:
-    """images: of each its pixels uint8 [height, width, 3], an eighth of what patches take. grids: (t, h, w) of the patches of each. make_patches: makes
-    them of the pixels and the grid of an image; None where `images` are what a library's processor made of all.
+    """images: of each its pixels uint8 [height, width, 3], an eighth of what patches take. grids: (t, h, w) of the
+    patches of each. make_patches: makes them of the pixels and the grid of an image; None where `images` are what a
+    library's processor made of all.
     """
 
     images: tuple[Tensor, ...]

@@ -174,10 +174,14 @@ class TritonTower(TowerOperations):
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
         """See TowerOperations."""
-        if not self._cudnn or not _has_cudnn_attention(query):
-            return super().attend(query, key, value, scale)
-        # Not through the switches of torch: other threads attend meanwhile, and those are for all threads.
-        return torch.ops.aten._scaled_dot_product_cudnn_attention(query, key, value, None, False, scale=scale)[0]
+        if self._cudnn:
+            # Not through the switches of torch: those are for all threads, and others attend meanwhile.
+            cudnn = torch.ops.aten._scaled_dot_product_cudnn_attention
+            try:
+                return cudnn(query, key, value, None, False, scale=scale)[0]
+            except RuntimeError:  # it has none for this GPU, type or width
+                self._cudnn = False
+        return super().attend(query, key, value, scale)
 
     def add_norm(self, hidden: Tensor, linear: Linear, rows: Tensor, norm: LayerNorm) -> tuple[Tensor, Tensor]:
         """See TowerOperations."""
@@ -210,12 +214,6 @@ class TritonTower(TowerOperations):
 
     def _product(self, linear: Linear, rows: Tensor) -> Tensor:
         return F.linear(rows, linear.weight, None if self._own_biases else linear.bias)
-
-
-def _has_cudnn_attention(query: Tensor) -> bool:
-    half = query.dtype in (torch.float16, torch.bfloat16)
-    dim = query.shape[-1]
-    return half and dim <= 128 and dim % 8 == 0 and torch.cuda.get_device_capability(query.device) >= (9, 0)
 
 
 _ROPE, _SLOT, _POSITION = (
