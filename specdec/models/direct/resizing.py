@@ -46,7 +46,8 @@ def _columns_first(columns: int, rows: int, width: int, height: int) -> bool:
 
 def _along(pixels: Tensor, axis: int, size: int) -> Tensor:
     places, weights = _taps(pixels.shape[axis], size, pixels.device)
-    seen = pixels.int().index_select(axis, places).unflatten(axis, weights.shape)
+    shape = (*pixels.shape[:axis], *weights.shape, *pixels.shape[axis + 1 :])
+    seen = pixels.int().index_select(axis, places).view(shape)
     seen *= weights[..., None] if axis else weights[..., None, None]
     found = seen.sum(axis, dtype=torch.int32).add_(1 << (_BITS - 1))
     return (found >> _BITS).clamp_(0, 255).to(torch.uint8)
