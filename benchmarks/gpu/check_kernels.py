@@ -10,12 +10,14 @@ import sys
 
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from specdec.models.attention.segment import Segment
+from specdec.models.direct.modules import TowerOperations
 from specdec.models.layers.pieces import Layer
 from specdec.models.session import grow_sight
 from specdec.models.static.batch import LINES, bucket_of, lay_out
-from specdec.models.static.kernels import TritonOperations
+from specdec.models.static.kernels import TritonOperations, TritonTower
 from specdec.models.static.operations import Inputs, TorchOperations
 
 PARENTS = [-1, -1, 0, 0, 2, 1]
@@ -46,6 +48,10 @@ def main() -> None:
                     flush=True,
                 )
                 assert worst < bound, f"{worst} is more than {bound}"
+        for width in (80, 1280):
+            worst = tower_difference(width, dtype)
+            print(f"{str(dtype)[6:]:9} tower {width} {worst:.2g}", flush=True)
+            assert worst < bound, f"{worst} is more than {bound}"
     print("kernels agree with the reference")
 
 
@@ -81,6 +87,35 @@ def difference(
         attended = operations.attend(layer, 1, qkv, (cos, sin), inputs)[: batch.rows]
         found.append([attended, *(one.cache for one in segments)])
     return max(float((a.float() - b.float()).abs().max() / a.float().abs().max()) for a, b in zip(*found, strict=True))
+
+
+def tower_difference(width: int, dtype: torch.dtype) -> float:
+    """The same of what a vision tower computes between its products."""
+    torch.manual_seed(1)
+    place = torch.device("cuda")
+    fc1, fc2, norm = nn.Linear(width, 4 * width), nn.Linear(4 * width, width), nn.LayerNorm(width, 1e-6)
+    nn.init.normal_(norm.weight)
+    nn.init.normal_(norm.bias)
+    for module in (fc1, fc2, norm):
+        module.to(place, dtype)
+    heads = 16 if width > 1000 else 2
+    rows, hidden = torch.randn(2, 70, width, device=place).to(dtype)
+    qkv = torch.randn(70, 3, heads, width // heads, device=place).to(dtype)
+    cos, sin = torch.randn(2, 70, 1, width // heads, device=place)
+    ways = [TowerOperations(), TritonTower(), TritonTower(own_biases=True), TritonTower(cudnn=True)]
+    found = []
+    with torch.inference_mode():
+        for way in ways:
+            bent = way.quick_gelu(fc1, rows)
+            query, key = way.turn(qkv, cos, sin)
+            parts = [part.transpose(0, 1)[None] for part in (query, key, qkv[:, 2])]
+            attended = way.attend(*parts, (width // heads) ** -0.5)
+            found.append([query, key, attended, bent.clone(), *way.add_norm(hidden.clone(), fc2, bent, norm)])
+    return max(
+        float((a.float() - b.float()).abs().max() / a.float().abs().max())
+        for other in found[1:]
+        for a, b in zip(found[0], other, strict=True)
+    )
 
 
 if __name__ == "__main__":

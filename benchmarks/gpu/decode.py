@@ -22,8 +22,12 @@ import torch
 
 from specdec.drafting import ChainDrafter, DraftModel
 from specdec.models import Prompt, extend_many, load_model
+from specdec.models.images import PreparedImages
 from specdec.models.loaded import LoadedModel
+from specdec.models.static.recording import CudaGraphs
+from specdec.models.static.tower import RecordedTower, tower_of
 from specdec.options import GenerationOptions
+from specdec.pictures.decoding import decode_image
 from specdec.verifying.exits import Exits
 from specdec.verifying.exits.adapters import ExitAdapters
 from specdec.verifying.hints.hints import HintMaker
@@ -261,8 +265,10 @@ def picture(model: LoadedModel) -> None:
     image = Image.fromarray((noise * 255).astype("uint8")).resize((640, 480))
     file = io.BytesIO()
     image.save(file, "JPEG", quality=90)
-    prepared = model.decode(file.getvalue())
-    note("picture_prepare_ms", timed(model, lambda number: model.decode(file.getvalue()), 12))
+    data = file.getvalue()
+    prepared = model.decode(data)
+    note("picture_prepare_ms", timed(model, lambda number: model.decode(data), 24))
+    prepare_by_part(model, data)
     note("picture_patches", prepared.pixel_values.shape[0])
     for number in range(4):
         sync(model)
@@ -270,7 +276,87 @@ def picture(model: LoadedModel) -> None:
         model.look([prepared])
         sync(model)
         note(f"picture_tower_ms_{number}", 1e3 * (time.perf_counter() - began))
-    note("picture_tower_ms", timed(model, lambda number: model.look([prepared]), 12))
+    note("picture_tower_ms", timed(model, lambda number: model.look([prepared]), 24))
+    if model.device.type == "cuda":
+        tower_by_way(model, prepared)
+        tower_by_kernel(model, prepared)
+
+
+def prepare_by_part(model: LoadedModel, data: bytes) -> None:
+    """Of a GPU resizing and patches count as the tower's, beside the parts as a CPU does them."""
+    preparer = model._preparer
+    assert preparer is not None
+    processor = preparer._processor
+    image = decode_image(data)
+    prepared = preparer.prepare_opened([image])
+    resized, grid = processor.pixels(image)
+    parts: dict[str, Callable[[int], object]] = {
+        "decode": lambda number: decode_image(data),
+        "to_tensor": lambda number: preparer.prepare_opened([image]),
+        "upload": lambda number: prepared.images[0].to(model.device),
+        "resize_and_patches": lambda number: prepared.pixel_values,
+        "resize_on_a_cpu": lambda number: processor.pixels(image),
+        "patches_on_a_cpu": lambda number: processor.patches(resized, grid),
+    }
+    for name, work in parts.items():
+        note(f"picture_part_{name}_ms", timed(model, work, 24))
+    same = torch.equal(prepared.pixel_values.cpu(), processor.patches(resized, grid))
+    note("picture_patches_as_on_a_cpu", same)
+
+
+def tower_by_way(model: LoadedModel, prepared: PreparedImages) -> None:
+    """Replays behind one another, so that only the GPU's time counts; differences are those of the largest value."""
+    from specdec.models.direct.modules import TowerOperations
+    from specdec.models.static.kernels import TritonTower
+
+    ways = {
+        "plain": TowerOperations(),
+        "kernels": TritonTower(fused_norms=False),
+        "norms": TritonTower(fused_norms=True),
+        "norms_biases": TritonTower(fused_norms=True, own_biases=True),
+        "cudnn": TritonTower(fused_norms=False, cudnn=True),
+        "norms_cudnn": TritonTower(fused_norms=True, cudnn=True),
+        "norms_biases_cudnn": TritonTower(fused_norms=True, own_biases=True, cudnn=True),
+        "default": TritonTower(),
+    }
+    patches, expected = prepared.pixel_values.to(model.device, model.dtype), None
+    for name, way in ways.items():
+        try:
+            tower = tower_of(
+                model.network.model.visual, model.network.config.vision_config, way, CudaGraphs(model.device)
+            )
+            assert tower is not None
+            sync(model)
+            began = time.perf_counter()
+            tower(patches, prepared.grids)
+            sync(model)
+            note(f"tower_{name}_first_ms", 1e3 * (time.perf_counter() - began))  # cuDNN plans, Triton compiles
+            found = [tower(patches, prepared.grids) for _ in range(2)][-1].float()
+            expected = found if expected is None else expected
+            note(f"tower_{name}_difference", float((found - expected).abs().max() / expected.abs().max()))
+
+            def replays(number: int, tower: RecordedTower = tower) -> None:
+                for _ in range(8):
+                    tower(patches, prepared.grids)
+
+            note(f"tower_{name}_ms", timed(model, replays, 8) / 8)
+            note(f"tower_{name}_has_cudnn", getattr(way, "_cudnn", False))
+        except Exception as error:  # cuDNN may have no such attention
+            note(f"tower_{name}_failed", repr(error)[:200])
+
+
+def tower_by_kernel(model: LoadedModel, prepared: PreparedImages) -> None:
+    from torch.profiler import ProfilerActivity
+    from torch.profiler import profile as recording
+
+    with recording(activities=[ProfilerActivity.CUDA]) as taken:
+        for _ in range(3):
+            model.look([prepared])
+        sync(model)
+    kernels = [one for one in taken.events() if one.device_type == torch.autograd.DeviceType.CUDA]
+    note("tower_kernels", len(kernels) / 3)
+    note("tower_busy_ms", sum(one.device_time for one in kernels) / 3e3)
+    print(taken.key_averages().table(sort_by="cuda_time_total", row_limit=24, max_name_column_width=90))
 
 
 def chain(model: LoadedModel) -> None:

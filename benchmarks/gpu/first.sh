@@ -24,5 +24,5 @@ target=$models/q${sizes%% *}; draft=$models/q${sizes##* }
 step methods 90 "$python" -m specnav.cli bench --device "$device" --dtype float32 --limit 2 --max-new-tokens 32 --out /tmp/gpu-methods \
   --methods ar,cloud-sd,split,sd,dsd,dssd,picospec,specedge,fsd,auto,hf-generate; tail -13 "$logs/methods.log"; grep -h recorded "$logs/methods.log"
 [ "$device" = cuda ] && { step kernels 60 "$python" benchmarks/gpu/check_kernels.py --quick; tail -1 "$logs/kernels.log"; }
-step decode 130 "$python" benchmarks/gpu/decode.py "$target" --draft "$draft" --device "$device" --json "$logs/decode.json"; show decode
+step decode 150 "$python" benchmarks/gpu/decode.py "$target" --draft "$draft" --device "$device" --json "$logs/decode.json"; show decode
 step sessions 90 "$python" benchmarks/gpu/sessions.py "$target" --device "$device" --json "$logs/sessions.json"; show sessions

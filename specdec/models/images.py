@@ -7,15 +7,18 @@ then the library's PIL image processor. Both sides of a link must get the same p
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
 from PIL import Image
 
+from specdec.models.direct.pixels import PixelProcessor, like_library
 from specdec.pictures.decoding import decode_image, open_picture
-from specdec.pictures.sizes import PictureRules
+from specdec.pictures.sizes import PictureRules, picture_size
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,18 +30,30 @@ MOST_PIXELS = 1280 * 28 * 28
 """Of a picture as a model sees it, where nothing says otherwise: about a megapixel, 1280 tokens of Qwen2-VL. Its own
 processor lets 12.8 pass: 16,384 tokens, far more than robots wait for and most of what it was trained on.
 """
-
-
+_MOST_LATE = 1280 * 720
+"""Pixels of a picture that is resized late, for the memory that it takes of a GPU: about 120 bytes a pixel."""
 StartOpening = Callable[[bytes, int, int, int], "Ticket[Image.Image]"]
 """Takes what `open_picture` takes, and does it elsewhere (specdec.isolation)."""
 
 
 @dataclass(frozen=True)
 class PreparedImages:
-    """pixel_values float32 [patches, channels * t * patch * patch]; a grid (t, h, w) of patches an image."""
+    """images: of each its pixels uint8 [height, width, 3], an eighth of what patches take. grids: (t, h, w) of the
+    patches of each. make_patches: makes them of the pixels and the grid of an image; None where `images` are what a
+    library's processor made of all.
+    """
 
-    pixel_values: Tensor
+    images: tuple[Tensor, ...]
     grids: tuple[Grid, ...]
+    make_patches: Callable[[Tensor, Grid], Tensor] | None = None
+
+    @property
+    def pixel_values(self) -> Tensor:
+        """Patches of all images, float32 [patches, channels * t * patch * patch], on the preparer's device."""
+        made = self.images
+        if self.make_patches is not None:
+            made = tuple(self.make_patches(*one) for one in zip(self.images, self.grids, strict=True))
+        return made[0] if len(made) == 1 else torch.cat(made)
 
 
 @dataclass(frozen=True)
@@ -67,13 +82,18 @@ class ImagePreparer:
         processor.size["longest_edge"] = self._max_pixels  # it sizes what it gets once more
         self.rules = PictureRules(self._factor, self._min_pixels, self._max_pixels)
         self.workers: StartOpening | None = None
+        self._device = torch.device("cpu")
+        self._resizes_late = False
+
+    def move_to(self, device: torch.device) -> None:
+        """Resize pictures and make patches of them on a GPU from now on; their values stay what they are on a CPU."""
+        self._device = device
+        self._resizes_late = isinstance(self._processor, PixelProcessor)
 
     @classmethod
     def from_folder(cls, path: str, vision_config: Any, most_pixels: int = 0) -> ImagePreparer:
         """Read preprocessor_config.json (or processor_config.json) of a local folder or hub id."""
         from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
-
-        from specdec.models.direct.pixels import like_library
 
         folder = Path(path)
         known = ("preprocessor_config.json", "processor_config.json")
@@ -88,24 +108,38 @@ class ImagePreparer:
         return cls(like_library(processor) or processor, find_process_vision_info(), most_pixels)
 
     def prepare(self, images: Sequence[bytes]) -> PreparedImages:
-        """Encoded images (JPEG, PNG) -> pixels and grids. Raises ModelError for bytes that are not an image."""
+        """Encoded images (JPEG, PNG) -> what the tower takes. Raises ModelError for bytes that are not an image."""
         return self.prepare_opened([self._opened(data) for data in images])
 
     def open_soon(self, data: bytes) -> Ticket[Image.Image] | None:
         """A picture opened by the workers that pictures go to; None where they are opened here."""
-        return None if self.workers is None else self.workers(data, self._factor, self._min_pixels, self._max_pixels)
+        return None if self.workers is None else self.workers(data, *self._opening(data))
 
-    def prepare_opened(self, resized: Sequence[Image.Image]) -> PreparedImages:
-        """The same of pictures that are decoded and resized."""
-        features = self._processor(images=list(resized), return_tensors="pt")
+    def _opening(self, data: bytes) -> tuple[int, int, int]:
+        """What `open_picture` is told of a picture. One whose pixels are many is always resized as it is opened."""
+        if self._resizes_late and math.prod(picture_size(data)) <= _MOST_LATE:
+            return 0, 0, _MOST_LATE
+        return self._factor, self._min_pixels, self._max_pixels
+
+    def prepare_opened(self, opened: Sequence[Image.Image]) -> PreparedImages:
+        """The same of pictures that are opened."""
+        if isinstance(self._processor, PixelProcessor):
+            made = [self._processor.pixels(image, not self._resizes_late) for image in opened]
+            images, grids = zip(*made, strict=True)
+            return PreparedImages(images, grids, self._patches)
+        features = self._processor(images=list(opened), return_tensors="pt")
         grids = tuple((int(t), int(h), int(w)) for t, h, w in features["image_grid_thw"].tolist())
-        return PreparedImages(features["pixel_values"], grids)
+        return PreparedImages((features["pixel_values"],), grids)
+
+    def _patches(self, pixels: Tensor, grid: Grid) -> Tensor:
+        patches: Tensor = self._processor.patches(pixels.to(self._device), grid)
+        return patches
 
     def _opened(self, data: bytes) -> Image.Image:
         if (opening := self.open_soon(data)) is not None:
             return opening.result()
-        if self._vision_info is None:
-            return open_picture(data, self._factor, self._min_pixels, self._max_pixels)
+        if self._vision_info is None or self._resizes_late:
+            return open_picture(data, *self._opening(data))
         element = {
             "type": "image",
             "image": decode_image(data),

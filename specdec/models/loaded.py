@@ -88,6 +88,8 @@ class LoadedModel:
             if compiled:
                 runner.try_out()
         pad_id = None if preparer is None else network.config.image_token_id
+        if preparer is not None and runner.device.type == "cuda":
+            preparer.move_to(runner.device)
         if preparer is not None and runner.static is not None and runner.device.type == "cuda":
             self._recorded_tower = record_tower(network.model.visual, network.config.vision_config, runner.device)
         self._stand_on(runner, tokenizer, path, eos_token_ids, preparer, pad_id)
@@ -259,7 +261,8 @@ class LoadedModel:
         if self.deterministic and len(pictures) > 1:
             return [seen for one in pictures for seen in self.look([one])]
         grids = [grid for prepared in pictures for grid in prepared.grids]
-        pixels = torch.cat([prepared.pixel_values for prepared in pictures])
+        patches = [prepared.pixel_values for prepared in pictures]
+        pixels = patches[0] if len(patches) == 1 else torch.cat(patches)
         assert self._preparer is not None
         tokens = [image_token_count(grid, self._preparer.merge) for grid in grids]
         features = torch.split(self._features(pixels, torch.tensor(grids)), tokens)

@@ -31,9 +31,7 @@ def open_picture(data: bytes, factor: int, least: int, most: int) -> Image.Image
     """
     image = decode_image(data)
     size = size_opened(*image.size, factor, least, most)
-    if not factor:
-        return image if size == image.size else image.resize(size, Image.Resampling.BICUBIC)
-    return image.resize(size)
+    return image if size == image.size else image.resize(size, Image.Resampling.BICUBIC)
 
 
 def size_opened(width: int, height: int, factor: int, least: int, most: int) -> tuple[int, int]:
@@ -69,5 +67,6 @@ def decode_image(data: bytes) -> Image.Image:
         background.paste(image, mask=image.split()[3])
         image = background
     turn = _TURNS.get(orientation_of(data))
-    image = image.convert("RGB")
+    if image.mode != "RGB":
+        image = image.convert("RGB")
     return image if turn is None else image.transpose(turn)

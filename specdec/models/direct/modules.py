@@ -8,7 +8,7 @@ pictures are written out here, operation by operation like the library's, so tha
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -129,15 +129,28 @@ class GridRotary(Rotary):
 
 
 class TowerOperations:
-    """What a tower computes beside products, norms and attention, in plain torch."""
+    """What a tower computes between its products, in plain torch."""
 
     def turn(self, qkv: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
         """qkv [rows, 3, heads, dim], cos, sin float32 [rows, 1, dim] -> rotated query and key [rows, heads, dim]."""
         return _turn(qkv[:, 0], cos, sin), _turn(qkv[:, 1], cos, sin)
 
-    def quick_gelu(self, wide: Tensor) -> Tensor:
-        """x * sigmoid(1.702 x)."""
-        return wide * torch.sigmoid(1.702 * wide)
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
+        """Each [1, heads, rows, dim]: all rows see one another."""
+        return F.scaled_dot_product_attention(query, key, value, scale=scale)
+
+    def add_norm(
+        self, hidden: Tensor, linear: nn.Linear, rows: Tensor, norm: nn.LayerNorm
+    ) -> tuple[Tensor, Tensor]:
+        """(hidden + linear(rows), its norm); may write into `hidden`."""
+        hidden = hidden + linear(rows)
+        return hidden, norm(hidden)
+
+    def quick_gelu(self, linear: nn.Linear, rows: Tensor) -> Tensor:
+        """x * sigmoid(1.702 x) of x = linear(rows)."""
+        wide = linear(rows)
+        bent: Tensor = wide * torch.sigmoid(1.702 * wide)
+        return bent
 
 
 class VisionTower(nn.Module):
@@ -161,9 +174,11 @@ class VisionTower(nn.Module):
     def through(self, pixels: Tensor, lengths: list[int], cos: Tensor, sin: Tensor) -> Tensor:
         """The same; lengths: patches of each frame, which attend to one another. cos, sin: from `rotary`."""
         hidden = self.patch_embed(pixels)
-        for block in self.blocks:
-            hidden = block(hidden, lengths, cos, sin, self._operations)
-        merged: Tensor = self.merger(hidden)
+        norms: list[Any] = [*(block.norm1 for block in self.blocks), self.merger.ln_q]
+        normed: Tensor = norms[0](hidden)
+        for block, following in zip(self.blocks, norms[1:], strict=True):
+            hidden, normed = block(hidden, normed, following, lengths, cos, sin, self._operations)
+        merged: Tensor = self.merger(normed)
         return merged
 
     def rotary(self, sizes: Sequence[tuple[int, int, int]]) -> tuple[Tensor, Tensor]:
@@ -209,11 +224,21 @@ class _VisionBlock(nn.Module):
         self.mlp = _VisionMlp(shape)
 
     def forward(
-        self, hidden: Tensor, lengths: list[int], cos: Tensor, sin: Tensor, operations: TowerOperations
-    ) -> Tensor:
-        hidden = hidden + self.attn(self.norm1(hidden), lengths, cos, sin, operations)
-        out: Tensor = hidden + self.mlp(self.norm2(hidden), operations)
-        return out
+        self,
+        hidden: Tensor,
+        normed: Tensor,
+        following: nn.LayerNorm,
+        lengths: list[int],
+        cos: Tensor,
+        sin: Tensor,
+        operations: TowerOperations,
+    ) -> tuple[Tensor, Tensor]:
+        """normed: `norm1` of hidden. Returns what comes out and its `following` norm."""
+        attended = self.attn(normed, lengths, cos, sin, operations)
+        hidden, normed = operations.add_norm(hidden, self.attn.proj, attended, self.norm2)
+        return operations.add_norm(
+            hidden, self.mlp.fc2, operations.quick_gelu(self.mlp.fc1, normed), following
+        )
 
 
 class _VisionAttention(nn.Module):
@@ -227,16 +252,18 @@ class _VisionAttention(nn.Module):
     def forward(
         self, hidden: Tensor, lengths: list[int], cos: Tensor, sin: Tensor, operations: TowerOperations
     ) -> Tensor:
+        """What goes into `proj`."""
         rows = hidden.shape[0]
         qkv = self.qkv(hidden).view(rows, 3, self._heads, -1)
         parts = (*operations.turn(qkv, cos, sin), qkv[:, 2])
         frames = zip(
             *(torch.split(part.transpose(0, 1)[None], lengths, dim=2) for part in parts), strict=True
         )
-        attended = [F.scaled_dot_product_attention(q, k, v, scale=self._scale) for q, k, v in frames]
-        joined = torch.cat([frame.transpose(1, 2).contiguous() for frame in attended], dim=1)
-        projected: Tensor = self.proj(joined.reshape(rows, -1))
-        return projected
+        attended = [
+            operations.attend(q, k, v, self._scale).transpose(1, 2).contiguous() for q, k, v in frames
+        ]
+        joined = attended[0] if len(attended) == 1 else torch.cat(attended, dim=1)
+        return joined.reshape(rows, -1)
 
 
 class _VisionMlp(nn.Module):
@@ -244,10 +271,6 @@ class _VisionMlp(nn.Module):
         super().__init__()
         self.fc1 = nn.Linear(shape.embed_dim, shape.mlp_width)
         self.fc2 = nn.Linear(shape.mlp_width, shape.embed_dim)
-
-    def forward(self, hidden: Tensor, operations: TowerOperations) -> Tensor:
-        out: Tensor = self.fc2(operations.quick_gelu(self.fc1(hidden)))
-        return out
 
 
 class _Merger(nn.Module):
@@ -259,8 +282,9 @@ class _Merger(nn.Module):
             nn.Linear(self._width, self._width), nn.GELU(), nn.Linear(self._width, shape.hidden_size)
         )
 
-    def forward(self, hidden: Tensor) -> Tensor:
-        merged: Tensor = self.mlp(self.ln_q(hidden).view(-1, self._width))
+    def forward(self, normed: Tensor) -> Tensor:
+        """normed: `ln_q` of the patches."""
+        merged: Tensor = self.mlp(normed.view(-1, self._width))
         return merged
 
 

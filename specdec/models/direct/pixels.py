@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,11 +11,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
+from specdec.models.direct.resizing import resize
 from specdec.models.direct.shapes import VisionShape, fits
+from specdec.models.positions import Grid
 from specdec.pictures.sizes import smart_resize
 
 _PROCESSORS = ("Qwen2VLImageProcessor", "Qwen2VLImageProcessorFast", "Qwen2VLImageProcessorPil")
@@ -34,37 +34,40 @@ class PixelProcessor:
     mean: tuple[float, ...]
     deviation: tuple[float, ...]
 
-    def __call__(self, images: Sequence[Image.Image], return_tensors: str = "pt") -> dict[str, Tensor]:
-        """RGB pictures -> "pixel_values" float32 [patches, features], "image_grid_thw" int64 [images, 3]."""
-        prepared = [self._patches(image) for image in images]
-        pixels = np.concatenate([patches for patches, _ in prepared])
-        return {
-            "pixel_values": torch.from_numpy(pixels),
-            "image_grid_thw": torch.tensor([grid for _, grid in prepared]),
-        }
+    def pixels(self, image: Image.Image, resized: bool = True) -> tuple[Tensor, Grid]:
+        """An RGB picture -> its pixels uint8 [height, width, 3], and the grid of its patches.
+
+        resized: in the size that they are patched in; else that is left to `patches`.
+        """
+        height, width = smart_resize(
+            image.height,
+            image.width,
+            self.patch_size * self.merge_size,
+            self.size["shortest_edge"],
+            self.size["longest_edge"],
+        )
+        if resized and (width, height) != image.size:
+            image = image.resize((width, height), Image.Resampling.BICUBIC)
+        return torch.from_numpy(np.array(image)), (1, height // self.patch_size, width // self.patch_size)
+
+    def patches(self, pixels: Tensor, grid: Grid) -> Tensor:
+        """What `pixels` gave -> float32 [patches, features] on the device of the pixels, the same values on all."""
+        patch, merge = self.patch_size, self.merge_size
+        _, rows, columns = grid
+        pixels = resize(pixels, rows * patch, columns * patch)
+        table = self._normalised.to(pixels.device)
+        channels = torch.arange(0, table.numel(), 256, dtype=torch.int32, device=pixels.device)
+        cells = (pixels + channels).view(rows // merge, merge, patch, columns // merge, merge, patch, 3)
+        values = table.index_select(0, cells.permute(0, 3, 1, 4, 6, 2, 5).flatten())
+        still = values.view(rows * columns, 3, 1, patch * patch)  # a picture is a film that stands still
+        return still.expand(-1, -1, self.temporal_patch_size, -1).reshape(rows * columns, -1)
 
     @cached_property
-    def _normalised(self) -> NDArray[np.float32]:
-        """What each of the 256 values of a channel becomes: float32 [3, 256]."""
+    def _normalised(self) -> Tensor:
+        """What each of the 256 values of a channel becomes, channel by channel: float32 [3 * 256]."""
         values = (np.arange(256, dtype=np.float64) * self.scale).astype(np.float32)[None]
         mean, deviation = (np.array(numbers, np.float32)[:, None] for numbers in (self.mean, self.deviation))
-        normalised: NDArray[np.float32] = np.divide(values - mean, deviation, dtype=np.float32)
-        return normalised
-
-    def _patches(self, image: Image.Image) -> tuple[NDArray[np.float32], tuple[int, int, int]]:
-        patch, merge = self.patch_size, self.merge_size
-        height, width = smart_resize(
-            image.height, image.width, patch * merge, self.size["shortest_edge"], self.size["longest_edge"]
-        )
-        if (width, height) != image.size:
-            image = image.resize((width, height), Image.Resampling.BICUBIC)
-        rows, columns = height // patch, width // patch
-        cells = np.asarray(image).reshape(rows // merge, merge, patch, columns // merge, merge, patch, 3)
-        cells = cells.transpose(0, 3, 1, 4, 6, 2, 5).reshape(rows * columns, 3, -1)
-        patches = np.empty((rows * columns, 3, self.temporal_patch_size, patch * patch), np.float32)
-        for channel, values in enumerate(self._normalised):
-            patches[:, channel] = np.take(values, cells[:, channel])[:, None]  # a picture is a film that stands still
-        return patches.reshape(rows * columns, -1), (1, rows, columns)
+        return torch.from_numpy(np.divide(values - mean, deviation, dtype=np.float32)).flatten()
 
 
 def pixel_processor_of(folder: Path, vision: VisionShape) -> PixelProcessor | None:

@@ -86,11 +86,11 @@ class LibraryPictures:
         """The same of one picture that is decoded and no larger than the rules say."""
         (image,) = opened
         pixels = torch.from_numpy(np.array(image))
-        return PreparedImages(pixels, ((1, image.height, image.width),))
+        return PreparedImages((pixels,), ((1, image.height, image.width),))
 
     def look(self, pictures: Sequence[PreparedImages]) -> list[SeenPicture]:
         """The same pictures: this model looks at them in the prompt's own forward."""
-        return [SeenPicture(one.grids[0], one.pixel_values) for one in pictures]
+        return [SeenPicture(one.grids[0], one.images[0]) for one in pictures]
 
     def encode(
         self, ids: Sequence[int], images: Sequence[bytes], seen: Sequence[SeenPicture] | None = None
