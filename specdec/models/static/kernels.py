@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from specdec.models.direct.modules import TowerOperations
-from specdec.models.layers.pieces import Layer, Linear
+from specdec.models.layers.pieces import Layer
 from specdec.models.static.batch import MAX_NODES, TILE, BatchRow, Tile
 from specdec.models.static.operations import Inputs
 
