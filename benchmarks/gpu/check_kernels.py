@@ -14,7 +14,7 @@ from torch import nn
 
 from specdec.models.attention.segment import Segment
 from specdec.models.direct.modules import TowerOperations
-from specdec.models.layers.pieces import Layer
+from specdec.models.layers.pieces import Layer, Linear
 from specdec.models.session import grow_sight
 from specdec.models.static.batch import LINES, bucket_of, lay_out
 from specdec.models.static.kernels import TritonOperations, TritonTower
@@ -48,6 +48,10 @@ def main() -> None:
                     flush=True,
                 )
                 assert worst < bound, f"{worst} is more than {bound}"
+        for inner, outer in ((1536, 2048), (8960, 1536), (320, 70)):
+            worst = product_difference(inner, outer, dtype)
+            print(f"{str(dtype)[6:]:9} products {inner} x {outer} {worst:.2g}", flush=True)
+            assert worst < bound, f"{worst} is more than {bound}"
         for width in (80, 1280):
             worst = tower_difference(width, dtype)
             print(f"{str(dtype)[6:]:9} tower {width} {worst:.2g}", flush=True)
@@ -72,8 +76,7 @@ def difference(
         for past, rows, _, _ in sessions
     ]
     found = []
-    for make in (TorchOperations, TritonOperations):
-        operations = make(heads, kv_heads, dim, 1e-6, None, *([dtype] if make is TritonOperations else []))
+    for operations in ways(heads, kv_heads, dim, dtype):
         segments = []
         for cache, (past, rows, tree, depths) in zip(caches, sessions, strict=True):
             at = range(past, past + rows)
@@ -86,7 +89,48 @@ def difference(
         inputs.load(batch)
         attended = operations.attend(layer, 1, qkv, (cos, sin), inputs)[: batch.rows]
         found.append([attended, *(one.cache for one in segments)])
-    return max(float((a.float() - b.float()).abs().max() / a.float().abs().max()) for a, b in zip(*found, strict=True))
+    return worst_of(found)
+
+
+def ways(heads: int, kv_heads: int, dim: int, dtype: torch.dtype) -> list:
+    """The reference, and the kernels as this GPU can launch them."""
+    sizes = (heads, kv_heads, dim, 1e-6, None)
+    early = [True] if torch.cuda.get_device_capability() >= (9, 0) else []
+    return [TorchOperations(*sizes), *(TritonOperations(*sizes, dtype, one) for one in (False, *early))]
+
+
+def worst_of(found: list[list]) -> float:
+    """The largest difference from the first, relative to its largest value."""
+    return max(
+        float((a.float() - b.float()).abs().max() / a.float().abs().max())
+        for other in found[1:]
+        for a, b in zip(found[0], other, strict=True)
+    )
+
+
+def product_difference(inner: int, outer: int, dtype: torch.dtype) -> float:
+    """The same of products that are fused with what is around them, for one and two rows."""
+    torch.manual_seed(1)
+    weight, bias = (
+        torch.randn(2 * outer, inner, device="cuda").to(dtype) / inner**0.5,
+        torch.randn(2 * outer, device="cuda"),
+    )
+    with_bias, without = Linear(weight, bias.to(dtype)), Linear(weight, None)
+    norm = torch.rand(inner, device="cuda").to(dtype) + 0.5
+    found: list[list] = []
+    for operations in ways(4, 2, 64, dtype):
+        torch.manual_seed(2)
+        found.append([])
+        for rows in (1, 2):
+            hidden, before = (
+                torch.randn(rows, width, device="cuda").to(dtype) for width in (inner, 2 * outer)
+            )
+            found[-1] += [
+                operations.norm_product(hidden, norm, with_bias),
+                operations.norm_gate(hidden, norm, without),
+                operations.add_product(before, hidden, without),
+            ]
+    return worst_of(found)
 
 
 def tower_difference(width: int, dtype: torch.dtype) -> float:
@@ -102,20 +146,16 @@ def tower_difference(width: int, dtype: torch.dtype) -> float:
     rows, hidden = torch.randn(2, 70, width, device=place).to(dtype)
     qkv = torch.randn(70, 3, heads, width // heads, device=place).to(dtype)
     cos, sin = torch.randn(2, 70, 1, width // heads, device=place)
-    ways = [TowerOperations(), TritonTower(), TritonTower(own_biases=True), TritonTower(cudnn=True)]
+    towers = [TowerOperations(), TritonTower(), TritonTower(own_biases=True), TritonTower(cudnn=True)]
     found = []
     with torch.inference_mode():
-        for way in ways:
+        for way in towers:
             bent = way.quick_gelu(fc1, rows)
             query, key = way.turn(qkv, cos, sin)
             parts = [part.transpose(0, 1)[None] for part in (query, key, qkv[:, 2])]
             attended = way.attend(*parts, (width // heads) ** -0.5)
             found.append([query, key, attended, bent.clone(), *way.add_norm(hidden.clone(), fc2, bent, norm)])
-    return max(
-        float((a.float() - b.float()).abs().max() / a.float().abs().max())
-        for other in found[1:]
-        for a, b in zip(found[0], other, strict=True)
-    )
+    return worst_of(found)
 
 
 if __name__ == "__main__":

@@ -330,7 +330,9 @@ def tower_by_way(model: LoadedModel, prepared: PreparedImages) -> None:
             began = time.perf_counter()
             tower(patches, prepared.grids)
             sync(model)
-            note(f"tower_{name}_first_ms", 1e3 * (time.perf_counter() - began))  # cuDNN plans, Triton compiles
+            note(
+                f"tower_{name}_first_ms", 1e3 * (time.perf_counter() - began)
+            )  # cuDNN plans, Triton compiles
             found = [tower(patches, prepared.grids) for _ in range(2)][-1].float()
             expected = found if expected is None else expected
             note(f"tower_{name}_difference", float((found - expected).abs().max() / expected.abs().max()))
@@ -412,7 +414,9 @@ def library(model: LoadedModel) -> None:
 
     generate(8)
     note("library_dynamic_ms_a_token", generate(48))
-    if model.device.type == "cuda":  # our process has switched cuDNN's attention off; whoever uses the library has it
+    if (
+        model.device.type == "cuda"
+    ):  # our process has switched cuDNN's attention off; whoever uses the library has it
         torch.backends.cuda.enable_cudnn_sdp(True)
         generate(8)
         note("library_dynamic_with_cudnn_ms_a_token", generate(40))

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# About 5 minutes on one H100 or H200: is it right, and how far from the floor?   bash benchmarks/gpu/first.sh [folder for logs]
+# About 7 minutes on one H100 or H200: is it right, and how far from the floor?   bash benchmarks/gpu/first.sh [folder for logs]
 # Needs torch and this project's packages, or what pack.sh has put into .gpu/ (a host without a network).
 set -u
 cd "$(dirname "$0")/../.."
@@ -21,8 +21,9 @@ for size in $sizes; do
 done; wait
 target=$models/q${sizes%% *}; draft=$models/q${sizes##* }
 # First whether it is right: every method's tokens are the target's own, and the library's.
-step methods 90 "$python" -m specnav.cli bench --device "$device" --dtype float32 --limit 2 --max-new-tokens 32 --out /tmp/gpu-methods \
+step methods 90 "$python" -m specnav.cli bench run --device "$device" --dtype float32 --limit 2 --max-new-tokens 32 --out /tmp/gpu-methods \
   --methods ar,cloud-sd,split,sd,dsd,dssd,picospec,specedge,fsd,auto,hf-generate; tail -13 "$logs/methods.log"; grep -h recorded "$logs/methods.log"
 [ "$device" = cuda ] && { step kernels 60 "$python" benchmarks/gpu/check_kernels.py --quick; tail -1 "$logs/kernels.log"; }
 step decode 150 "$python" benchmarks/gpu/decode.py "$target" --draft "$draft" --device "$device" --json "$logs/decode.json"; show decode
 step sessions 90 "$python" benchmarks/gpu/sessions.py "$target" --device "$device" --json "$logs/sessions.json"; show sessions
+[ "$device" = cuda ] && { step compare 120 "$python" benchmarks/gpu/compare.py; cut -c1-300 "$logs/compare.log"; }

@@ -75,14 +75,25 @@ def main() -> None:
     words.add_argument("--extra", default="", help="more options of serve")
     words.add_argument("--json")
     asked = words.parse_args()
-    command = [sys.executable, "-m", "specnav.cli", "serve", "--bind", "tcp://127.0.0.1:0", "--model", asked.model]
+    command = [
+        sys.executable,
+        "-m",
+        "specnav.cli",
+        "serve",
+        "--bind",
+        "tcp://127.0.0.1:0",
+        "--model",
+        asked.model,
+    ]
     command += ["--device", asked.device, *asked.extra.split()]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the server is ended, too
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as logs, Supervisor(Path(logs)) as supervisor:
         server = supervisor.start(ChildSpec("serve", command, ready=READY))
         address = endpoint_of(supervisor.wait_ready(server, 600.0))
-        measure(address, [int(one) for one in asked.counts.split(",")], asked.tokens, began, asked.think_ms / 1e3)
+        measure(
+            address, [int(one) for one in asked.counts.split(",")], asked.tokens, began, asked.think_ms / 1e3
+        )
     if asked.json:
         with open(asked.json, "w", encoding="utf-8") as file:
             json.dump(found, file, indent=1)

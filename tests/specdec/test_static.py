@@ -6,6 +6,7 @@ On a GPU its operations are Triton kernels and its forwards CUDA graphs: benchma
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
@@ -24,7 +25,7 @@ from specdec.models.local import generate_local
 from specdec.models.static import BUCKETS, MAX_ROWS, make_reference
 from specdec.models.static.batch import MAX_NODES, fits
 from specdec.models.static.forward import StaticForward
-from specdec.models.static.operations import Inputs, TorchOperations
+from specdec.models.static.operations import MOST_FUSED, Inputs, TorchOperations
 from specdec.models.static.recording import EagerRuns
 from specdec.models.static.tower import tower_of
 from specdec.options import GenerationOptions
@@ -250,6 +251,50 @@ def test_planted_faults_exceed_the_shape_budget(model: LoadedModel, fault: str) 
         for step in range(6):
             session.extend([step])
     assert recorder.shapes.met != met or recorder.shapes.reads
+
+
+class OddFused(TorchOperations):
+    """Fused products with a planted fault."""
+
+    def __init__(self, fault: str, *sizes: Any) -> None:
+        super().__init__(*sizes)
+        self._fault = fault
+
+    def add_product(self, hidden: Tensor, given: Tensor, product: Any) -> Tensor:
+        if self._fault == "raises":
+            raise RuntimeError("no kernel image is available")
+        if self._fault == "slow":
+            time.sleep(0.01)
+        found = super().add_product(hidden, given, product)
+        return found * {"wrong": 1.2, "no number": float("nan")}.get(self._fault, 1.0)
+
+
+class SlowPlain(TorchOperations):
+    """Ordinary operations that fused products are faster than."""
+
+    def gate(self, layer: Any, gate_up: Tensor) -> Tensor:
+        time.sleep(0.01)
+        return super().gate(layer, gate_up)
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [("raises", "no kernel image"), ("wrong", "% off"), ("no number", "nan% off"), ("slow", ""), ("", "")],
+)
+def test_products_are_fused_only_where_a_device_does_it_rightly_and_faster(
+    model: LoadedModel, caplog: pytest.LogCaptureFixture, fault: str, said: str
+) -> None:
+    runner = model.runner
+    sizes = (runner.heads, runner.kv_heads, runner.head_dim, runner.eps, None)
+    plain = TorchOperations(*sizes) if fault == "slow" else SlowPlain(*sizes)
+    static = StaticForward(runner, plain, EagerRuns(), OddFused(fault, *sizes))
+    static.choose_fused()
+    assert static.fused_rows == (0 if fault else MOST_FUSED)
+    lines = [one.getMessage() for one in caplog.records if "not fused" in one.getMessage()]
+    assert len(lines) == bool(said) and all(said in line for line in lines)
+    expected = generate_local(model, PROMPT, GenerationOptions(8))
+    with static_path(model, static=static):
+        assert generate_local(model, PROMPT, GenerationOptions(8)) == expected
 
 
 class OfOneThread(EagerRuns):

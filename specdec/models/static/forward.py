@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from torch import Tensor
 
 from specdec.models.attention.segment import Segment
 from specdec.models.static.batch import BUCKETS, LINES, MAX_ROWS, BatchRow, Tile, fits, lay_out
-from specdec.models.static.operations import Inputs, Operations, TorchOperations, can_fuse
+from specdec.models.static.operations import MOST_FUSED, Inputs, Operations, TorchOperations, can_fuse
 from specdec.models.static.recording import CudaGraphs, EagerRuns, GraphRecorder
 from specdec.options import GenerationOptions
 from specdec.sampling.choice import GreedyPicks, chances_of
@@ -35,6 +36,11 @@ LayerObserver = Callable[[int, Tensor], None]
 
 _LOG = logging.getLogger("specdec.models")
 _CAPABILITY = (8, 0)
+_EARLY_CAPABILITY = (9, 0)
+"""From which a kernel can be launched before the one it depends on has ended."""
+_ROUNDING = {torch.float32: 1e-3, torch.float16: 2e-2, torch.bfloat16: 5e-2}
+"""How far two ways to compute a layer may differ, as a share of its largest value."""
+_TIMED = 5
 _LONGEST_TABLE = 1 << 17
 """Rotary positions kept on the device; sequences beyond take the ordinary path."""
 _MOST_CHAINS = 32
@@ -97,9 +103,17 @@ class StaticForward:
     how many were made. fused_rows: of forwards whose products are fused with what is around them; 0: of none.
     """
 
-    def __init__(self, runner: DecoderRunner, operations: Operations, recorder: GraphRecorder) -> None:
+    def __init__(
+        self,
+        runner: DecoderRunner,
+        operations: Operations,
+        recorder: GraphRecorder,
+        fused: Operations | None = None,
+    ) -> None:
+        """fused: what forwards of up to MOST_FUSED rows are computed with instead, where the layers allow it."""
         self._runner = runner
         self._operations = operations
+        self._fused = fused if all(map(can_fuse, runner.layers)) else None
         self._recorder = recorder
         self._unused = runner.new_cache(1)
         self._length = min(runner.context_limit, _LONGEST_TABLE)
@@ -117,7 +131,7 @@ class StaticForward:
         self._step = step.to(runner.device)
         self._recorded: dict[tuple[Any, ...], list[_Part]] = {}
         self._chains: OrderedDict[tuple[Any, ...], _Chain] = OrderedDict()
-        self.fused_rows = operations.fused_rows if all(map(can_fuse, runner.layers)) else 0
+        self.fused_rows = 0 if self._fused is None else MOST_FUSED
         self._lock = threading.RLock()
         self._owner: int | None = None
         self._given_up = False
@@ -234,8 +248,60 @@ class StaticForward:
             segment = Segment(cache, 0, bucket, positions=range(bucket))
             inputs.load(lay_out([segment], [[0] * bucket], self._unused))
             self._through(runner.embed(inputs.numbers[BatchRow.ID]), range(1), 0, inputs)
-        if runner.device.type == "cuda":
-            torch.cuda.synchronize(runner.device)
+        self._settle()
+
+    @torch.inference_mode()
+    def choose_fused(self) -> None:
+        """Keep fused products only where this device computes them rightly and faster; try_out comes first."""
+        if self._fused is None:
+            return
+        try:
+            for rows in range(1, MOST_FUSED + 1):
+                fused, plain = (self._first_layer(rows, most) for most in (MOST_FUSED, 0))
+                apart = float((fused - plain).abs().max() / plain.abs().max())
+                if not apart < _ROUNDING[self._runner.dtype]:  # also where it is no number
+                    raise ArithmeticError(f"they are {apart:.1%} off")
+            faster = self._milliseconds(MOST_FUSED) < self._milliseconds(0)
+        except Exception as error:  # compilers, drivers and kernels fail in many ways; without them answers stay right
+            faster = False
+            lines = str(error).strip().splitlines() or [type(error).__name__]
+            _LOG.warning("products of few rows are not fused on this device (%s)", lines[0][:200])
+        self.fused_rows = MOST_FUSED if faster else 0
+        self._forget()
+
+    def _first_layer(self, rows: int, fused_rows: int) -> Tensor:
+        """What the first layer makes of some rows: float32 [rows, hidden_size]."""
+        self.fused_rows = fused_rows
+        return self._through(self._embedded(rows), range(1), 0, self._inputs_of(rows)).float()
+
+    def _milliseconds(self, fused_rows: int) -> float:
+        """Of a recorded forward of one row through all layers, the best of some."""
+        runner, inputs = self._runner, self._inputs_of(1)
+        self.fused_rows = fused_rows
+        hidden = self._embedded(1)
+        replay, _ = self._recorder.record(lambda: self._through(hidden, range(runner.layer_count), 0, inputs))
+        taken = []
+        for _ in range(_TIMED):
+            self._settle()
+            began = time.perf_counter()
+            replay()
+            self._settle()
+            taken.append(1e3 * (time.perf_counter() - began))
+        return min(taken)
+
+    def _embedded(self, rows: int) -> Tensor:
+        """Rows of some ids, laid out behind nothing in a cache of their own."""
+        runner = self._runner
+        self._tried = runner.new_cache(rows)  # kept: a recorded forward writes there
+        segment = Segment(self._tried, 0, rows, positions=range(rows))
+        inputs = self._inputs_of(rows)
+        inputs.load(lay_out([segment], [range(rows)], self._unused))
+        embedded: Tensor = runner.embed(inputs.numbers[BatchRow.ID])
+        return embedded
+
+    def _settle(self) -> None:
+        if self._runner.device.type == "cuda":
+            torch.cuda.synchronize(self._runner.device)
 
     def warm_up(self, cache: Tensor, rows: int = MAX_ROWS) -> None:
         """Record the buckets up to `rows` now. cache: of a session that holds nothing, with room for this many rows."""
@@ -390,7 +456,8 @@ class StaticForward:
 
     def _through_fused(self, hidden: Tensor, span: range, first: int, inputs: Inputs) -> Tensor:
         """The same for so few rows that a product takes as long as reading its weight."""
-        operations = self._operations
+        operations = self._fused
+        assert operations is not None
         for index in span:
             layer = self._runner.layers[index]
             qkv = operations.norm_product(hidden, layer.norm_1, layer.qkv)
@@ -435,12 +502,12 @@ def make_static(runner: DecoderRunner, scale: float | None) -> StaticForward | N
     else:
         from specdec.models.static.kernels import TritonOperations
 
+        sizes = (runner.heads, runner.kv_heads, runner.head_dim, runner.eps, scale, runner.dtype)
         try:
-            operations = TritonOperations(
-                runner.heads, runner.kv_heads, runner.head_dim, runner.eps, scale, runner.dtype, capability
-            )
-            static = StaticForward(runner, operations, CudaGraphs(runner.device))
+            fused = TritonOperations(*sizes, early=capability >= _EARLY_CAPABILITY)
+            static = StaticForward(runner, TritonOperations(*sizes), CudaGraphs(runner.device), fused)
             static.try_out()
+            static.choose_fused()
             return static
         except Exception as error:  # compilers and drivers fail in many ways; without the path answers stay right
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
@@ -451,7 +518,7 @@ def make_static(runner: DecoderRunner, scale: float | None) -> StaticForward | N
 def make_reference(runner: DecoderRunner, scale: float | None) -> StaticForward:
     """The static path in plain torch, run eagerly: slow, for tests on any device."""
     operations = TorchOperations(runner.heads, runner.kv_heads, runner.head_dim, runner.eps, scale)
-    return StaticForward(runner, operations, EagerRuns())
+    return StaticForward(runner, operations, EagerRuns(), operations)
 
 
 def _has_triton() -> bool:

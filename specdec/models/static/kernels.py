@@ -29,8 +29,6 @@ _MOST_KEYS, _KEY_BYTES = 64, 16384
 _PROGRAMS = 264
 """Programs with keys to read that fill a large GPU twice over: what splits are chosen for."""
 _FEWEST_SPLITS, _MOST_SPLITS = 4, 32
-_DEPENDENT_LAUNCH = (9, 0)
-"""Compute capability from which a kernel may start while the one before it ends, up to where it waits for it."""
 _COLUMNS, _DEPTH, _WARPS = 4, 1024, 4
 """Of a product with few rows: a program reads this many rows of the weight, this many numbers of each at a time."""
 
@@ -46,8 +44,9 @@ class TritonOperations:
         eps: float,
         scale: float | None,
         dtype: torch.dtype,
-        capability: tuple[int, int] = (8, 0),
+        early: bool = False,
     ) -> None:
+        """early: a kernel starts while the one before ends, and waits where it needs it (compute capability 9.0)."""
         self._heads = heads
         self._kv_heads = kv_heads
         self._head_dim = head_dim
@@ -57,9 +56,7 @@ class TritonOperations:
             dtype
         ]
         self._precision = "ieee" if dtype == torch.float32 else "tf32"
-        early = capability >= _DEPENDENT_LAUNCH
         self._launch = {"EARLY": True, "launch_pdl": True} if early else {"EARLY": False}
-        self.fused_rows = 2 if early else 0
 
     def add_norm(
         self, hidden: Tensor, added: Tensor | None, weight: Tensor, eps: float

@@ -17,6 +17,9 @@ from specdec.models.attention.segment import fold, unfold
 from specdec.models.layers.pieces import Layer, Linear
 from specdec.models.static.batch import MAX_NODES, Batch, BatchRow, Tile
 
+MOST_FUSED = 2
+"""Rows of a forward whose products may be fused."""
+
 
 class Inputs:
     """The device buffers of one bucket: `numbers` int64 [LINES, bucket] and `mask` uint8 [bucket, MAX_NODES].
@@ -38,12 +41,10 @@ class Inputs:
 
 
 class Operations(Protocol):
-    """Between two matrix products, or around them. Nothing here may wait for the device or depend on a length.
+    """Between two matrix products. Nothing here may wait for the device or depend on a length.
 
-    fused_rows: up to so many rows products are computed here too, with the norm before and the gate or the sum behind.
+    The last three are products fused with the norm before them or with what is done behind them.
     """
-
-    fused_rows: int
 
     def add_norm(
         self, hidden: Tensor, added: Tensor | None, weight: Tensor, eps: float
@@ -69,7 +70,7 @@ class Operations(Protocol):
         ...
 
     def norm_product(self, hidden: Tensor, norm: Tensor, product: Linear) -> Tensor:
-        """RMS norm of hidden [rows, k] times norm [k], times the weight: [rows, n]."""
+        """RMS norm of hidden [rows, k] times norm [k], times the weight: [rows, n]. At most MOST_FUSED rows."""
         ...
 
     def norm_gate(self, hidden: Tensor, norm: Tensor, product: Linear) -> Tensor:
@@ -95,8 +96,6 @@ def can_fuse(layer: Layer) -> bool:
 
 class TorchOperations:
     """The reference, operation by operation."""
-
-    fused_rows = 2
 
     def __init__(self, heads: int, kv_heads: int, head_dim: int, eps: float, scale: float | None) -> None:
         self._heads = heads
