@@ -190,7 +190,7 @@ class TritonOperations:
         self, found: Tensor, given: Tensor, norm: Tensor, product: Linear, hidden: Tensor, **kind: bool
     ) -> Tensor:
         weight, bias, inner = product.weight, product.bias, given.shape[1]
-        columns = _COLUMNS // 2 if kind["GATE"] else _COLUMNS
+        columns = max(1, _COLUMNS // 2) if kind["GATE"] else _COLUMNS
         _few_rows_product[(triton.cdiv(found.shape[1], columns),)](
             given,
             norm,
