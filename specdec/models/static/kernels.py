@@ -21,6 +21,7 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from specdec.models.direct.modules import TowerOperations
 from specdec.models.layers.pieces import Layer
+from specdec.models.layers.pieces import Linear as PlainLinear
 from specdec.models.static.batch import MAX_NODES, TILE, BatchRow, Tile
 from specdec.models.static.operations import Inputs
 
@@ -168,26 +169,26 @@ class TritonOperations:
         )
         return gated
 
-    def norm_product(self, hidden: Tensor, norm: Tensor, product: Linear) -> Tensor:
+    def norm_product(self, hidden: Tensor, norm: Tensor, product: PlainLinear) -> Tensor:
         """See Operations."""
         found = torch.empty(
             hidden.shape[0], product.weight.shape[0], dtype=hidden.dtype, device=hidden.device
         )
         return self._few_rows(found, hidden, norm, product, hidden, NORM=True, GATE=False, ADD=False)
 
-    def norm_gate(self, hidden: Tensor, norm: Tensor, product: Linear) -> Tensor:
+    def norm_gate(self, hidden: Tensor, norm: Tensor, product: PlainLinear) -> Tensor:
         """See Operations."""
         outer = product.weight.shape[0] // 2
         found = torch.empty(hidden.shape[0], outer, dtype=hidden.dtype, device=hidden.device)
         return self._few_rows(found, hidden, norm, product, hidden, NORM=True, GATE=True, ADD=False)
 
-    def add_product(self, hidden: Tensor, given: Tensor, product: Linear) -> Tensor:
+    def add_product(self, hidden: Tensor, given: Tensor, product: PlainLinear) -> Tensor:
         """See Operations."""
         found = torch.empty_like(hidden)
         return self._few_rows(found, given, given, product, hidden, NORM=False, GATE=False, ADD=True)
 
     def _few_rows(
-        self, found: Tensor, given: Tensor, norm: Tensor, product: Linear, hidden: Tensor, **kind: bool
+        self, found: Tensor, given: Tensor, norm: Tensor, product: PlainLinear, hidden: Tensor, **kind: bool
     ) -> Tensor:
         weight, bias, inner = product.weight, product.bias, given.shape[1]
         columns = max(1, _COLUMNS // 2) if kind["GATE"] else _COLUMNS
