@@ -13,7 +13,8 @@ text as every other rule. Link, times and acceptance are those of the operating 
 Simulated, the real edge decodes 1,024 tokens in the simulated clock of `benchmarks.regret`, which come in easy and hard
 stretches; with `--heat` the draft model's chances are too low or too high. `hindsight` is the best pair of a grid of
 5 x 5 on that very text: a pair that is found beforehand can hardly be better. Emulated, four questions of the project's
-own are a text, the link and acceptance are emulated as `specnav bench` does, and there is no hindsight.
+own are a text, the link and acceptance are emulated as `specnav bench` does, what learns has answered as many tokens
+before as a tuner's trials have, and there is no hindsight.
 """
 
 from __future__ import annotations
@@ -207,14 +208,15 @@ class Emulated:
 
     def trial(self, seed: int, number: int, method: str) -> float:
         """As Place.trial; the questions of the text are not asked."""
-        others = len(self._prompts) - EMULATED_QUESTIONS
-        place = (seed + 1) * EMULATED_QUESTIONS + number % others
-        measured = self._ask(self._contestant(method), place, self._trial_tokens)
+        measured = self._ask(self._contestant(method), self._apart(seed, number), self._trial_tokens)
         return measured.wall_ms / len(measured.ids)
 
     def text(self, seed: int, methods: Mapping[str, str], family: str) -> dict[str, float]:
         """As Place.text: question by question, a different method first each time."""
         contestants = {rule: self._contestant(method) for rule, method in methods.items()}
+        for rule in TAUGHT:  # they learn from as many tokens as a tuner
+            for number in range(TRIALS):
+                self._ask(contestants[rule], self._apart(seed, number), self._trial_tokens)
         answers: dict[str, list[MeasuredAnswer]] = {rule: [] for rule in methods}
         for number in range(EMULATED_QUESTIONS):
             order = [*methods][number:] + [*methods][:number]
@@ -225,6 +227,10 @@ class Emulated:
         return {
             rule: sum(one.wall_ms for one in said) / sum(len(one.ids) for one in said) for rule, said in answers.items()
         }
+
+    def _apart(self, seed: int, number: int) -> int:
+        """The place of a question that is not in the text."""
+        return (seed + 1) * EMULATED_QUESTIONS + number % (len(self._prompts) - EMULATED_QUESTIONS)
 
     def _contestant(self, method: str) -> EdgeContestant:
         config = self._config
