@@ -13,12 +13,12 @@ import argparse
 import statistics
 import sys
 import time
-from pathlib import Path
 
 import torch
 
 from specdec.drafting import ChainDrafter, DraftModel
 from specdec.models import GgufOptions, Prompt, load_draft
+from specdec.models.gguf.files import gguf_file
 from specdec.options import GenerationOptions
 
 SHIPPED = "default_models/text-draft"
@@ -36,7 +36,8 @@ def main() -> int:
     heads = ("without, us", "with, us")
     print("draft".ljust(40), "vocabulary".rjust(10), *(head.rjust(12) for head in heads), "more".rjust(8))
     for name in given.drafts:
-        model = load_draft(Path(name), gguf=GgufOptions(threads=1))
+        one_thread = GgufOptions(threads=1) if gguf_file(name) else None
+        model = load_draft(name, gguf=one_thread)
         drafters = {told: ChainDrafter(DraftModel(model, GenerationOptions(512))) for told in (False, True)}
         for told, drafter in drafters.items():
             drafter.prefill(Prompt(tuple(range(100, 100 + CONTEXT))))

@@ -12,6 +12,7 @@ import logging
 import os
 import queue
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -63,8 +64,11 @@ class VerdictLog:
         contents: str = "tokens",
         most_bytes: int = MOST_BYTES,
         part_bytes: int = PART_BYTES,
+        part_s: float = PART_S,
     ) -> None:
-        """Raises VerdictLogError where the folder cannot be made or written."""
+        """part_bytes, part_s: a part appears once it is as large, or its first answer as old. Raises VerdictLogError
+        where the folder cannot be made or written.
+        """
         if contents not in CONTENTS:
             raise VerdictLogError(
                 f"verdict log contents {contents!r} are unknown: choose {', '.join(CONTENTS)}"
@@ -76,7 +80,7 @@ class VerdictLog:
         self.folder = Path(folder)
         self.contents = contents
         self.dropped = 0
-        self._most, self._part = most_bytes, part_bytes
+        self._most, self._part, self._part_s = most_bytes, part_bytes, part_s
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             if not os.access(self.folder, os.W_OK):
@@ -110,17 +114,18 @@ class VerdictLog:
 
     def _work(self) -> None:
         kept: list[bytes] = []
-        size = 0
+        size, due_s = 0, 0.0
         while True:
             try:
-                said = self._queue.get(timeout=PART_S)
+                said = self._queue.get(timeout=max(0.0, due_s - time.monotonic()) if kept else None)
             except queue.Empty:
                 kept, size = self._written(kept), 0
                 continue
             if said is not None:
+                due_s = due_s if kept else time.monotonic() + self._part_s
                 kept.append(msgspec.msgpack.encode(said))
                 size += len(kept[-1])
-            if said is None or size >= self._part:
+            if said is None or size >= self._part or time.monotonic() >= due_s:
                 kept, size = self._written(kept), 0
             if said is None:
                 return

@@ -11,7 +11,7 @@ from benchmarks.regret.worlds import ROWS, SimulatedWorld
 from specdec.edge.decoder import EdgeDecoder
 from specdec.edge.stats import AnswerStats
 from specdec.models import Prompt
-from specdec.options import GenerationOptions
+from specdec.options import DecodingOptions, GenerationOptions
 
 FIXED = ("ar", "sd", "fsd", "specedge", "picospec")
 """What `auto` is compared with; where the cloud has a draft model, with CLOUD, too."""
@@ -45,25 +45,31 @@ def language_of(world: SimulatedWorld) -> SimulatedLanguage:
 
 
 def play(
-    world: SimulatedWorld, method: str, language: SimulatedLanguage, heard: SimulatedLanguage | None = None
+    world: SimulatedWorld,
+    method: str,
+    language: SimulatedLanguage,
+    heard: SimulatedLanguage | None = None,
+    gamma: int = DecodingOptions.gamma,
 ) -> PlayedWorld:
     """All answers of a world, by one decoder. heard: it has answered in these words before, as long, and keeps what it
     measured then. Raises AssertionError where an answer is not the target's own.
     """
-    machine, decoder = _decoder(world, method, language)
+    machine, decoder = _decoder(world, method, language, gamma)
     if heard is not None:
-        _, earlier = _decoder(world, method, heard)
+        _, earlier = _decoder(world, method, heard, gamma)
         _answers(world, earlier, heard)
         decoder.knows_as(earlier)
     answers = _answers(world, decoder, language)
     return PlayedWorld(method, world.tokens, machine.now, machine.edge_s, answers)
 
 
-def _decoder(world: SimulatedWorld, method: str, language: SimulatedLanguage) -> tuple[Machine, EdgeDecoder]:
+def _decoder(
+    world: SimulatedWorld, method: str, language: SimulatedLanguage, gamma: int
+) -> tuple[Machine, EdgeDecoder]:
     machine = Machine(world, language)
     row_us = [(rows, round(1e3 * world.draft.for_rows(rows))) for rows in ROWS[:-1]] if world.told else []
     draft = SimulatedDraft(language, machine.forward, machine.prefill, row_us)
-    return machine, EdgeDecoder(machine, draft, method, clock=machine)  # type: ignore[arg-type]
+    return machine, EdgeDecoder(machine, draft, method, gamma, clock=machine)  # type: ignore[arg-type]
 
 
 def _answers(

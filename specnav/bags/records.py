@@ -21,8 +21,9 @@ class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     reference: the action recorded or labelled for the frame, "" when there is none. action: "no action" when the
     answer holds none; "" when the decision failed, which `error` explains. decision_ms: begun -> action sentence
-    verified, null without one. age_ms: the frame's age at that moment, in a replay at the bag's speed. picture: file of
-    the picture that the model was given, "" when it was not kept.
+    verified, null without one. age_ms: the frame's age at that moment, in a replay at the bag's speed. joules: of this
+    whole machine, from the frame to the answer's end; null without a sensor. picture: file of the picture that the
+    model was given, "" when it was not kept.
     """
 
     frame: int
@@ -38,6 +39,7 @@ class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True):
     age_ms: float | None = None
     ttft_ms: float = 0.0
     total_ms: float = 0.0
+    joules: float | None = None
     ids: list[int] = msgspec.field(default_factory=list)
     prompt_tokens: int = 0
     prompt_bytes: int = 0
@@ -133,6 +135,7 @@ class ReplayRow(msgspec.Struct, frozen=True, kw_only=True):
     age_ms_p50: float | None = None
     age_ms_p95: float | None = None
     skipped: int = 0
+    joules_per_decision: float | None = None
 
 
 class Pairing(msgspec.Struct, frozen=True, kw_only=True):

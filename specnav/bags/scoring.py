@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from specnav.bags.contents import NO_ACTION
 from specnav.bags.records import DecisionRecord, Pairing, ReplayRow, RunComparison
-from specnav.results.demo import percentile
+from specnav.results.demo import mean, percentile
 from specnav.results.errors import EvaluationError
 
 STOP = "stop"
@@ -88,6 +88,7 @@ def make_row(
         age_ms_p50=percentile(age_ms, 50),
         age_ms_p95=percentile(age_ms, 95),
         skipped=skipped,
+        joules_per_decision=mean([one.joules for one in done if one.joules is not None]),
     )
 
 

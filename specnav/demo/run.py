@@ -26,7 +26,7 @@ from specnav.demo.scoring import make_trace, score_recording
 from specnav.demo.views import DemoView, PlainView
 from specnav.errors import HarnessError, UsageError
 from specnav.models import may_be_model
-from specnav.results.demo import Comparison
+from specnav.results.demo import Comparison, energy_text
 from specnav.results.errors import one_line
 from specnav.results.identity import compare_with_target
 from specnav.results.standing import LATE_MS
@@ -208,7 +208,7 @@ def show_summary(console: Console, journal: DemoJournal, report: Path) -> None:
         f"camera to action p50 {shown(s.time_to_action_ms_p50, '{:.0f} ms')}, "
         f"p95 {shown(s.time_to_action_ms_p95, '{:.0f} ms')}; tau {shown(s.tau, '{:.2f}')}",
         f"identical to the target alone: {same} ({s.compared_decisions} answers compared); "
-        f"parse failures {s.parse_failures}",
+        f"parse failures {s.parse_failures}; energy a decision: {energy_text(s.joules_per_decision)}",
         f"late decisions (over {LATE_MS:.0f} ms) {s.late_decisions} of {s.decisions}, stood {s.late_stood_s:.1f} s for "
         f"them of {s.stood_s:.1f} s; safety stops {s.safety_stops}, stood {s.safety_stood_s:.1f} s",
     )

@@ -103,6 +103,7 @@ def score_recording(
         stood_s=round(stood_s(recorder.path, [d.t_s for d in decisions]), 3),
         late_stood_s=round(stood_s(recorder.path, late), 3),
         safety_stood_s=round(stood_s(recorder.path, recorder.safety_stops), 3),
+        joules=[d.joules for d in decisions if d.joules is not None],
     )
 
 

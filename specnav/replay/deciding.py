@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from spec_vlm_nav.camera.frame import Frame
 from spec_vlm_nav.camera.images import PictureOptions, RawImage
 from spec_vlm_nav.common.errors import NavigationError
@@ -18,6 +20,7 @@ from spec_vlm_nav.language.prompting import PromptSpec
 from spec_vlm_nav.model.answers import DecisionJob
 from spec_vlm_nav.model.asking import QuestionWriter
 from specdec.edge.decoder import EdgeDecoder
+from specdec.energy import Meter
 from specdec.errors import ModelError
 from specdec.models import Prompt
 from specdec.options import GenerationOptions
@@ -82,14 +85,23 @@ class MethodDecider:
         decoder: EdgeDecoder,
         prompter: Prompter,
         clock: Callable[[], float] = time.perf_counter,
+        meter: Meter | None = None,
     ) -> None:
         self.method, self.prompter = method, prompter
         self._decoder, self._clock = decoder, clock
+        self._meter = meter or Meter([])
 
     def decide(
         self, task: ReplayTask, picture: bytes | Pixels, history: History
     ) -> tuple[DecisionRecord, bytes | None]:
         """The decision and the picture the model got (None: it is unusable). Raises specdec's errors but ModelError."""
+        mark = self._meter.mark()
+        record, jpeg = self._decide(task, picture, history)
+        return msgspec.structs.replace(record, joules=self._meter.since(mark)), jpeg
+
+    def _decide(
+        self, task: ReplayTask, picture: bytes | Pixels, history: History
+    ) -> tuple[DecisionRecord, bytes | None]:
         began = self._clock()
         try:
             prompt, jpeg = self.prompter.prompt(task, picture, history)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from cloud_verifier.config import ServerConfig
 from cloud_verifier.serving import settle_memory
@@ -12,6 +12,7 @@ from spec_vlm_nav.language.grammar import action_grammar
 from spec_vlm_nav.model.asking import grammars_of, prompt_spec
 from spec_vlm_nav.model.decider import ACTIONS
 from specdec.edge.decoder import EdgeDecoder, connect
+from specdec.energy import Meter, find_sensors
 from specdec.methods import get_method
 from specdec.models import GgufOptions, LoadedModel, load_draft, load_draft_tokenizer
 from specdec.models.threads import set_threads
@@ -28,10 +29,11 @@ CONNECT_TIMEOUT_S, REPLY_TIMEOUT_S = 5.0, 10.0
 
 @dataclass(frozen=True)
 class ReplayEdge:
-    """Everything that decides. threads: CPU threads of a forward here."""
+    """Everything that decides. threads: CPU threads of a forward here. meter: measures the energy of each decision."""
 
     deciders: tuple[MethodDecider, ...]
     threads: int
+    meter: Meter = field(default_factory=lambda: Meter([]))
 
 
 def check_methods(config: ReplayConfig) -> None:
@@ -89,6 +91,8 @@ def open_edge(config: ReplayConfig, stack: ExitStack) -> ReplayEdge:
         config.picture(),
         GenerationOptions(config.max_new_tokens, config.temperature, config.seed, grammar=grammar),
     )
+    meter = Meter(find_sensors()).start()
+    stack.callback(meter.close)
     deciders = tuple(
         MethodDecider(
             name,
@@ -101,7 +105,8 @@ def open_edge(config: ReplayConfig, stack: ExitStack) -> ReplayEdge:
                 tokenizer=tokenizer,
             ),
             prompter,
+            meter=meter,
         )
         for name, one in zip(config.methods, methods, strict=True)
     )
-    return ReplayEdge(deciders, torch.get_num_threads())
+    return ReplayEdge(deciders, torch.get_num_threads(), meter)

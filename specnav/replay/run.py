@@ -41,7 +41,7 @@ from specnav.replay.passes import PassResult, at_bag_speed, by_frames, warm_up
 from specnav.replay.plan import ACTIONS, VOCABULARY, ReplayPlan, ReplayTask, make_plan
 from specnav.replay.view import ReplayView
 from specnav.report.replay import write_replay_report
-from specnav.results.demo import SCHEMA, Setting, describe_machine
+from specnav.results.demo import SCHEMA, Setting, describe_energy, describe_machine
 from specnav.results.errors import EvaluationError, one_line
 from specnav.run_folder import new_run_folder, started_at
 from specnav.settings import shown_settings
@@ -223,9 +223,12 @@ def _decide_all(run: ReplayRun, types: Types, view: ReplayView, stack: ExitStack
             run.keep(record, jpeg)
             advance(record)
 
-        if config.rate == "bag":
-            played = run.bag.timeline.played
-            times = {f.number: played(f.time_ns) for f in run.contents.frames if f.number in tasks}
-            at_bag_speed(all_pictures, times, edge.deciders, keep, run.passage)
-        else:
-            by_frames(all_pictures, edge.deciders, keep, run.passage)
+        try:
+            if config.rate == "bag":
+                played = run.bag.timeline.played
+                times = {f.number: played(f.time_ns) for f in run.contents.frames if f.number in tasks}
+                at_bag_speed(all_pictures, times, edge.deciders, keep, run.passage)
+            else:
+                by_frames(all_pictures, edge.deciders, keep, run.passage)
+        finally:
+            run.machine.update(describe_energy(edge.meter))

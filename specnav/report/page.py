@@ -17,7 +17,7 @@ from markupsafe import Markup
 from specnav.report.charts import HALF, HEX, ChartLine, LineChart, histogram, line_chart, picture, timeline
 from specnav.report.floor import draw_map
 from specnav.report.media import embed, embed_frame, make_gif
-from specnav.results.demo import DemoResults, LatencyRow, Setting, load_results, percentile
+from specnav.results.demo import DemoResults, LatencyRow, Setting, energy_text, load_results, percentile
 from specnav.results.files import write_bytes_atomic
 from specnav.results.standing import LATE_MS
 from specnav.results.trace import Decision, EpisodeTrace, load_traces
@@ -198,6 +198,7 @@ def headline(results: DemoResults) -> list[Figure]:
             "",
             f"by the gate: late, stale or invalid; {s.safety_stood_s:.1f} s stood",
         ),
+        Figure("Energy a decision", energy_text(s.joules_per_decision), "", "of the robot's whole computer"),
     ]
 
 

@@ -13,6 +13,7 @@ from specnav.bags.records import DecisionRecord, ReplayResults, ReplayRow, load_
 from specnav.report.charts import HALF, RowChart, RowSeries, histogram, matrix, row_chart
 from specnav.report.media import embed
 from specnav.report.page import REPORT_FILE, TEMPLATES, Chart, Figure, environment, shown, word
+from specnav.results.demo import energy_text
 from specnav.results.files import write_bytes_atomic
 
 SHOTS, CHANGES = 60, 30
@@ -99,6 +100,9 @@ def headline(results: ReplayResults) -> list[Figure]:
         Figure("Stop precision", percent(first.stop_precision), "", stops),
         Figure("Same tokens", same, "", "every id of every answer, across methods"),
         Figure("Replayed", shown(results.frames_per_s, 1), "decisions/s", "reading the bag included"),
+        Figure(
+            f"Energy a decision, {first.method}", energy_text(first.joules_per_decision), "", "of this whole machine"
+        ),
     ]
 
 

@@ -12,15 +12,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from specnav.results.errors import EvaluationError
 from specnav.results.files import read_json, write_json
 
+if TYPE_CHECKING:
+    from specdec.energy import Meter
+
 SCHEMA = 1
 RESULTS_FILE = "results.json"
+NO_SENSOR = "no sensor"
 
 Outcome = Literal[
     "reached",
@@ -83,6 +87,7 @@ class EpisodeResult(msgspec.Struct, frozen=True, kw_only=True):
     stood_s: float = 0.0  # for all decisions
     late_stood_s: float = 0.0  # for those that came late
     safety_stood_s: float = 0.0  # for safety stops; the decision after one may have been late, too
+    joules: list[float] = msgspec.field(default_factory=list)  # of the decisions that a sensor measured
 
     def __post_init__(self) -> None:
         for name in ("collisions", "steps", "policy_moves", "parse_failures", "safety_stops"):
@@ -92,6 +97,8 @@ class EpisodeResult(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError("path lengths must not be negative")
         if any(value < 0 for value in (*self.decision_ms, *self.time_to_action_ms)):
             raise ValueError("times must not be negative")
+        if any(value < 0 for value in self.joules):
+            raise ValueError("energies must not be negative")
 
 
 class DemoSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,6 +133,7 @@ class DemoSummary(msgspec.Struct, frozen=True, kw_only=True):
     stood_s: float = 0.0
     late_stood_s: float = 0.0
     safety_stood_s: float = 0.0
+    joules_per_decision: float | None = None  # of the robot's computer; null without a sensor
 
     def __post_init__(self) -> None:
         for name in ("success_rate", "spl", "acceptance", "absent_respected_rate"):
@@ -247,6 +255,7 @@ def summarise(episodes: Sequence[EpisodeResult], comparison: Comparison | None =
         stood_s=sum(e.stood_s for e in episodes),
         late_stood_s=sum(e.late_stood_s for e in episodes),
         safety_stood_s=sum(e.safety_stood_s for e in episodes),
+        joules_per_decision=mean([value for e in episodes for value in e.joules]),
     )
 
 
@@ -270,6 +279,17 @@ def describe_machine(cpu_info: str | None = None) -> dict[str, Setting]:
     for package in ("torch", "transformers", "mujoco", "pyzmq"):
         machine[package] = _version(package)
     return machine
+
+
+def describe_energy(meter: Meter) -> dict[str, Setting]:
+    """Which sensors of this machine report its energy, and the idle power, where it is known."""
+    idle = {} if meter.idle_watts is None else {"idle_watts": round(meter.idle_watts, 2)}
+    return {"energy_sensors": ", ".join(meter.sensors) or NO_SENSOR, **idle}
+
+
+def energy_text(joules: float | None) -> str:
+    """The energy of a decision, for people."""
+    return NO_SENSOR if joules is None else f"{joules:.2f} J"
 
 
 def _version(package: str) -> str | None:

@@ -10,6 +10,7 @@ from spec_vlm_nav.camera.images import PictureOptions
 from spec_vlm_nav.language.actions import Action, ActionKind
 from spec_vlm_nav.language.prompting import PRESETS
 from specdec.edge.stats import AnswerStats, RoundStats
+from specdec.energy import Meter, find_sensors
 from specdec.errors import LinkLost, ModelError
 from specdec.models import load_tokenizer
 from specdec.options import GenerationOptions
@@ -21,6 +22,7 @@ from specnav.replay.deciding import History, MethodDecider, Prompter
 from specnav.replay.edge import ReplayEdge
 from specnav.replay.plan import ReplayTask
 from tests.bags.made_up import encoded, walk
+from tests.helpers.made_up_sensors import gauge_of_15_w
 
 SAID = "I see the blue lamp, ahead, clear. The next action is move forward 50 cm. And more."
 TASK = ReplayTask(FrameEntry(3, 30, 30), 0, "find the blue lamp", "forward 50")
@@ -48,10 +50,11 @@ def tokenizer():
     return load_tokenizer(str(DEFAULT_DRAFT))
 
 
-def make(tokenizer, preset="tiny_nav", **more):
+def make(tokenizer, preset="tiny_nav", sysfs=None, **more):
     decoder = Decoder(tokenizer, **more)
     prompter = Prompter(PRESETS[preset], tokenizer, PictureOptions(56, 28), GenerationOptions())
-    return MethodDecider("fsd", decoder, prompter, clock=lambda: decoder.now), decoder
+    meter = Meter([] if sysfs is None else find_sensors(sysfs, gpus=False), lambda: decoder.now)
+    return MethodDecider("fsd", decoder, prompter, lambda: decoder.now, meter), decoder
 
 
 def test_the_decision_is_timed_to_its_action_sentence_and_the_answer_to_its_end(tokenizer):
@@ -65,6 +68,19 @@ def test_the_decision_is_timed_to_its_action_sentence_and_the_answer_to_its_end(
     assert record.reasoning == "I see the blue lamp, ahead, clear."
     assert (record.drafted, record.accepted, record.gained, record.prompt_bytes) == ([4], [3], [4], 900)
     assert jpeg is not None and len(decoder.prompts[0].images) == 1
+
+
+def test_a_decision_tells_its_energy_and_none_once_the_sensor_is_lost(tokenizer, tmp_path):
+    gauge = gauge_of_15_w(tmp_path)
+    decider, decoder = make(tokenizer, sysfs=tmp_path)
+    record, _ = decider.decide(TASK, encoded(1), History())
+    assert record.joules == pytest.approx(15.0 * record.total_ms / 1e3) and record.joules > 1.0
+    decoder.error = ModelError("prompt too long")
+    failed, _ = decider.decide(TASK, encoded(1), History())
+    assert failed.error and failed.joules == 0.0, "no time passed on the made-up clock"
+    decoder.error = None
+    (gauge / "curr1_input").unlink()
+    assert decider.decide(TASK, encoded(1), History())[0].joules is None
 
 
 def test_an_answer_without_an_action_is_a_parse_failure(tokenizer):
@@ -104,6 +120,33 @@ def test_prompts_with_history_get_what_the_robot_remembered(tokenizer):
     history.actions.append(Action(ActionKind.TURN_LEFT, 30))
     decider.decide(TASK, encoded(8), history)
     assert "Your last actions: turn left 30." in tokenizer.decode(decoder.prompts[0].ids)
+
+
+@pytest.mark.parametrize("has_sensor", [True, False])
+def test_a_run_tells_the_energy_of_its_decisions_or_that_there_is_no_sensor(
+    monkeypatch, tmp_path, tokenizer, has_sensor
+):
+    if has_sensor:
+        gauge_of_15_w(tmp_path)
+    decider, decoder = make(tokenizer, sysfs=tmp_path)
+    meter = decider._meter
+    monkeypatch.setattr("specnav.replay.edge.open_edge", lambda *_: ReplayEdge((decider,), 1, meter))
+    bag, out = walk(4).save(tmp_path / "walk"), tmp_path / "run"
+    monkeypatch.setattr(sys, "argv", ["specnav", "replay", str(bag), "--out", str(out)])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 0
+    results, page = load_replay(out), (out / "report.html").read_text()
+    joules = [one.joules for one in load_decisions(out)]
+    if has_sensor:
+        expected = pytest.approx(15.0 * 0.01 * len(decoder.ids))
+        assert joules == [expected] * 4 and results.rows[0].joules_per_decision == expected
+        assert results.machine["energy_sensors"] == "ina3221 VDD_IN" and results.machine["idle_watts"] == 15.0
+        assert "J a<br>decision" in page
+    else:
+        assert joules == [None] * 4 and results.rows[0].joules_per_decision is None
+        assert results.machine["energy_sensors"] == "no sensor"
+        assert "no sensor" in page and "J a<br>decision" not in page
 
 
 class Ending:

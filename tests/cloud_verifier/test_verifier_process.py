@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import signal
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from specdec.edge.decoder import EdgeDecoder, connect
-from specdec.errors import LinkLost
-from specdec.models import chat_prompt
+from specdec.errors import LinkLost, TargetChanged
+from specdec.models import chat_prompt, load_model
 from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
-from tests.helpers.servers import Pair
+from specdec.verdict_log import VerdictLog, read_verdicts
+from tests.helpers.servers import Pair, patiently_connected
+from tests.helpers.tuned import tuned
 from tests.helpers.verifier import started, verifier
 
 pytestmark = pytest.mark.graph
@@ -77,6 +80,45 @@ def test_killed_verifier_is_noticed_and_its_successor_continues(model_root: Path
         for chunk in decoder.generate(prompt, options, history=got):
             got.extend(chunk)
     assert got == right
+
+
+@pytest.mark.parametrize("method", ["sd", "ar", "auto", "pipesd+length:dual:learned"])
+def test_a_successor_with_a_tuned_target_begins_anew_and_mixes_nothing(
+    model_root: Path, text_pair: Pair, tmp_path: Path, method: str
+) -> None:
+    """An edge that keeps a verdict log goes on over the change; the draft, and what is known of it, stay."""
+    prompt, options = chat_prompt(text_pair.target, "kill me"), GenerationOptions(80)
+    folder = tuned(model_root / "text-target", tmp_path / "tuned")
+    other = load_model(folder)
+    old, new = (generate_local(model, prompt, options) for model in (text_pair.target, other))
+    assert old != new
+    log = VerdictLog(tmp_path / "log", "prompts")
+    with ExitStack() as stack:
+        process, address, *_ = stack.enter_context(verifier(model_root / "text-target"))
+        link = stack.enter_context(patiently_connected(address))
+        decoder = EdgeDecoder(link, text_pair.draft, method, 3, 60.0, verdict_log=log)
+        assert [token for chunk in decoder.generate(prompt, options) for token in chunk] == old
+        got: list[int] = []
+        with pytest.raises(TargetChanged):
+            for chunk in decoder.generate(prompt, options):
+                got.extend(chunk)
+                if len(got) > 10 and process.poll() is None:
+                    known = decoder._measured
+                    of_the_edge = known.draft_s is None, known.rtt_s is None
+                    assert known.verify_s is not None or method in ("ar", "auto")
+                    process.kill()
+                    process.wait(5)
+                    stack.enter_context(verifier(folder, bind=address))
+        assert 10 < len(got) < len(old) and got == old[: len(got)]
+        assert known.verify_s is None and known.chain.drafts == 0, "of the target nothing is kept"
+        assert (known.draft_s is None, known.rtt_s is None) == of_the_edge, "of draft and link all is"
+        assert decoder._measured is known and decoder.draft_model is text_pair.draft
+        if trigger := decoder._length.trigger:
+            assert vars(trigger)["chain"] == 0.5 and vars(trigger)["token"] == 0.3, "as at first"
+        assert [token for chunk in decoder.generate(prompt, options) for token in chunk] == new
+    log.close()
+    told = [(one.target, one.answer[: len(new)]) for one in read_verdicts(tmp_path / "log")]
+    assert told == [(text_pair.target.weights_digest, tuple(old)), (other.weights_digest, tuple(new))]
 
 
 @pytest.mark.parametrize(

@@ -55,13 +55,14 @@ def test_stop_at_the_target_is_a_success_with_its_figures(episode: Episode, good
             drafted=[4, 4],
             accepted=[4, 3],
             token_ids=[1] * 9,
+            joules=3.0,
         ),
     )
     recorder.on_decision(
         2.0,
         2,
         (0, 1),
-        says("forward 50", "policy", decision_ms=90.0, drafted=[4], accepted=[1], token_ids=[1, 2]),
+        says("forward 50", "policy", decision_ms=90.0, drafted=[4], accepted=[1], token_ids=[1, 2], joules=5.0),
     )
     result = score_recording(0, episode, recorder, Ending(said_stop=True), duration_s=12.0)
     assert result.success and result.outcome == "reached" and result.detail == ""
@@ -78,6 +79,7 @@ def test_stop_at_the_target_is_a_success_with_its_figures(episode: Episode, good
     summary = summarise([result])
     assert summary.spl == pytest.approx(1.0, rel=0.01)
     assert summary.tau == pytest.approx(11 / 3)
+    assert result.joules == [3.0, 5.0] and summary.joules_per_decision == 4.0
 
 
 def test_late_decisions_and_what_the_robot_stood_for_them_are_told(episode: Episode, good_way: list[Pose2D]) -> None:

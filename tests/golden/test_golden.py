@@ -20,6 +20,7 @@ from specdec.link import wire
 from specdec.models import chat_prompt, load_model
 from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
+from specnav.bags.records import ReplayResults
 from specnav.bench.data.questions import load_questions
 from specnav.bench.records.bench import BenchResults
 from specnav.cli.app import app
@@ -86,7 +87,7 @@ def test_bytes_on_the_wire() -> None:
     check("wire.txt", "".join(lines))
 
 
-@pytest.mark.parametrize(("name", "kind"), [("bench", BenchResults), ("demo", DemoResults)])
+@pytest.mark.parametrize(("name", "kind"), [("bench", BenchResults), ("demo", DemoResults), ("replay", ReplayResults)])
 def test_fields_of_results_files(name: str, kind: type) -> None:
     check(f"results_{name}.json", as_lines(msgspec.json.schema(kind)))
 

@@ -129,6 +129,13 @@ def test_what_was_not_measured_is_null_and_not_zero() -> None:
     empty = summarise([], Comparison())
     assert (empty.success_rate, empty.spl, empty.tau, empty.decision_ms_p50) == (None, None, None, None)
     assert empty.identical_to_target is None
+    assert summarise([episode()]).joules_per_decision is None, "no sensor"
+
+
+def test_energy_is_the_mean_over_decisions_that_were_measured() -> None:
+    assert summarise([episode(joules=[2.0, 4.0]), episode(), episode(joules=[9.0])]).joules_per_decision == 5.0
+    with pytest.raises(ValueError, match="energies must not be negative"):
+        episode(joules=[-1.0])
 
 
 def test_tau_is_accepted_plus_one_a_round() -> None:

@@ -14,20 +14,7 @@ from spec_vlm_nav.console.decisions import decision_record
 from spec_vlm_nav.model.answers import DecisionFailed
 from spec_vlm_nav.model.speculative import energy_figures
 from specdec.energy import Meter, find_sensors
-
-
-def gauge_of_15_w(root: Path) -> Path:
-    """A made-up sysfs with one power monitor; returns its folder."""
-    folder = root / "class/hwmon/hwmon4"
-    folder.mkdir(parents=True)
-    for name, value in (
-        ("name", "ina3221"),
-        ("in1_label", "VDD_IN"),
-        ("in1_input", 5000),
-        ("curr1_input", 3000),
-    ):
-        (folder / name).write_text(f"{value}\n")
-    return folder
+from tests.helpers.made_up_sensors import gauge_of_15_w
 
 
 def test_a_robot_without_a_sensor_says_so() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -19,13 +20,14 @@ from specdec.errors import ProtocolError, TargetChanged
 from specdec.estimates.measured import Measured
 from specdec.link.convert import sampling_to_wire
 from specdec.link.wire import ERROR_TARGET, ErrorDown, Open, Welcome
-from specdec.models import LoadedModel, chat_prompt, load_model
+from specdec.models import chat_prompt, load_model
 from specdec.models.digest import files_digest, weights_digest
 from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
 from specdec.verdict_log import VerdictLog, read_verdicts
 from tests.helpers.servers import Pair, RunningServer, patiently_connected
 from tests.helpers.table_models import PROMPT, TablePair, endless, table_pair
+from tests.helpers.tuned import tuned
 from tests.specdec.checks import Unhurried, greedy_reference
 from tests.specdec.wired import WiredLink
 
@@ -121,16 +123,6 @@ def test_what_was_measured_of_the_old_target_counts_no_more_and_the_draft_is_sti
     assert figures.acceptance(0) == pytest.approx(0.7)
 
 
-def tuned(model: LoadedModel, strength: float = 0.3) -> LoadedModel:
-    """The same model, one of its matrices moved by a low-rank term."""
-    other = load_model(model.path)
-    weight = dict(other.network.named_parameters())["model.layers.0.self_attn.o_proj.weight"]
-    with torch.no_grad():
-        torch.manual_seed(5)
-        weight += strength * torch.randn(weight.shape[0], 2) @ torch.randn(2, weight.shape[1])
-    return other
-
-
 def test_weights_are_told_apart_by_any_number_and_equal_when_loaded_again(text_pair: Pair, tmp_path: object) -> None:
     whole = text_pair.target.weights_digest
     again = load_model(text_pair.target.path)
@@ -154,13 +146,13 @@ def test_weights_that_nobody_loads_are_told_apart_by_their_files(model_root, tmp
 
 
 def test_a_verifier_that_restarts_with_a_tuned_target_between_answers_is_noticed(
-    text_pair: Pair, start_server: StartServer, tmp_path: object
+    text_pair: Pair, start_server: StartServer, tmp_path: Path
 ) -> None:
     prompt, options = chat_prompt(text_pair.target, "say something"), GenerationOptions(12)
-    first, other = start_server(text_pair.target), tuned(text_pair.target)
+    first, other = start_server(text_pair.target), load_model(tuned(text_pair.target.path, tmp_path / "tuned"))
     expected = [generate_local(model, prompt, options) for model in (text_pair.target, other)]
     assert expected[0] != expected[1], "the tuned target says something else"
-    log = VerdictLog(tmp_path)  # type: ignore[arg-type]
+    log = VerdictLog(tmp_path / "log")
     with patiently_connected(first.address) as link:
         decoder = EdgeDecoder(link, text_pair.draft, "sd", 3, verdict_log=log, resume_timeout_s=60.0)
         assert [t for c in decoder.generate(prompt, options) for t in c] == expected[0]
@@ -169,7 +161,7 @@ def test_a_verifier_that_restarts_with_a_tuned_target_between_answers_is_noticed
         start_server(other, bind=address)
         assert [t for c in decoder.generate(prompt, options) for t in c] == expected[1]
     log.close()
-    old, new = read_verdicts(tmp_path)  # type: ignore[arg-type]
+    old, new = read_verdicts(tmp_path / "log")
     assert (old.target, new.target) == (text_pair.target.weights_digest, other.weights_digest)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,16 @@ def test_a_log_goes_on_behind_what_is_there(tmp_path: Path) -> None:
         log.add(SAID)
         log.close()
     assert len(list(read_verdicts(tmp_path))) == 2
+
+
+def test_a_part_appears_in_time_though_answers_never_pause(tmp_path: Path) -> None:
+    log = VerdictLog(tmp_path, part_s=0.2)
+    end = time.monotonic() + 30.0
+    while not list(tmp_path.glob("verdicts-*")) and time.monotonic() < end:
+        log.add(SAID)
+        time.sleep(0.02)
+    assert list(read_verdicts(tmp_path))
+    log.close()
 
 
 def test_a_full_disk_loses_answers_and_stops_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,7 +35,7 @@ from specnav.bench.runner.view import BenchView
 from specnav.bench.settings import BenchConfig, generation_options
 from specnav.errors import HarnessError, UsageError
 from specnav.paths import ROOT
-from specnav.results.demo import RESULTS_FILE, SCHEMA, Setting, describe_machine
+from specnav.results.demo import RESULTS_FILE, SCHEMA, Setting, describe_energy, describe_machine
 from specnav.results.errors import EvaluationError, one_line
 from specnav.run_folder import claim, new_run_folder, started_at
 from specnav.settings import shown_settings
@@ -250,9 +250,7 @@ def _answer_all(run: BenchRun, questions: Sequence[Question], view: BenchView, s
             raise
         finally:
             run.notes += pacing_notes(edge, journal.answers)
-            run.machine["energy_sensors"] = ", ".join(meter.sensors) or "no sensor"
-            if meter.idle_watts is not None:
-                run.machine["idle_watts"] = round(meter.idle_watts, 2)
+            run.machine.update(describe_energy(meter))
     if options.temperature == 0 and may_round(config, edge.draft):
         _replay_flips(run, options, view)
 
