@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# What the containers of compose.fleet.yaml run: docker/fleet.sh head | node | directory [ARGUMENTS OF ray start, OR OF specnav fleet up]
-# The token of Ray's cluster and the keys of the fleet are made by the head, at its first start, in volumes that outlive it.
+# What containers of a fleet run: docker/fleet.sh head | node | directory | beside [ARGUMENTS OF ray start, OR OF specnav fleet up]
+# compose.fleet.yaml: the token of Ray's cluster and the keys of the fleet are made by the head, at its first start, in volumes
+# that outlive it. kubernetes/fleet.yaml: `beside` runs in the pod of Ray's head, whose address is in RAY_ADDRESS.
 set -euo pipefail
 umask 077
 role=$1; shift
@@ -23,5 +24,11 @@ directory)
   specnav fleet up --ray head:6379 --keys /keys --state /fleet "$@"
   # The container lives as long as the head knows it.
   while ray health-check --address head:6379; do sleep 5; done ;;
+beside)
+  until ray health-check > /dev/null 2>&1; do sleep 2; done
+  # A container that starts again finds the fleet that it has brought up.
+  until [ -n "$(specnav fleet status --ray "$RAY_ADDRESS" --state /fleet --json 2> /dev/null)" ] ||
+    specnav fleet up --ray "$RAY_ADDRESS" --keys /keys --state /fleet "$@"; do sleep 10; done
+  while ray health-check; do sleep 5; done ;;
 *) sed -n 2p "$0"; exit 2 ;;
 esac

@@ -6,11 +6,12 @@ A process, so that the page goes on while models compute, and that whatever befa
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +28,7 @@ from specnav.edge_settings import EdgeSettings
 from specnav.lookback.walk import Walk
 from specnav.paths import ROOT
 from specnav.results.errors import EvaluationError
-from specnav.supervise.processes import die_with_parent
+from specnav.supervise.processes import ChildSpec, Running, Supervisor, last_words
 
 State = Literal["none", "starting", "deciding", "done", "cancelled", "failed"]
 Difference = Literal["same", "words", "action", "failed", "unknown"]
@@ -104,7 +105,7 @@ class ReplayRunner:
         self._method, self._why = "", ""
         self._total = asked or -(-len(walk.frames) // self._every)
         self._answers: list[dict[str, Any]] = []
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Running | None = None
         self._watcher: threading.Thread | None = None
         self._cancelled, self._run_number = False, 0
 
@@ -126,7 +127,7 @@ class ReplayRunner:
             if self._state in ("starting", "deciding"):
                 self._cancelled = True
                 if self._process is not None:
-                    self._process.terminate()
+                    self._process.send_signal(signal.SIGTERM)
 
     def close(self) -> None:
         """End it and wait until it is gone."""
@@ -165,15 +166,12 @@ class ReplayRunner:
     def _watch(self, method: str, out: Path, log: Path) -> None:
         argv = [*self._command, str(self._bag), "--methods", method, "--every", str(self._every)]
         argv += ["--out", str(out), *self._deciders.options()]
-        with log.open("wb") as stderr:
-            process = subprocess.Popen(
-                argv, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=stderr, stdin=subprocess.DEVNULL,
-                start_new_session=True, preexec_fn=die_with_parent,
-            )  # fmt: skip
+        with log.open("wb") as stderr, open(os.devnull, "wb") as unread:
+            process = Supervisor.launch(ChildSpec("replay", argv, cwd=ROOT), unread, stderr)
         with self._lock:
             self._process = process
             if self._cancelled:  # before there was a process to end
-                process.terminate()
+                process.send_signal(signal.SIGTERM)
         reader = _Lines(out / DECISIONS_FILE)
         try:
             asked_at = 0.0
@@ -184,17 +182,18 @@ class ReplayRunner:
                     break
                 asked_at += POLL_S if self._cancelled else 0.0
                 if asked_at > END_S:
-                    process.kill()
+                    process.send_signal(signal.SIGKILL)
         finally:
             if process.poll() is None:
-                process.kill()
+                process.send_signal(signal.SIGKILL)
             process.wait()
             with self._lock:
                 self._process = None
         if self._cancelled:
             self._end("cancelled", "")
         elif process.returncode:
-            self._end("failed", _last_words(log) or f"the replay ended with {process.returncode}")
+            said = last_words(log).removeprefix("specnav: error: ")
+            self._end("failed", said or f"the replay ended with {process.returncode}")
         else:
             self._end("done", "")
 
@@ -257,18 +256,9 @@ def _card(record: DecisionRecord) -> dict[str, Any]:
     }
 
 
-def _ended(process: subprocess.Popen[bytes], seconds: float) -> bool:
+def _ended(process: Running, seconds: float) -> bool:
     try:
         process.wait(seconds)
     except subprocess.TimeoutExpired:
         return False
     return True
-
-
-def _last_words(log: Path) -> str:
-    try:
-        with log.open(encoding="utf-8", errors="replace") as stream:
-            lines = deque((line.strip() for line in stream if line.strip()), 1)
-    except OSError:
-        return ""
-    return lines[0].removeprefix("specnav: error: ")[:500] if lines else ""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import subprocess
-import sys
 import time
 from datetime import datetime, timedelta, timezone
 from io import StringIO
@@ -29,6 +27,7 @@ from specdec.link.keys import EdgeKey, read_key, write_key
 from specdec.link.wire import PROTOCOL_VERSION, Hello, Open, Opened, Ping, Pong, decode_down, encode
 from specdec.models import Prompt
 from specdec.options import GenerationOptions
+from tests.helpers.emulated import emulated
 from tests.helpers.keys import Keys, started
 from tests.helpers.servers import PATIENCE_S, Pair, RunningServer, StartServer
 
@@ -302,15 +301,8 @@ def test_the_emulator_shows_a_key_for_edges_that_have_none(
     start_server: StartServer, text_pair: Pair, keys: Keys, linked
 ) -> None:
     running = started(start_server, text_pair, keys)
-    command = [sys.executable, "-m", "specdec.link.emulator", "--listen", "tcp://127.0.0.1:0"]
-    command += ["--connect", running.address, "--key", str(keys.new("link"))]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as emulator:
-        assert emulator.stderr is not None
-        try:
-            address = json.loads(emulator.stderr.readline())["bind"]
-            assert linked(address).ensure_connected().version
-        finally:
-            emulator.terminate()
+    with emulated(running.address, "--key", str(keys.new("link"))) as address:
+        assert linked(address).ensure_connected().version
 
 
 def test_the_health_check_looks_behind_the_hand_shake_only_with_a_key(

@@ -10,7 +10,6 @@ import importlib.util
 import json
 import os
 import re
-import shlex
 import socket
 import subprocess
 import sys
@@ -20,6 +19,8 @@ import pytest
 import yaml
 
 from specnav.paths import ROOT
+from tests.helpers.emulated import emulated
+from tests.helpers.verifier import verifier
 
 pytestmark = pytest.mark.slow
 
@@ -313,29 +314,10 @@ def test_the_health_check_says_in_one_line_that_nobody_is_there():
 
 
 def test_the_health_check_shakes_hands_with_a_verifier_through_the_emulator():
-    def started(*argv):
-        process = subprocess.Popen([sys.executable, "-m", *argv], cwd=ROOT, text=True, stderr=subprocess.PIPE)
-        assert process.stderr is not None
-        for line in process.stderr:
-            if '"ready"' in line:
-                return process, json.loads(line[line.index("{") :])["bind"]
-        raise AssertionError(shlex.join(argv))
-
-    free = "tcp://127.0.0.1:0"
-    running = []
-    try:
-        verifier, address = started(
-            "cloud_verifier", "--bind", free, "--model", str(ROOT / "default_models/nav-target")
-        )
-        running.append(verifier)
-        link, through = started(
-            "specdec.link.emulator", "--listen", free, "--connect", address, "--rtt", "40"
-        )
-        running.append(link)
+    with (
+        verifier(ROOT / "default_models/nav-target") as (_, address, _, _),
+        emulated(address, "--rtt", "40") as through,
+    ):
         for where in (address, through):
             done = healthcheck(where)
             assert done.returncode == 0 and "healthy: " in done.stdout, done.stderr
-    finally:
-        for process in running:
-            process.terminate()
-            process.wait(20)

@@ -66,7 +66,7 @@ def test_the_compose_files_commands_fit_together() -> None:
     services = compose()["services"]
     script = (DOCKER / "fleet.sh").read_text()
     given = " ".join(services["directory"]["command"][2:])
-    (own,) = re.findall('specnav fleet up (.*) "', script)
+    (own,) = re.findall('specnav fleet up (--ray head.*) "', script)
     flags = flags_of(f"specnav fleet up {own} {re.sub('=', ' ', given)}")
     assert {"--resource", "--keys", "--metrics", "--state"} <= flags and "--insecure" not in flags
     resource = re.search(r"--resource=(\w+)", given)
@@ -91,12 +91,17 @@ def test_prometheus_asks_the_directory_where_the_replicas_are() -> None:
 
 def test_the_kubernetes_manifest_has_its_parts_and_names_that_lead_somewhere() -> None:
     found = kubernetes()
-    kinds = ["RayCluster", "RayJob", "Service", *["PersistentVolumeClaim"] * 2, *["NetworkPolicy"] * 3]
+    kinds = ["RayCluster", "Service", *["PersistentVolumeClaim"] * 2, *["NetworkPolicy"] * 3]
     assert [name.split()[0] for name in found] == kinds
-    cluster, job = found["RayCluster specnav-fleet"], found["RayJob specnav-fleet-up"]
-    assert cluster["apiVersion"] == job["apiVersion"] == "ray.io/v1"
-    assert job["spec"]["clusterSelector"]["ray.io/cluster"] == cluster["metadata"]["name"]
-    assert {"--keys", "--resource", "--gpus"} <= flags_of(job["spec"]["entrypoint"])
+    cluster = found["RayCluster specnav-fleet"]
+    assert cluster["apiVersion"] == "ray.io/v1"
+    _, directory = cluster["spec"]["headGroupSpec"]["template"]["spec"]["containers"]
+    assert directory["command"] == ["docker/fleet.sh", "beside"]
+    (own,) = re.findall(r'specnav fleet up (--ray "\$RAY_ADDRESS".*) "', (DOCKER / "fleet.sh").read_text())
+    flags = flags_of(f"specnav fleet up {own} {' '.join(directory['args']).replace('=', ' ')}")
+    assert {"--keys", "--resource", "--gpus"} <= flags
+    token = next(one for one in directory["env"] if one["name"] == "RAY_AUTH_TOKEN")["valueFrom"]["secretKeyRef"]
+    assert token == {"name": cluster["metadata"]["name"], "key": "auth_token"}  # as KubeRay makes it
     claims = {name.split()[1] for name in found if name.startswith("Persistent")}
     pins = (ROOT / "requirements/constraints.txt").read_text()
     assert f"\nray=={cluster['spec']['rayVersion']}\n" in pins
@@ -122,17 +127,27 @@ def test_on_kubernetes_ray_asks_for_a_token_and_pods_can_do_no_more_than_they_ne
     found = kubernetes()
     cluster = found["RayCluster specnav-fleet"]["spec"]
     assert cluster["authOptions"] == {"mode": "token"}
+    confined = cluster["autoscalerOptions"]["securityContext"]
     for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
         pod = group["template"]["spec"]
         assert pod["securityContext"]["runAsNonRoot"] and pod["securityContext"]["runAsUser"]
         assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
         for container in (*pod["initContainers"], *pod["containers"]):
-            about = container["securityContext"]
-            assert about["allowPrivilegeEscalation"] is False and about["readOnlyRootFilesystem"] is True
-            assert about["capabilities"] == {"drop": ["ALL"]}
+            assert container["securityContext"] == confined
         scratch = [each["mountPath"] for each in pod["containers"][0]["volumeMounts"]]
         assert "/tmp" in scratch, "Ray writes there"
+    assert confined["allowPrivilegeEscalation"] is False and confined["readOnlyRootFilesystem"] is True
+    assert confined["capabilities"] == {"drop": ["ALL"]}
     assert cluster["workerGroupSpecs"][0]["template"]["spec"]["automountServiceAccountToken"] is False
+
+
+def test_on_kubernetes_nothing_needs_rays_dashboard_which_the_image_does_not_have() -> None:
+    cluster = kubernetes()["RayCluster specnav-fleet"]["spec"]
+    assert cluster["headGroupSpec"]["rayStartParams"]["include-dashboard"] == "false"
+    for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
+        ray, *_ = group["template"]["spec"]["containers"]
+        for probe in ("livenessProbe", "readinessProbe"):  # without them KubeRay's own would ask the dashboard
+            assert ray[probe]["exec"]["command"] == ["ray", "health-check"]
 
 
 def test_network_policies_choose_every_pod_and_tell_rays_ports_from_those_of_edges() -> None:

@@ -4,12 +4,27 @@ from __future__ import annotations
 
 import shutil
 import socket
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from tests.docker.live.engine import CLOUD, FLEET, PROMETHEUS, ROBOT, Place, base, build, docker, inspected
+from specnav.paths import ROOT
+from tests.docker.live.engine import (
+    CLOUD,
+    FLEET,
+    PROMETHEUS,
+    PROMPT,
+    ROBOT,
+    TARGET,
+    Place,
+    base,
+    build,
+    docker,
+    inspected,
+)
 
 FIGURES: list[str] = []
 
@@ -104,6 +119,21 @@ def robot(builds: dict[str, Future[float]]) -> str:
 def prometheus(builds: dict[str, Future[float]]) -> str:
     """Debian's Prometheus."""
     return _built("prometheus", builds)
+
+
+@pytest.fixture(scope="session")
+def answer() -> str:
+    """What the target says to PROMPT, in 60 tokens, without a container, a link or a draft."""
+    program = f"""
+from specdec.models import chat_prompt, load_model
+from specdec.models.local import generate_local
+from specdec.options import GenerationOptions
+model = load_model({TARGET!r})
+print(model.tokenizer.decode(generate_local(model, chat_prompt(model, {PROMPT!r}), GenerationOptions(60))), end="")
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, text=True, capture_output=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 @pytest.fixture

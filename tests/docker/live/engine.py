@@ -21,6 +21,7 @@ CLOUD, FLEET, ROBOT, PROMETHEUS = (
     "specnav-robot-sim",
     "specnav-prometheus",
 )
+TARGET, PROMPT = "default_models/text-target", "Tell me a story about the sea"
 HARDENED = (
     "--read-only",
     "--tmpfs=/tmp",
@@ -148,31 +149,28 @@ class Place:
     ) -> None:
         self._stack.close()
 
-    def volume(self, name: str) -> str:
-        """A new volume; returns its name."""
+    def volume(self, name: str, *options: str) -> str:
+        """A new volume; returns its name. options: of Docker's driver `local`, such as type=tmpfs."""
         volume = f"{self.mark}-{name}"
-        docker("volume", "create", volume)
+        docker("volume", "create", *(word for one in options for word in ("--opt", one)), volume)
         self._stack.callback(docker, "volume", "rm", "-f", volume, check=False)
         return volume
 
-    def start(self, name: str, image: str, *command: str, options: Sequence[str] = HARDENED) -> Container:
-        """A container in the background. Others of the place reach it by `name`."""
+    def start(
+        self,
+        name: str,
+        image: str,
+        *command: str,
+        options: Sequence[str] = HARDENED,
+        beside: Container | None = None,
+    ) -> Container:
+        """A container in the background, reached by `name`; or with the network of the one beside it."""
         full = f"{self.mark}-{name}"
+        network = ("--network", self.mark, "--network-alias", name)
+        if beside is not None:
+            network = ("--network", f"container:{beside.name}")
         self._stack.callback(docker, "rm", "-f", "-v", full, check=False)
-        docker(
-            "run",
-            "-d",
-            "--init",
-            "--name",
-            full,
-            "--network",
-            self.mark,
-            "--network-alias",
-            name,
-            *options,
-            image,
-            *command,
-        )
+        docker("run", "-d", "--init", "--name", full, *network, *options, image, *command)
         return Container(full)
 
     def run(

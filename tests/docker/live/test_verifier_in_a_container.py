@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 
 import pytest
 
-from specnav.paths import ROOT
-from tests.docker.live.engine import HARDENED, Container, DockerFailed, Place, docker, inspected, wait_until
+from tests.docker.live.engine import (
+    HARDENED,
+    PROMPT,
+    TARGET,
+    Container,
+    DockerFailed,
+    Place,
+    docker,
+    inspected,
+    wait_until,
+)
 
-MODEL = "default_models/text-target"
-SERVE = ("python", "-m", "cloud_verifier", "--bind", "tcp://0.0.0.0:5555", "--model", MODEL)
+SERVE = ("python", "-m", "cloud_verifier", "--bind", "tcp://0.0.0.0:5555", "--model", TARGET)
 OPEN = (*SERVE, "--insecure")
 SLOW = ("--verify-ms", "120")
-PROMPT = "Tell me a story about the sea"
 ASK = (
     "specnav",
     "generate",
@@ -27,23 +32,6 @@ ASK = (
 )
 LONG = (*ASK, "--method", "ar", "--max-new-tokens", "60")
 """Some five seconds at SLOW."""
-
-
-@pytest.fixture(scope="session")
-def answer() -> str:
-    """What the models say without a container, a link or a draft."""
-    program = f"""
-from specdec.models import chat_prompt, load_model
-from specdec.models.local import generate_local
-from specdec.options import GenerationOptions
-model = load_model({MODEL!r})
-print(model.tokenizer.decode(generate_local(model, chat_prompt(model, {PROMPT!r}), GenerationOptions(60))), end="")
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, text=True, capture_output=True, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def started(place: Place, image: str, *more: str, serve: tuple[str, ...] = OPEN, **given) -> Container:
@@ -74,7 +62,7 @@ def test_an_answer_out_of_hardened_containers_is_that_of_the_model_alone(place, 
     done = place.run(cloud, *ASK, "--max-new-tokens", "60")
     assert (done.stdout, done.stderr) == (answer + "\n", "")
     wait_until("the image's own health check", lambda: verifier.health == "healthy", 60)
-    figure(f"memory of a verifier with {MODEL}: {verifier.memory_mb:.0f} MB")
+    figure(f"memory of a verifier with {TARGET}: {verifier.memory_mb:.0f} MB")
     assert inspected(verifier.name, "{{.Config.User}} {{.HostConfig.ReadonlyRootfs}}") == "10001:10001 true"
 
 
