@@ -8,6 +8,7 @@ class SpecdecError(Exception):
     """Base of everything this package raises on purpose."""
 
 
+
 class ModelError(SpecdecError):
     """A model folder, checkpoint, prompt or image that cannot be used."""
 
@@ -42,3 +43,8 @@ class VersionMismatch(ProtocolError):
 
 class KeyRefused(ProtocolError):
     """The verifier does not take this edge's key, or only one of the two sides has keys."""
+
+
+def first_line(error: BaseException) -> str:
+    """Of an error of another program, for one line of ours; its type where it says nothing."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]

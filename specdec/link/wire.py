@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-from specdec.errors import ProtocolError
+from specdec.errors import ProtocolError, first_line
 from specdec.options import MAX_BIASED_TOKENS, MAX_GRAMMAR_BYTES
 
 PROTOCOL_VERSION = 5
@@ -411,7 +411,7 @@ def decode_up(data: bytes, max_bytes: int = MAX_UP_BYTES) -> Up:
     try:
         message: Up = _up_decoder.decode(data)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise ProtocolError(f"a message cannot be understood ({_first_line(error)})") from error
+        raise ProtocolError(f"a message cannot be understood ({first_line(error)})") from error
     return message
 
 
@@ -421,7 +421,7 @@ def decode_down(data: bytes) -> Down:
     try:
         message: Down = _down_decoder.decode(data)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise ProtocolError(f"a message cannot be understood ({_first_line(error)})") from error
+        raise ProtocolError(f"a message cannot be understood ({first_line(error)})") from error
     return message
 
 
@@ -438,7 +438,3 @@ def _check_size(data: bytes, limits: dict[int, int], max_bytes: int) -> None:
     limit = min(limits[number], max_bytes)
     if len(data) > limit:
         raise MessageTooLarge(f"a message of {len(data)} bytes exceeds the limit of {limit} of its kind")
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]

@@ -7,15 +7,18 @@ then the library's PIL image processor. Both sides of a link must get the same p
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from PIL import Image
 
+from specdec.errors import first_line
 from specdec.models.direct.pixels import PixelProcessor, like_library
 from specdec.pictures.decoding import decode_image, open_picture
 from specdec.pictures.sizes import PictureRules, picture_size
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from specdec.isolation.workers import Ticket
     from specdec.models.positions import Grid
 
+_LOG = logging.getLogger("specdec.models")
 MOST_PIXELS = 1280 * 28 * 28
 """Of a picture as a model sees it, where nothing says otherwise: about a megapixel, 1280 tokens of Qwen2-VL. Its own
 processor lets 12.8 pass: 16,384 tokens, far more than robots wait for and most of what it was trained on.
@@ -86,9 +90,21 @@ class ImagePreparer:
         self._resizes_late = False
 
     def move_to(self, device: torch.device) -> None:
-        """Resize pictures and make patches of them on a GPU from now on; their values stay what they are on a CPU."""
-        self._device = device
-        self._resizes_late = isinstance(self._processor, PixelProcessor)
+        """Resize pictures and make patches of them on a GPU from now on; their values stay what they are on a CPU.
+
+        One picture is tried there. Where that fails or gives other values, pictures stay on the CPU, with one line in
+        the log.
+        """
+        if not isinstance(self._processor, PixelProcessor):
+            return
+        try:
+            agrees, reason = _agrees(self._processor, device), "patches differ from the CPU's"
+        except Exception as error:  # drivers fail in many ways; on the CPU pictures stay right
+            agrees, reason = False, first_line(error)
+        if agrees:
+            self._device, self._resizes_late = device, True
+        else:
+            _LOG.warning("pictures are prepared on the CPU and not on %s (%s)", device, reason)
 
     @classmethod
     def from_folder(cls, path: str, vision_config: Any, most_pixels: int = 0) -> ImagePreparer:
@@ -150,6 +166,15 @@ class ImagePreparer:
         images, _ = self._vision_info(messages, image_patch_size=self._patch)
         fetched: Image.Image = images[0]
         return fetched
+
+
+def _agrees(processor: PixelProcessor, device: torch.device) -> bool:
+    """Whether a small picture of noise becomes the same patches on a device as here, where Pillow resizes it."""
+    side = processor.patch_size * processor.merge_size
+    noise = np.random.default_rng(0).integers(0, 2, (5 * side - 3, 4 * side + 3, 3), dtype=np.uint8) * np.uint8(255)
+    image = Image.fromarray(noise)
+    (here, grid), (there, _) = processor.pixels(image), processor.pixels(image, resized=False)
+    return torch.equal(processor.patches(there.to(device), grid).cpu(), processor.patches(here, grid))
 
 
 def find_process_vision_info() -> Callable[..., Any] | None:

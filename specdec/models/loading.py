@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import torch
 
-from specdec.errors import ModelError
+from specdec.errors import ModelError, first_line
 from specdec.models.direct import read_model, read_tokenizer
 from specdec.models.families import FAMILIES, Family
 from specdec.models.gguf_header import read_header
@@ -150,7 +150,7 @@ def _load_library_tokenizer(name: str) -> Any:
             tokenizer = AutoTokenizer.from_pretrained(**_place(name), **_NO_CODE)
     except Exception as error:  # the tokenizers' own library knows no other; the cause stays attached
         raise ModelError(
-            f"{name} has no usable tokenizer ({_first_line(error)}): add tokenizer.json"
+            f"{name} has no usable tokenizer ({first_line(error)}): add tokenizer.json"
         ) from error
     if not tokenizer.get_vocab():
         raise ModelError(f"{name} has no usable tokenizer (its vocabulary is empty): add tokenizer.json")
@@ -246,7 +246,7 @@ def read_config(name: str) -> Any:
         hint = (
             "its configuration cannot be read" if local else "the hub cannot be reached or has no such model"
         )
-        raise ModelError(f"{name} cannot be loaded, {hint} ({_first_line(error)})") from error
+        raise ModelError(f"{name} cannot be loaded, {hint} ({first_line(error)})") from error
     return config
 
 
@@ -295,15 +295,15 @@ def _load_weights(name: str, config: Any, place: torch.device, dtype: Any, quant
     except ImportError as error:
         raise ModelError(
             f"{name} cannot be loaded without another package{f' ({quantised})' if quantised else ''}: "
-            f"{_first_line(error)}"
+            f"{first_line(error)}"
         ) from error
     except Exception as error:  # the library raises nearly everything here; the cause stays attached
         if quantised:
             raise ModelError(
-                f"{name} is quantised ({quantised}) and cannot be used here: {_first_line(error)}"
+                f"{name} is quantised ({quantised}) and cannot be used here: {first_line(error)}"
             ) from error
         raise ModelError(
-            f"{name} has no usable weights ({_first_line(error)}): check its safetensors files"
+            f"{name} has no usable weights ({first_line(error)}): check its safetensors files"
         ) from error
     missing = sorted(info["missing_keys"])
     if missing:
@@ -419,8 +419,3 @@ def _quiet_loading() -> Iterator[None]:
         hub_log.setLevel(hub_level)
         if shown:
             hf_logging.enable_progress_bar()
-
-
-def _first_line(error: BaseException) -> str:
-    text = str(error).strip() or type(error).__name__
-    return text.splitlines()[0][:200]

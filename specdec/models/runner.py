@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specdec.errors import ModelError
+from specdec.errors import ModelError, first_line
 from specdec.models.attention import invariant
 from specdec.models.attention.choice import Attention, attention_for
 from specdec.models.attention.segment import Segment
@@ -287,8 +287,7 @@ class DecoderRunner:
                 segment = Segment(cache, past, rows, positions=range(past, past + rows))
                 self.forward(hidden, self.rotary([segment]), [segment])
         except Exception as error:  # compilers fail in many ways; the cause stays attached
-            lines = str(error).strip().splitlines() or [type(error).__name__]
-            raise ModelError(f"compiling failed ({lines[0][:200]}): do not compile") from error
+            raise ModelError(f"compiling failed ({first_line(error)}): do not compile") from error
         self.passes = 0
 
     def _attend_segment(

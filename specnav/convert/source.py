@@ -11,6 +11,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from specdec.errors import first_line
 from specdec.models.shared import shared_of
 from specnav.errors import UsageError
 
@@ -42,7 +43,7 @@ class Source:
                         self._shapes[name_today(name)] = tuple(part.get_shape())
             except (SafetensorError, OSError) as error:
                 raise UsageError(
-                    f"{path} cannot be read ({_first_line(error)}): copy the folder anew"
+                    f"{path} cannot be read ({first_line(error)}): copy the folder anew"
                 ) from error
         shared = shared_of(folder)
         for name, path in () if shared is None else shared.files.items():
@@ -67,7 +68,7 @@ class Source:
             with safe_open(path, framework="pt") as file:
                 tensor: Tensor = file.get_tensor(stored)
         except (SafetensorError, OSError) as error:
-            raise UsageError(f"{path} cannot be read ({_first_line(error)}): copy the folder anew") from error
+            raise UsageError(f"{path} cannot be read ({first_line(error)}): copy the folder anew") from error
         assert tensor.dtype in _NUMBERS
         return tensor
 
@@ -86,7 +87,7 @@ def _weight_files(folder: Path) -> list[Path]:
             named = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
         except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
             raise UsageError(
-                f"{index} cannot be read ({_first_line(error)}): copy the folder anew"
+                f"{index} cannot be read ({first_line(error)}): copy the folder anew"
             ) from error
         missing = [name for name in named if not (folder / name).is_file()]
         if missing:
@@ -98,7 +99,3 @@ def _weight_files(folder: Path) -> list[Path]:
     if not found:
         raise UsageError(f"{folder} has no safetensors: give a Hugging Face folder with its weights")
     return found
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:160]

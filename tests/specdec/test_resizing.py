@@ -13,6 +13,7 @@ from specdec.models.direct import resizing
 from specdec.models.direct.pixels import PixelProcessor
 from specdec.models.direct.resizing import resize
 from specdec.models.images import ImagePreparer
+from tests.specdec.pretended_device import DEVICE, OnDevice, PretendedDevice
 
 SIZES = [
     ((640, 480), (644, 476)),
@@ -80,3 +81,43 @@ def test_only_a_picture_of_few_pixels_is_handed_over_as_it_is() -> None:
     small, large = late.prepare([jpeg(640, 480)]), late.prepare([jpeg(1600, 1200)])
     assert small.images[0].shape == (480, 640, 3)
     assert large.images[0].shape == (large.grids[0][1] * 14, large.grids[0][2] * 14, 3)
+
+
+def test_a_device_that_is_tried_makes_the_patches(caplog: pytest.LogCaptureFixture) -> None:
+    here, there = ImagePreparer(processor()), ImagePreparer(processor())
+    with PretendedDevice():
+        there.move_to(DEVICE)
+        patches = there.prepare([jpeg(640, 480)]).pixel_values
+        assert isinstance(patches, OnDevice) and not caplog.records
+        assert torch.equal(patches.cpu(), here.prepare([jpeg(640, 480)]).pixel_values)
+
+
+def one_bit_off(pixels: torch.Tensor, height: int, width: int) -> torch.Tensor:
+    found = resize(pixels, height, width)
+    if isinstance(pixels, OnDevice):
+        found[0, 0, 0] ^= 1
+    return found
+
+
+def not_implemented(pixels: torch.Tensor, height: int, width: int) -> torch.Tensor:
+    if isinstance(pixels, OnDevice):
+        raise NotImplementedError("no such kernel\nfor this device")
+    return resize(pixels, height, width)
+
+
+@pytest.mark.parametrize(
+    ("faulty", "reason"), [(one_bit_off, "patches differ"), (not_implemented, "(no such kernel)")]
+)
+def test_a_device_with_other_patches_or_none_leaves_pictures_on_the_cpu_with_one_line(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, faulty: object, reason: str
+) -> None:
+    expected = ImagePreparer(processor()).prepare([jpeg(640, 480)])
+    monkeypatch.setattr("specdec.models.direct.pixels.resize", faulty)
+    preparer = ImagePreparer(processor())
+    with PretendedDevice():
+        preparer.move_to(DEVICE)
+        found = preparer.prepare([jpeg(640, 480)])
+        assert not isinstance(found.pixel_values, OnDevice)
+        assert torch.equal(found.pixel_values, expected.pixel_values)
+    (line,) = caplog.records
+    assert line.name == "specdec.models" and reason in line.getMessage() and "\n" not in line.getMessage()

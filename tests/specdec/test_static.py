@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from specdec.drafting import ChainDrafter, DraftModel
 from specdec.errors import ModelError
 from specdec.models import LoadedModel, Prompt, extend_many, load_model
+from specdec.models.direct.modules import TowerOperations
 from specdec.models.loaded import record_forwards
 from specdec.models.local import generate_local
 from specdec.models.static import BUCKETS, MAX_ROWS, make_reference
@@ -408,14 +409,45 @@ def test_buckets_double() -> None:
     assert all(after == 2 * before for before, after in pairwise(BUCKETS))
 
 
-def test_the_recorded_tower_sees_what_the_library_sees() -> None:
+class WrongNorms(TowerOperations):
+    """Norms that are too large, on all rows but the first."""
+
+    def add_norm(self, *given: Any) -> tuple[Tensor, Tensor]:
+        hidden, normed = super().add_norm(*given)
+        normed[1:] *= 1.01
+        return hidden, normed
+
+
+class NoNumbers(TowerOperations):
+    def quick_gelu(self, *given: Any) -> Tensor:
+        return super().quick_gelu(*given) * float("nan")
+
+
+class NotCompiled(TowerOperations):
+    def turn(self, *given: Any) -> tuple[Tensor, Tensor]:
+        raise RuntimeError("PassManager::run failed\nwith a long story")
+
+
+@pytest.mark.parametrize(
+    ("operations", "reason"),
+    [
+        (TowerOperations(), ""),
+        (WrongNorms(), "by 0.01"),
+        (NoNumbers(), "by nan"),
+        (NotCompiled(), "(PassManager::run failed)"),
+    ],
+)
+def test_the_recorded_tower_sees_what_the_library_sees_whatever_its_operations_do(
+    operations: TowerOperations, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
     transformers = pytest.importorskip("transformers")
     model = transformers.AutoModelForImageTextToText.from_pretrained(tiny.built_pairs() / "vision-target")
     visual, config = model.model.visual, model.config.vision_config
-    from specdec.models.direct.modules import TowerOperations
-
-    tower = tower_of(visual, config, TowerOperations(), EagerRuns())
-    assert tower is not None
+    caplog.clear()
+    tower = tower_of(visual, config, operations, EagerRuns())
+    assert tower is not None and (tower.tower.operations is operations) == (not reason)
+    lines = [record.getMessage() for record in caplog.records if record.name == "specdec.models"]
+    assert len(lines) == bool(reason) and all(reason in line for line in lines)
     torch.manual_seed(0)
     for grids in ([(1, 4, 6)], [(1, 4, 6)], [(1, 2, 4), (1, 4, 4)]):
         patches = sum(t * h * w for t, h, w in grids)

@@ -154,11 +154,11 @@ class TowerOperations:
 
 
 class VisionTower(nn.Module):
-    """Patches of pictures -> embeddings for the decoder."""
+    """Patches of pictures -> embeddings for the decoder. operations: may be replaced."""
 
-    def __init__(self, shape: VisionShape, operations: TowerOperations | None = None) -> None:
+    def __init__(self, shape: VisionShape) -> None:
         super().__init__()
-        self._operations = operations or TowerOperations()
+        self.operations = TowerOperations()
         self._shape = shape
         self.patch_embed = _PatchEmbed(shape)
         self.blocks = nn.ModuleList(_VisionBlock(shape) for _ in range(shape.depth))
@@ -177,7 +177,7 @@ class VisionTower(nn.Module):
         norms: list[Any] = [*(block.norm1 for block in self.blocks), self.merger.ln_q]
         normed: Tensor = norms[0](hidden)
         for block, following in zip(self.blocks, norms[1:], strict=True):
-            hidden, normed = block(hidden, normed, following, lengths, cos, sin, self._operations)
+            hidden, normed = block(hidden, normed, following, lengths, cos, sin, self.operations)
         merged: Tensor = self.merger(normed)
         return merged
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from specdec.draft import ROOT
-from specdec.errors import ModelError
+from specdec.errors import ModelError, first_line
 from specdec.models.attention.segment import Segment
 from specdec.models.plans import Extension, KnownPrefix, Plan, planned
 from specdec.models.prompt import EncodedPrompt
@@ -209,7 +209,7 @@ class GenericRunner:
             self._last_rows(cache, [*ids, *behind[:2], *behind[:2]], 2)
             parts = self._last_rows(cache, [*ids, *behind], 3).float()
         except Exception as error:  # whatever the library raises; the cause stays attached
-            raise ModelError(f"a picture that was tried has failed: {_first_line(error)}") from error
+            raise ModelError(f"a picture that was tried has failed: {first_line(error)}") from error
         if not bool(((parts - whole).abs() <= _SAME * whole.std()).all()):
             raise ModelError("what comes behind a picture is another thing in parts than as a whole")
 
@@ -339,7 +339,3 @@ def _ids_of(extension: Extension) -> Sequence[int]:
 def _stretched(value: Tensor, length: int, more: int) -> Tensor:
     """What a forward takes of each id [1, length], for ids behind those: zeros. Everything else as it is."""
     return torch.nn.functional.pad(value, (0, more)) if value.shape == (1, length) else value
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]

@@ -20,6 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from specdec.errors import first_line
 from specdec.models.attention.segment import Segment
 from specdec.models.static.batch import BUCKETS, LINES, MAX_ROWS, BatchRow, Tile, fits, lay_out
 from specdec.models.static.operations import MOST_FUSED, Inputs, Operations, TorchOperations, can_fuse
@@ -393,8 +394,7 @@ class StaticForward:
         except Exception as error:  # a product that waits for the device, memory: the cause is reported
             if isinstance(self._recorder, EagerRuns):
                 raise
-            lines = str(error).strip().splitlines() or [type(error).__name__]
-            _LOG.warning("forwards are not recorded as CUDA graphs and run slower (%s)", lines[0][:200])
+            _LOG.warning("forwards are not recorded as CUDA graphs and run slower (%s)", first_line(error))
             self._recorder, self._given_up = EagerRuns(), True  # this one is run as it is; later ones go elsewhere
             replay, found = self._recorder.record(work)
         self.recordings += 1
@@ -510,7 +510,7 @@ def make_static(runner: DecoderRunner, scale: float | None) -> StaticForward | N
             static.choose_fused()
             return static
         except Exception as error:  # compilers and drivers fail in many ways; without the path answers stay right
-            reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+            reason = first_line(error)
     _LOG.warning("forwards are not recorded as CUDA graphs and run slower (%s)", reason)
     return None
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -11,11 +12,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from specdec.errors import first_line
 from specdec.models.direct.modules import TowerOperations, VisionTower, frame_lengths
 from specdec.models.direct.shapes import VisionShape
 from specdec.models.positions import Grid
 from specdec.models.static.recording import CudaGraphs, GraphRecorder
 
+_LOG = logging.getLogger("specdec.models")
+TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.03, torch.float16: 0.006}
+"""What kernels may differ by from plain torch, over the largest value."""
+_ROWS = 70
 _MOST_SIZES = 4
 """Recordings kept; each holds the activations of one pass."""
 _SEEN_BEFORE = 2
@@ -26,7 +32,7 @@ class RecordedTower:
     """Patches of pictures -> embeddings. Thread-safe."""
 
     def __init__(self, tower: VisionTower, recorder: GraphRecorder) -> None:
-        self._tower = tower
+        self.tower = tower
         self._recorder = recorder
         self._weight = tower.merger.ln_q.weight
         self._lock = threading.Lock()
@@ -65,9 +71,9 @@ class RecordedTower:
         return found
 
     def _work(self, pixels: Tensor, sizes: tuple[Grid, ...]) -> Callable[[], Tensor]:
-        cos, sin = (part.to(pixels.device) for part in self._tower.rotary(sizes))
+        cos, sin = (part.to(pixels.device) for part in self.tower.rotary(sizes))
         lengths = frame_lengths(sizes)
-        return lambda: self._tower.through(pixels, lengths, cos, sin)
+        return lambda: self.tower.through(pixels, lengths, cos, sin)
 
 
 def record_tower(visual: Any, config: Any, device: torch.device) -> RecordedTower | None:
@@ -78,7 +84,9 @@ def record_tower(visual: Any, config: Any, device: torch.device) -> RecordedTowe
 
 
 def tower_of(visual: Any, config: Any, operations: TowerOperations, recorder: GraphRecorder) -> RecordedTower | None:
-    """As `record_tower`, with any operations and recordings."""
+    """As `record_tower`, with any operations and recordings. Operations that differ from plain torch, or fail, give way
+    to that, with one line in the log.
+    """
     if config.model_type not in ("qwen2_vl", "qwen2_vl_vision") or config.hidden_act != "quick_gelu":
         return None
     shape = VisionShape(
@@ -87,9 +95,46 @@ def tower_of(visual: Any, config: Any, operations: TowerOperations, recorder: Gr
         config.temporal_patch_size, config.spatial_merge_size, config.rope_parameters["rope_theta"],
     )  # fmt: skip
     with torch.device("meta"):
-        tower = VisionTower(shape, operations)
+        tower = VisionTower(shape)
     try:
         tower.load_state_dict(visual.state_dict(), assign=True)
     except RuntimeError:  # quantised, or of another version
         return None
-    return RecordedTower(tower.requires_grad_(False), recorder)
+    tower.requires_grad_(False)
+    try:
+        apart = largest_difference(tower, operations)
+        agrees = apart < TOLERANCE[tower.merger.ln_q.weight.dtype]  # not where it is NaN
+        reason = f"they differ from plain torch by {apart:.2g}"
+    except Exception as error:  # compilers and drivers fail in many ways; plain torch is right
+        agrees, reason = False, first_line(error)
+    if agrees:
+        tower.operations = operations
+    else:
+        _LOG.warning("the vision tower does not use the kernels made for it and runs slower (%s)", reason)
+    return RecordedTower(tower, recorder)
+
+
+@torch.inference_mode()
+def largest_difference(tower: VisionTower, operations: TowerOperations) -> float:
+    """What `operations` do differently from plain torch in a tower's first block, on rows of noise: the largest
+    difference over the largest value, of the operation where that is most.
+    """
+    block, dim = tower.blocks[0], tower.rotary([(1, 2, 2)])[0].shape[-1]
+    weight = block.mlp.fc1.weight
+    (wide, width), generator = weight.shape, torch.Generator().manual_seed(0)
+
+    def noise(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator).to(weight.device)
+
+    (hidden, rows), raised = noise(2, _ROWS, width).to(weight.dtype), noise(_ROWS, wide).to(weight.dtype)
+    qkv = noise(_ROWS, 3, width // dim, dim).to(weight.dtype)
+    cos, sin = noise(2, _ROWS, 1, dim)
+    found = []
+    for way in (TowerOperations(), operations):
+        query, key = way.turn(qkv, cos, sin)
+        attended = way.attend(*(part.transpose(0, 1)[None] for part in (query, key, qkv[:, 2])), dim**-0.5)
+        bent = way.quick_gelu(block.mlp.fc1, rows)
+        total, normed = way.add_norm(hidden.clone(), block.mlp.fc2, raised, block.norm2)
+        found.append([query, key, attended, bent, total, normed])
+    apart = [(a.float() - b.float()).abs().max() / a.float().abs().max() for a, b in zip(*found, strict=True)]
+    return float(torch.stack(apart).max())
