@@ -158,15 +158,23 @@ class ShadowLookups:
         self._open: Proposal | None = None
 
     def judge(self, answer: Sequence[int]) -> None:
-        """Compare with what is verified by now, and look up what may follow."""
-        if self._open is not None:
-            base, ids = self._open.draft.base, self._open.guess
-            said = list(answer[base : base + max(len(ids), 1)])
-            if not said or (len(said) < len(ids) and said == list(ids[: len(said)])):
-                return
-            self._measured.looked_up(ids, said)
-        self._drafter.step(answer, MAX_CHAIN)
-        self._open = self._drafter.take(answer, MAX_CHAIN, MAX_CHAIN)
+        """Compare with what is verified by now, and look up what may follow: also within what came at once, else
+        wrong lookups would be too few.
+        """
+        known = len(answer)
+        while True:
+            base = 0
+            if self._open is not None:
+                ids = self._open.guess
+                base = self._open.draft.base
+                said = answer[base : base + max(len(ids), 1)]
+                right = next((i for i, token in enumerate(said) if ids[i : i + 1] != (token,)), len(said))
+                if right == len(said) < max(len(ids), 1):
+                    return
+                self._measured.looked_up(ids, said)
+                base = min(max(base + right + 1, self._drafter.looked_up_at), known)
+            self._drafter.step(answer[:base], MAX_CHAIN)
+            self._open = self._drafter.take(answer[:base], MAX_CHAIN, MAX_CHAIN)
 
 
 class AutoRounds:

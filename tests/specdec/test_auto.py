@@ -366,17 +366,20 @@ def test_the_first_round_after_a_lost_link_is_held_against_nothing_that_was_prom
         assert all(one.promised_ms in (0.0, 1e3 * one.gained) for one in cost.rounds)
 
 
-def test_lookups_are_compared_as_their_rounds_would_be():
-    """The text 1 2 3 4 9 1 2 3 8: behind the second 1, what is found is right twice."""
+@pytest.mark.parametrize("at_once", [1, 6])
+def test_lookups_are_compared_as_their_rounds_would_be(at_once: int):
+    """The text 1 2 3 4 9 1 2 3 8 7 7: behind the second 1, what is found is right twice. However many tokens come at
+    once, each wrong lookup counts.
+    """
     figures, memory = Measured(), SuffixMemory()
     drafter = LookupDrafter(memory)
     drafter.prefill(Prompt((1, 2, 3, 4, 9)))
     lookups = ShadowLookups(drafter, figures)
     said = [1, 2, 3, 8, 7, 7]
-    for length in range(1, len(said) + 1):
+    for length in range(0, len(said) + 1, at_once):
         lookups.judge(said[:length])
-    # Behind 1 the lookup says 2 3 4 ...; behind 8 and the first 7 it has nothing to say.
-    assert figures.lookups.drafts == 3
+    # Behind 1 the lookup says 2 3 4 ...; behind 9, 8 and the first 7 it has nothing to say.
+    assert figures.lookups.drafts == 4
     assert figures.lookups.expected(2) == pytest.approx(1 + figures.lookups.chance(0) * (1 + figures.lookups.chance(1)))
     assert figures.lookups.chance(1) > figures.lookups.chance(2)
 
