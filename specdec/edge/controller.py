@@ -171,7 +171,7 @@ class Controller:
         last one, if this verifier can do it: the prompt waits for it, and plans are weighed after a few tokens anyway.
         """
         plan = self._last.plan
-        possible = plan.mode in ("alone", "lookup") or (plan.mode == "cloud-sd" and self.drafts_in_cloud)
+        possible = plan.mode == "alone" or (plan.mode == "cloud-sd" and self.drafts_in_cloud)
         at_once = possible and (self.hopeless or self.measured.may_feel_drafts_unseen)
         return self._last if at_once else self.choose(None, remaining)
 
