@@ -183,7 +183,7 @@ METHODS = {
         ),
         Method(
             "auto",
-            "measures, and chooses between the cloud alone, chains, trees and several drafts in flight as it goes",
+            "measures, and chooses as it goes: the cloud alone, lookups, chains, trees, several drafts in flight",
             "verify",
             overlap="outcomes",
             nodes="paid",

@@ -22,6 +22,7 @@ from specdec.models.plans import Plan, planned
 VOCAB = 96
 CANDIDATES = 8
 _FADING = 0.55
+_REPEATED = 12
 _NEVER = -30.0
 EOS = 0
 """No made-up answer ends with it: all are as long as they may be."""
@@ -40,12 +41,16 @@ class SimulatedLanguage:
         self._rows: dict[State, Tensor] = {}
         self.text: list[int] = []
         easy = draw.random() < fit.easy
+        again = _Again(fit.repeats, Random(seed + 3))
         for place in range(tokens + 1):
             if draw.random() < 1.0 / fit.stretch:
                 easy = draw.random() < fit.easy
             ids, chances = self._chances(draw, easy)
             heated = [chance**fit.heat for chance in chances]
             token = draw.choices(ids, heated)[0]
+            if (before := again.token(self.text)) is not None:
+                ids = [{token: before, before: token}.get(one, one) for one in ids]
+                token = before
             self.text.append(token)
             self._rows[place, 0] = _row(ids, chances)
 
@@ -76,6 +81,27 @@ class SimulatedLanguage:
         rest = [_FADING**rank for rank in range(CANDIDATES - 1)]
         others = sorted(((1.0 - sure) * one / sum(rest) for one in rest), reverse=True)
         return ids, [max(one, 1e-9) for one in (sure, *others)]
+
+
+class _Again:
+    """Stretches of a text that were said before in it."""
+
+    def __init__(self, share: float, draw: Random) -> None:
+        self._begins = share / (_REPEATED * (1.0 - share) + share)
+        self._draw = draw
+        self._at: int | None = None
+
+    def token(self, text: Sequence[int]) -> int | None:
+        """What is said again at the end of a text; None where something new is said."""
+        draw = self._draw
+        if self._at is not None and draw.random() < 1.0 / _REPEATED:
+            self._at = None
+        if self._at is None and text and draw.random() < self._begins:
+            self._at = draw.randrange(len(text))
+        if self._at is None:
+            return None
+        self._at += 1
+        return text[self._at - 1]
 
 
 def _row(ids: Sequence[int], chances: Sequence[float]) -> Tensor:

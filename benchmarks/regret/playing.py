@@ -14,8 +14,10 @@ from specdec.models import Prompt
 from specdec.options import DecodingOptions, GenerationOptions
 
 FIXED = ("ar", "sd", "fsd", "specedge", "picospec")
-"""What `auto` is compared with; where the cloud has a draft model, with CLOUD, too."""
-CLOUD = "cloud-sd"
+"""What `auto` is compared with; where the cloud has a draft model, with CLOUD, too, and where the text repeats itself,
+with LOOKUP.
+"""
+CLOUD, LOOKUP = "cloud-sd", "ngram"
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,8 @@ class PlayedWorld:
 
 def methods_in(world: SimulatedWorld) -> tuple[str, ...]:
     """The fixed methods that this world has what they need for."""
-    return FIXED if world.cloud_draft is None else (*FIXED, CLOUD)
+    cloud = () if world.cloud_draft is None else (CLOUD,)
+    return (*FIXED, *cloud, *((LOOKUP,) if world.fit.repeats else ()))
 
 
 def language_of(world: SimulatedWorld) -> SimulatedLanguage:

@@ -25,7 +25,8 @@ class Fit:
 
     easy: share of tokens in easy ones; stretch: their mean length. sure_easy, sure_hard: mean probability that the
     draft model gives its likeliest token there. heat: its probabilities are those of the target at this temperature;
-    above 1 the model is less sure than it might be, below 1 too sure.
+    above 1 the model is less sure than it might be, below 1 too sure. repeats: share of tokens in stretches that were
+    said before, of 12 tokens on average; the draft model knows them as well as others.
     """
 
     easy: float
@@ -33,6 +34,7 @@ class Fit:
     sure_easy: float
     sure_hard: float
     heat: float
+    repeats: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -79,8 +81,8 @@ def forwards(one_ms: float, a_row: float) -> RowMs:
     return RowMs(tuple((rows, one_ms * (1 + a_row * (rows - 1))) for rows in ROWS))
 
 
-def random_world(seed: int, most_answers: int = 4) -> SimulatedWorld:
-    """One world, with this many answers at most."""
+def random_world(seed: int, most_answers: int = 4, repeats: float = 0.0) -> SimulatedWorld:
+    """One world, with this many answers at most. repeats: as in Fit."""
     draw = Random(seed)
 
     def between(low: float, high: float) -> float:
@@ -111,6 +113,7 @@ def random_world(seed: int, most_answers: int = 4) -> SimulatedWorld:
             sure_easy=draw.uniform(0.85, 0.99),
             sure_hard=draw.uniform(0.15, 0.6),
             heat=draw.uniform(0.6, 1.5),
+            repeats=repeats,
         ),
         phases=_phases(draw, sum(lengths), verify_ms),
         contention=sometimes(0.3, draw.uniform(0.3, 1.0)),

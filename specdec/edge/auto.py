@@ -2,7 +2,8 @@
 """The method `auto`: drive an answer by the plan that the controller holds best, and change plans between rounds.
 
 While the cloud decodes alone the edge has nothing else to do, so it drafts all the same and compares what comes with
-that (*shadow drafts*): what drafting would bring is known before anything depends on it, and costs no time.
+that (*shadow drafts*): what drafting would bring is known before anything depends on it, and costs no time. What
+lookups would bring is known of the rounds of every plan.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from dataclasses import dataclass, replace
 from specdec.draft import TreeSize
 from specdec.drafting import ChainDrafter, Draft, OutcomeDrafter, Proposal
 from specdec.drafting.length import LengthPolicy
-from specdec.edge.controller import ENOUGH_DRAFTS, TREE_BUDGET, Choice, Controller, Plan
+from specdec.drafting.lookup.drafter import LookupDrafter
+from specdec.edge.controller import ENOUGH_DRAFTS, MAX_CHAIN, TREE_BUDGET, Choice, Controller, Mode, Plan
 from specdec.edge.rounds import Rounds
 from specdec.edge.session import EdgeSession
 from specdec.estimates.measured import Measured
@@ -29,6 +31,8 @@ _TOKENS_BETWEEN_NEAR_PINGS = 64
 _TOKENS_BETWEEN_CHOICES = 4
 _TOKENS_BETWEEN_HOPELESS = 16
 """While the cloud decodes alone; where drafting would take much longer; at first, after every token."""
+_POLICIES: dict[Mode, str] = {"lookup": "fixed", "chain": "marginal", "tree": "marginal", "stream": "worth"}
+"""What decides how long a draft of a plan becomes."""
 _BELIEVED = 0.9
 """Of what a draft model expects of its first drafts, before any was compared with what the target said."""
 
@@ -143,6 +147,36 @@ def _path(draft: Draft, said: Sequence[int]) -> Sequence[int]:
     return judge(draft, picks, frozenset()).path
 
 
+class ShadowLookups:
+    """Lookups that were not sent, unless plans are made of them: each begins where the last one was refuted or ended,
+    as rounds would. They take no forward.
+    """
+
+    def __init__(self, drafter: LookupDrafter, measured: Measured) -> None:
+        self._drafter = drafter
+        self._measured = measured
+        self._open: Proposal | None = None
+
+    def judge(self, answer: Sequence[int]) -> None:
+        """Compare with what is verified by now, and look up what may follow: also within what came at once, else
+        wrong lookups would be too few.
+        """
+        known = len(answer)
+        while True:
+            base = 0
+            if self._open is not None:
+                ids = self._open.guess
+                base = self._open.draft.base
+                said = answer[base : base + max(len(ids), 1)]
+                right = next((i for i, token in enumerate(said) if ids[i : i + 1] != (token,)), len(said))
+                if right == len(said) < max(len(ids), 1):
+                    return
+                self._measured.looked_up(ids, said)
+                base = min(max(base + right + 1, self._drafter.looked_up_at), known)
+            self._drafter.step(answer[:base], MAX_CHAIN)
+            self._open = self._drafter.take(answer[:base], MAX_CHAIN, MAX_CHAIN)
+
+
 class AutoRounds:
     """Drives one answer of the method `auto`."""
 
@@ -151,14 +185,15 @@ class AutoRounds:
         session: EdgeSession,
         drafter: OutcomeDrafter,
         chain: ChainDrafter,
+        lookup: LookupDrafter,
         method: Method,
         controller: Controller,
         clock: Callable[[], float],
         choice: Choice,
         prefill: Callable[[], None],
     ) -> None:
-        """drafter, chain: work on one draft model. choice: what the session was opened for (`opening`). prefill: of
-        that model, for when it is needed, if ever, where the cloud goes on alone at first.
+        """drafter, chain: work on one draft model. lookup: has the prompt. choice: what the session was opened for
+        (`opening`). prefill: of that model, for when it is needed, if ever, where it does not draft at first.
         """
         measured = controller.measured
         self._session = session
@@ -170,8 +205,10 @@ class AutoRounds:
         streaming = replace(METHODS["sd"], overlap="hinted-stream", in_flight=STREAM_IN_FLIGHT)
         self._rounds = Rounds(session, drafter, method, fixed, measured, clock)
         self._streaming = Rounds(session, chain, streaming, doubtful, measured, clock)
+        self._looking_up = Rounds(session, lookup, METHODS["ngram"], fixed, measured, clock)
         self._shadows = ShadowDrafts(drafter, measured, controller.shadows)
-        self._prefill = prefill if choice.plan.in_cloud else None
+        self._lookups = ShadowLookups(lookup, measured)
+        self._prefill = None if choice.plan.needs_model else prefill
         self._drafting_s = 0.0
         self._shadowed = False
         self._knew_drafts = controller.knows_drafts
@@ -190,12 +227,18 @@ class AutoRounds:
         if plan.in_cloud:
             chunk = self._listen()
         else:
-            chunk = (self._streaming if plan.mode == "stream" else self._rounds).advance()
+            chunk = self._rounds_of(plan).advance()
         if session.record.rounds > rounds:
+            self._lookups.judge(session.answer)
             self._came(plan, len(session.answer) - length)
             if not session.finished and not session.in_flight:
                 self._reconsider()
         return chunk
+
+    def _rounds_of(self, plan: Plan) -> Rounds:
+        if plan.mode == "lookup":
+            return self._looking_up
+        return self._streaming if plan.mode == "stream" else self._rounds
 
     def _came(self, plan: Plan, gained: int) -> None:
         """A round is over: compare it with what was promised. The first one of a plan reports the change, too."""
@@ -312,10 +355,10 @@ class AutoRounds:
             return _TOKENS_BETWEEN_CHOICES
         if not self._controller.knows_drafts:
             return 1
-        hopeless = (
-            self._controller.hopeless and now.mode == "alone"
-        )  # a draft model in the cloud has a size to choose
-        return _TOKENS_BETWEEN_HOPELESS if hopeless else _TOKENS_BETWEEN_CHOICES
+        controller = self._controller
+        if controller.hopeless and now.mode == "alone" and not controller.lookups_promise:
+            return _TOKENS_BETWEEN_HOPELESS  # a draft model in the cloud has a size to choose
+        return _TOKENS_BETWEEN_CHOICES
 
     def _adopt(self, choice: Choice) -> None:
         plan, before = choice.plan, self._choice.plan
@@ -325,18 +368,18 @@ class AutoRounds:
         self._session.record.explain(plan.label, choice.why, plan.promised_s, anew=self._went_on_s is None)
         if plan.in_cloud:
             return
-        self._make_ready()
+        if plan.needs_model:
+            self._make_ready()
         if before.mode != plan.mode:  # another shape, another tree
             self._shadows.forget()
             if "stream" in (before.mode, plan.mode):
                 self._drafter.forget()
-        rounds = self._streaming if plan.mode == "stream" else self._rounds
         streams = plan.mode == "stream"
-        policy = LengthPolicy("worth" if streams else "marginal", plan.size)
+        policy = LengthPolicy(_POLICIES[plan.mode], plan.size)
         prepares = self._controller.prepares(plan.size) and not self._measured.cloud_forwards.quiet_is_due
-        rounds.resize(policy, streams or prepares)
+        self._rounds_of(plan).resize(policy, streams or prepares)
         self._drafter.shape, self._drafter.pays = plan.tree, self._rounds.nodes_worth_sending
-        self._session.allow_in_flight(STREAM_IN_FLIGHT if plan.mode == "stream" else 1)
+        self._session.allow_in_flight(STREAM_IN_FLIGHT if streams else 1)
 
 
 def opening(method: Method, choice: Choice) -> tuple[Method, int]:

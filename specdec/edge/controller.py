@@ -9,7 +9,7 @@ earn what changing costs before the answer ends.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -23,8 +23,8 @@ from specdec.estimates.trial import Trial
 from specdec.link.wire import LACKS_SEVERAL, LACKS_TREES, Welcome
 from specdec.methods import STREAM_IN_FLIGHT
 
-Mode = Literal["alone", "cloud-sd", "chain", "tree", "stream"]
-MODES: tuple[Mode, ...] = ("alone", "cloud-sd", "chain", "tree", "stream")
+Mode = Literal["alone", "cloud-sd", "lookup", "chain", "tree", "stream"]
+MODES: tuple[Mode, ...] = ("alone", "cloud-sd", "lookup", "chain", "tree", "stream")
 
 MAX_CHAIN = 10
 SIZES = range(1, MAX_CHAIN + 1)
@@ -86,6 +86,11 @@ class Plan:
     def in_cloud(self) -> bool:
         """True where the cloud goes on without the edge."""
         return self.mode in ("alone", "cloud-sd")
+
+    @property
+    def needs_model(self) -> bool:
+        """True where the edge's draft model drafts."""
+        return self.mode in ("chain", "tree", "stream")
 
     @property
     def tree(self) -> TreeSize | None:
@@ -175,11 +180,11 @@ class Controller:
         measured = self.measured
         self._present = CurrentTimes(measured)
         alone_s = self._alone_s
-        if alone_s is None or measured.draft_s is None:
+        if alone_s is None or (measured.draft_s is None and not self._knows_lookups):
             return Choice(now, FIRST.why) if now is not None else FIRST
         far = measured.rtt_s is not None
         plans = {plan.mode: plan for plan in self._plans(alone_s) if far or plan.in_cloud}
-        drafting = [plan for mode, plan in plans.items() if mode not in ("alone", "cloud-sd")]
+        drafting = [plan for plan in plans.values() if plan.needs_model]
         staying_s = min(_token_s(plan) for plan in plans.values() if plan.in_cloud)
         settled = measured.chain.drafts >= _SETTLED_DRAFTS
         self.hopeless = (
@@ -198,7 +203,7 @@ class Controller:
             if best_s > (1 - _WORTH_IT) * present_s or gain_s < self._change_s(now, best):
                 best = present
         self._fade(best)
-        others = [plan for plan in plans.values() if plan.mode != "alone"]
+        others = [plan for plan in plans.values() if plan.mode not in ("alone", "lookup")]
         self._weighed = measured.chain.drafts, measured.rtt_s or 0.0, others
         why = self._words(best, plans)
         self._last = Choice(best, f"{self.trial.why}; {why}" if barred else why)
@@ -206,8 +211,8 @@ class Controller:
 
     def may_leave(self, now: Plan) -> bool:
         """Whether weighing all plans anew may show one that is faster than a cloud that goes on alone: drafts were
-        compared, the link has become quicker, or the cloud so slow that what drafting was to take is less. Never while
-        drafts are barred. Cheap.
+        compared, the link has become quicker, or the cloud so slow that what drafting was to take is less, or lookups
+        have become good. Never while drafts are barred. Cheap.
         """
         drafts, rtt_s, others = self._weighed
         measured = self.measured
@@ -220,8 +225,27 @@ class Controller:
         if measured.chain.drafts != drafts or (measured.rtt_s or 0.0) < (1.0 - _NEWS) * rtt_s:
             return True
         self._fade(now)
-        best_s = min(self._reckoned_s(plan.mode, plan.round_s, plan.tau) for plan in others)
-        return best_s * self._doubt < alone_s
+        if self.lookups_promise:
+            return True
+        return alone_s > min(
+            self._reckoned_s(plan.mode, plan.round_s, plan.tau) * self._doubt(plan.mode) for plan in others
+        )
+
+    @property
+    def lookups_promise(self) -> bool:
+        """Whether looking drafts up may be faster than the cloud alone. Cheap."""
+        measured, alone_s = self.measured, self._alone_s
+        if alone_s is None or measured.rtt_s is None or not self._knows_lookups:
+            return False
+        least = (1.0 + _WORTH_IT) * self._doubt("lookup")
+        if measured.lookups.expected(MAX_CHAIN) < least:  # were a round free of all but the forward
+            return False
+        self._present = CurrentTimes(measured)
+        return least * _token_s(self._lookup()) < alone_s
+
+    @property
+    def _knows_lookups(self) -> bool:
+        return self.measured.lookups.drafts >= ENOUGH_DRAFTS
 
     @property
     def _alone_s(self) -> float | None:
@@ -253,11 +277,12 @@ class Controller:
 
     def _safely_s(self, plan: Plan) -> float:
         """What a token may take with a plan; with drafts of which few were compared, more than what is expected."""
-        return _token_s(plan) * (1.0 if plan.mode == "alone" else self._doubt)
+        return _token_s(plan) * (1.0 if plan.mode == "alone" else self._doubt(plan.mode))
 
-    @property
-    def _doubt(self) -> float:
-        return 1.0 + _DOUBT / math.sqrt(max(self.measured.chain.drafts, 1))
+    def _doubt(self, mode: Mode) -> float:
+        measured = self.measured
+        drafts = measured.lookups.drafts if mode == "lookup" else measured.chain.drafts
+        return 1.0 + _DOUBT / math.sqrt(max(drafts, 1))
 
     def came(self, plan: Plan, took_s: float, cloud_s: float, gained: int) -> None:
         """A round of a plan: how long after the one before it ended, what the cloud took of that, and how many tokens
@@ -305,6 +330,10 @@ class Controller:
         """The best of each kind."""
         measured = self.measured
         yield self._plan("alone", 0, alone_s, 1.0, alone_s)
+        if self._knows_lookups:
+            yield self._lookup()
+        if measured.draft_s is None:
+            return
         if self.drafts_in_cloud:
             yield self._cloud_sd()
         if measured.chain.drafts < ENOUGH_DRAFTS:
@@ -329,6 +358,20 @@ class Controller:
 
         size = min(SIZES, key=lambda size: round_s(size) / taus[size])
         return self._plan("cloud-sd", size, round_s(size), taus[size], round_s(size))
+
+    def _lookup(self) -> Plan:
+        """No draft model: where nothing is found, a round is the target's own token."""
+        taus, found = self.measured.lookups.by_depth(MAX_CHAIN), self.measured.found.value
+
+        def mean(size: int, one: Callable[[int], float]) -> float:
+            return found * one(size + 1) + (1.0 - found) * one(1)
+
+        def round_s(size: int) -> float:
+            return mean(size, lambda rows: self._present.exchange_s(rows, False))
+
+        size = min(SIZES, key=lambda size: round_s(size) / taus[size])
+        cloud_s = mean(size, lambda rows: self._present.cloud_s(rows, False))
+        return self._plan("lookup", size, round_s(size), taus[size], cloud_s)
 
     def _chain(self, taus: Sequence[float]) -> Plan:
         """taus: tokens of a round by the draft's length."""
@@ -414,7 +457,7 @@ class Controller:
         """What a change costs: the cloud, or the link, is idle for about a round trip; a draft starts from nothing."""
         if now.in_cloud == then.in_cloud:
             return 0.0
-        drafting_s = 0.0 if then.in_cloud else then.size * (self.measured.draft_s or 0.0)
+        drafting_s = then.size * (self.measured.draft_s or 0.0) if then.needs_model else 0.0
         return (self.measured.rtt_s or 0.0) + drafting_s
 
     def _words(self, best: Plan, plans: dict[Mode, Plan]) -> str:

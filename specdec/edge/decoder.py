@@ -372,6 +372,7 @@ class _Answer:
         self._options = options
         self._draft_model = decoder._new_draft_model(prompt, options)
         self._drafter = decoder._new_drafter(self._draft_model, prompt, options)
+        self._lookup: LookupDrafter | None = None
         self._front = decoder._new_front()
         self._is_prefilled = self._is_confirmed = False
         self._given = len(session.answer)
@@ -429,8 +430,8 @@ class _Answer:
         session.open(
             Opening(self._prompt, options, welcome, method, gamma, images, front_layers, decoder._scope)
         )
-        if method.cloud != "stream":  # while the cloud does its own
-            self._prefill()
+        if method.cloud != "stream" and (choice is None or choice.plan.needs_model):
+            self._prefill()  # while the cloud does its own
         return self._driver(choice)
 
     def _driver(self, choice: Choice | None) -> Callable[[], list[int]]:
@@ -442,9 +443,12 @@ class _Answer:
                 return session.receive
             return SplitRounds(session, self._front, self._prompt, clock).advance
         if choice is not None and self._draft_model is not None and isinstance(drafter, OutcomeDrafter):
-            chain = ChainDrafter(self._draft_model)
+            model, controller = self._draft_model, decoder._controller
+            if self._lookup is None:
+                self._lookup = LookupDrafter(decoder._said, model.eos_ids, model.never_drafted)
+                self._lookup.prefill(self._prompt)
             return AutoRounds(
-                session, drafter, chain, method, decoder._controller, clock, choice, self._prefill
+                session, drafter, ChainDrafter(model), self._lookup, method, controller, clock, choice, self._prefill
             ).advance
         return Rounds(session, drafter, method, decoder._length, decoder._measured, clock).advance
 

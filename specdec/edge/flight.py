@@ -35,7 +35,7 @@ class DraftPreparation:
 
     promise: tokens of it that the draft model expects to be accepted; 0 if not asked for. ranks: of a tree's nodes,
     0 is the likeliest; none where it was not reported. chances: of a chain's tokens, for
-    `trigger`, which is told the result of them.
+    `trigger`, which is told the result of them. looked_up: it says nothing of the draft model.
     """
 
     draft_ms: float
@@ -45,6 +45,7 @@ class DraftPreparation:
     ranks: tuple[int, ...] = ()
     chances: tuple[float, ...] = ()
     trigger: Trigger | None = None
+    looked_up: bool = False
 
     def followed_by(self, other: DraftPreparation) -> DraftPreparation:
         """Of both as one chain."""
@@ -103,7 +104,8 @@ class DraftInFlight:
 
     def compare(self, verified: Sequence[int], accepted: int, measured: Measured) -> None:
         """Count how far the draft, and the likeliest chain in it, went along with what is verified."""
-        measured.chain.compare(self.guess, verified)
+        if not self.preparation.looked_up:
+            measured.chain.compare(self.guess, verified)
         if self.preparation.promise > 0.0:
             measured.kept.add(min(2.0, accepted / self.preparation.promise))
         if self.preparation.trigger is not None and self.preparation.chances:

@@ -270,6 +270,7 @@ class Rounds:
             ranks=proposal.ranks,
             chances=proposal.chances if proposal.draft.is_chain else (),
             trigger=self._policy.trigger,
+            looked_up=isinstance(self._drafter, LookupDrafter),
         )
         self._promise = 0.0
         if self._ready is not None and self._verdict_s is not None:

@@ -127,7 +127,9 @@ _FIRST_DRAFTS = 20.0
 _NEAR_S, _SHORT_S = 5e-3, 10e-3
 _AS_ALONE = 3.0
 """This many drafts are held to have waited as long as the cloud's own tokens do, until more have."""
-_PRIOR_KEPT, _PRIOR_TRIED = 1.4, 2.0
+_PRIOR, _PRIOR_TRIED = 0.7, 2.0
+_LOOKED_UP = 0.3
+"""Guess of how often a token that is looked up is right: as on six public question files (7 to 38 %)."""
 _OF_THE_EDGE = ("_draft", "_ahead", "_draft_by_rows", "_rtt", "_rtt_of_prompt", "uplink")
 """What `Measured` holds that no target has a part in."""
 _IN_PEACE, _OUTLASTS = 24, 8
@@ -137,7 +139,9 @@ _IN_PEACE, _OUTLASTS = 24, 8
 class AcceptanceEstimate:
     """How far drafts are accepted: at every depth, how often a draft that was right so far is right there, too."""
 
-    def __init__(self) -> None:
+    def __init__(self, prior: float = _PRIOR) -> None:
+        """prior: the chance of a token, before drafts were compared."""
+        self._prior_kept = prior * _PRIOR_TRIED
         self._tried = [0.0] * _MAX_DEPTH
         self._kept = [0.0] * _MAX_DEPTH
         self.drafts = 0
@@ -175,7 +179,7 @@ class AcceptanceEstimate:
     def chance(self, depth: int, like: AcceptanceEstimate | None = None) -> float:
         """Chance that a draft's token at `depth` (0 is the first) stays if all before it did.
 
-        Starts from a guess of 0.7 that two dozen drafts outweigh; a depth that was never tried is like the
+        Starts from a guess that two dozen drafts outweigh; a depth that was never tried is like the
         deepest one that was. like: drafts that are held to be as good until enough of these were compared.
         """
         place = min(depth, _MAX_DEPTH - 1)
@@ -183,7 +187,7 @@ class AcceptanceEstimate:
             return (self._kept[place] + _AS_OTHERS * like.chance(depth)) / (self._tried[place] + _AS_OTHERS)
         while place > 0 and self._tried[place] < 1.0:
             place -= 1
-        return (self._kept[place] + _PRIOR_KEPT) / (self._tried[place] + _PRIOR_TRIED)
+        return (self._kept[place] + self._prior_kept) / (self._tried[place] + _PRIOR_TRIED)
 
     def expected(self, depth: int) -> float:
         """Tokens that a round brings with drafts so deep, the target's own token counted (tau)."""
@@ -204,7 +208,8 @@ class Measured:
     """Live figures of one edge and its verifier, kept over the answers. Times in seconds.
 
     chain, tree: acceptance of chains, and of the trees of one budget; in_cloud: of chains of the cloud's own draft
-    model; nodes: of trees, node by node. redrafted: share of a chain that had to be drafted after the verdict although
+    model; nodes: of trees, node by node; lookups: of drafts that are looked up, where finding none counts as a wrong
+    one; found: how often one is found. redrafted: share of a chain that had to be drafted after the verdict although
     it was prepared for (r of FSD, as a share of the forwards). chain_ready, tree_ready: levels that stood when
     the verdict came, over `levels_ready`. kept: tokens accepted for each that the draft model expected to be; grown:
     what a forward adds to that expectation, as a share of what went through it. predicted: how often exits were right
@@ -234,6 +239,8 @@ class Measured:
         self.tree = AcceptanceEstimate()
         self.in_cloud = AcceptanceEstimate()
         self.nodes = TreeAcceptance()
+        self.lookups = AcceptanceEstimate(_LOOKED_UP)
+        self.found = RunningMean(0.5)
         self.redrafted = RunningMean(0.3)
         self.chain_ready, self.tree_ready = RunningMean(1.0), RunningMean(1.0)
         self._tokens = self._seconds = 0.0
@@ -370,6 +377,14 @@ class Measured:
     def pinged(self, rtt_s: float) -> None:
         """One question to the verifier and its answer."""
         self._rtt.add(rtt_s)
+
+    def looked_up(self, ids: Sequence[int], said: Sequence[int]) -> None:
+        """What a lookup found in a place, and the target's own tokens there."""
+        self.found.add(float(bool(ids)))
+        if ids:
+            self.lookups.compare(ids, said)
+        else:
+            self.lookups.add(1, 0)
 
     @property
     def cloud_forwards(self) -> ForwardTimes:

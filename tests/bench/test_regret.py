@@ -227,6 +227,37 @@ def test_every_round_is_told_to_the_trial_as_one_with_drafts_or_without(
     assert {drafting for drafting, _ in told} == {True, False}
 
 
+@pytest.mark.parametrize("rtt_ms", [0.0, 15.0, 40.0])
+def test_auto_looks_drafts_up_where_the_text_repeats_itself(rtt_ms: float) -> None:
+    """The draft model is slow and mostly wrong: `auto` once had no other drafts."""
+    world = plain(
+        draft=forwards(60.0, 0.0),
+        verify=forwards(100.0, 0.03),
+        link=LinkProfile(rtt_ms, 0.0),
+        answers=(64,) * 4,
+    )
+    world = replace(world, fit=replace(world.fit, easy=0.0, sure_hard=0.2, repeats=0.9))
+    language = language_of(world)
+    speeds = {method: play(world, method, language).tokens_per_s for method in ("ar", "ngram", "auto")}
+    assert speeds["ngram"] > 1.4 * speeds["ar"] and speeds["auto"] > 0.9 * speeds["ngram"]
+
+
+@pytest.mark.parametrize("rtt_ms", [0.0, 40.0])
+def test_lookups_that_find_nothing_right_cost_next_to_nothing(rtt_ms: float) -> None:
+    world = plain(draft=forwards(60.0, 0.0), link=LinkProfile(rtt_ms, 0.0), answers=(64,) * 4)
+    world = replace(world, fit=replace(world.fit, easy=0.0, sure_hard=0.2))
+    language = language_of(world)
+    assert play(world, "auto", language).seconds <= 1.03 * play(world, "ar", language).seconds
+
+
+def test_a_text_that_repeats_itself_leaves_the_draft_model_as_good_as_it_was() -> None:
+    fit = replace(plain().fit, easy=0.5)
+    plain_text, again = (SimulatedLanguage(1, replace(fit, repeats=share), 400) for share in (0.0, 0.8))
+    right = [sum(one.likeliest(at) == one.text[at] for at in range(400)) for one in (plain_text, again)]
+    pairs = [len(set(zip(one.text, one.text[1:], strict=False))) for one in (plain_text, again)]
+    assert right[0] == right[1] and pairs[1] < 0.6 * pairs[0]
+
+
 def test_auto_finds_out_when_a_hopeless_world_has_changed() -> None:
     """Ten times slower in the second answer: drafts, which nothing wanted before, are worth their while."""
     world = plain(draft=forwards(60.0, 0.0), answers=(96, 160), phases=((0, 1.0, 0.0), (110, 10.0, 0.0)))

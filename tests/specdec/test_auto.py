@@ -7,8 +7,10 @@ import random
 import pytest
 
 from specdec.drafting import Draft
-from specdec.edge.auto import ShadowDraft
-from specdec.edge.controller import Choice, Controller, Mode, Plan
+from specdec.drafting.lookup.drafter import LookupDrafter
+from specdec.drafting.lookup.suffixes import SuffixMemory
+from specdec.edge.auto import ShadowDraft, ShadowLookups
+from specdec.edge.controller import MODES, Choice, Controller, Plan
 from specdec.edge.decoder import EdgeDecoder
 from specdec.edge.flight import DraftInFlight, DraftPreparation
 from specdec.edge.recorder import AnswerRecorder, RoundAccounting, RoundEnd
@@ -16,7 +18,7 @@ from specdec.errors import OptionsError
 from specdec.estimates.measured import Measured
 from specdec.link.wire import PROTOCOL_VERSION, HintDown, Opened, VerdictDown, Welcome
 from specdec.methods import get_method
-from specdec.models import chat_prompt
+from specdec.models import Prompt, chat_prompt
 from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
 from tests.helpers import tiny_models as tiny
@@ -24,8 +26,6 @@ from tests.helpers.servers import Pair, patiently_connected
 from tests.specdec.checks import SAMPLED, UNLIKE, answer, check_greedy, check_real_caches, check_seed_decides
 from tests.specdec.controllers import knowing
 from tests.specdec.wired import WiredLink
-
-MODES: tuple[Mode, ...] = ("alone", "cloud-sd", "chain", "tree", "stream")
 
 
 @pytest.fixture
@@ -56,6 +56,7 @@ class TestAnyPlanAtAnyTime:
         assert set(restless) == set(MODES)
         assert {one.mode.split()[0] for cost in costs for one in cost.rounds} >= {
             "alone",
+            "lookup",
             "chain",
             "tree",
             "stream",
@@ -321,6 +322,33 @@ class TestChoices:
         controller.trial.came(False, 64, None)
         assert controller.may_leave(after.plan)
 
+    def test_lookups_that_are_right_are_sent_even_where_nothing_is_known_of_a_draft_model(self):
+        for right, mode in ((True, "lookup"), (False, "alone")):
+            figures = Measured()
+            for _ in range(8):
+                figures.streamed(1, 0.1, 0)
+                figures.pinged(0.02)
+                figures.looked_up([1, 2, 3], [1, 2, 3] if right else [4])
+            controller = Controller(figures, 4)
+            assert controller.lookups_promise is right
+            assert controller.choose(Plan("alone"), 64).plan.mode == mode
+
+    def test_lookups_that_find_nothing_are_as_bad_as_wrong_ones(self):
+        figures = Measured()
+        for _ in range(8):
+            figures.streamed(1, 0.1, 0)
+            figures.pinged(0.02)
+            figures.looked_up([], [4])
+        assert figures.lookups.expected(4) < 1.1 and figures.found.value < 0.3
+        assert not Controller(figures, 4).lookups_promise
+
+    def test_what_was_looked_up_says_nothing_of_the_draft_model(self):
+        for looked_up in (True, False):
+            figures = Measured()
+            preparation = DraftPreparation(0.0, looked_up=looked_up)
+            DraftInFlight(1, Draft(0, (5, 6)), (5, 6), ((0.0, 9),), preparation).compare([5, 7], 1, figures)
+            assert figures.chain.drafts == (0 if looked_up else 1)
+
     def test_few_drafts_decide_nothing(self):
         assert (
             Controller(knowing(0.01, 0.6, 0.0, 0.9, 0.9, drafts=3), 4).choose(None, 64).plan.mode == "alone"
@@ -336,6 +364,24 @@ def test_the_first_round_after_a_lost_link_is_held_against_nothing_that_was_prom
         assert cost.resumes == len(cuts)
         assert [one.promised_ms for one in cost.rounds].count(0.0) == 1 + cost.resumes
         assert all(one.promised_ms in (0.0, 1e3 * one.gained) for one in cost.rounds)
+
+
+@pytest.mark.parametrize("at_once", [1, 6])
+def test_lookups_are_compared_as_their_rounds_would_be(at_once: int):
+    """The text 1 2 3 4 9 1 2 3 8 7 7: behind the second 1, what is found is right twice. However many tokens come at
+    once, each wrong lookup counts.
+    """
+    figures, memory = Measured(), SuffixMemory()
+    drafter = LookupDrafter(memory)
+    drafter.prefill(Prompt((1, 2, 3, 4, 9)))
+    lookups = ShadowLookups(drafter, figures)
+    said = [1, 2, 3, 8, 7, 7]
+    for length in range(0, len(said) + 1, at_once):
+        lookups.judge(said[:length])
+    # Behind 1 the lookup says 2 3 4 ...; behind 9, 8 and the first 7 it has nothing to say.
+    assert figures.lookups.drafts == 4
+    assert figures.lookups.expected(2) == pytest.approx(1 + figures.lookups.chance(0) * (1 + figures.lookups.chance(1)))
+    assert figures.lookups.chance(1) > figures.lookups.chance(2)
 
 
 def test_a_shadow_waits_for_the_tokens_it_is_compared_with():

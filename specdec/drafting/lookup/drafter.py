@@ -49,6 +49,11 @@ class LookupDrafter:
         self._memory.begin(prompt.ids, self._never)
         self._predicted, self._chances, self._looked_up = [], [], None
 
+    @property
+    def looked_up_at(self) -> int:
+        """Tokens of the answer behind which the last draft was looked up."""
+        return len(self._looked_up or ())
+
     def drafted(self, answer: Sequence[int]) -> int:
         """How many tokens after `answer` are predicted already."""
         base = len(answer)

@@ -54,11 +54,12 @@ class SuffixMemory:
 
     def follow(self, answer: Sequence[int]) -> None:
         """The answer is this by now; what it was before and is no more is taken back."""
-        known = len(self._text) - self._begun
-        same = 0
-        while same < min(known, len(answer)) and self._text[self._begun + same] == self._plain(answer[same]):
-            same += 1
-        del self._text[self._begun + same :]
+        known = self._text[self._begun :]
+        now = [self._plain(token) for token in answer] if self._never else list(answer)
+        same = len(known)
+        if now[:same] != known:
+            same = next(i for i, token in enumerate(known) if now[i : i + 1] != [token])
+            del self._text[self._begun + same :]
         for token in answer[same:]:
             self._add(token)
 
