@@ -160,4 +160,4 @@ def test_signal_ends_the_run_keeps_what_was_finished_and_draws_the_report(
     code, _, results = finish(demo, pids)
     assert code == 130
     assert results.interrupted and len(results.episodes) >= 1
-    assert "Interrupted by the user" in (demo.out / "report.html").read_text()
+    assert "Interrupted. The figures below cover" in (demo.out / "report.html").read_text()
