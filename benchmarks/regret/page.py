@@ -5,14 +5,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from jinja2 import FileSystemLoader
-from markupsafe import Markup
-
 from benchmarks.regret.study import ENOUGH, OF_AR, Regret
 from specnav.bench.report.studies import StudyPage, view_chart
 from specnav.bench.studies.plan import Table
 from specnav.report.charts import ChartLine, LineChart
-from specnav.report.page import TEMPLATES, environment
+from specnav.report.page import render
 
 HOW = [
     ("Real", "the edge: its controller, estimates and drafters, one decoder a world"),
@@ -33,19 +30,13 @@ def regret_page(found: Regret) -> str:
         how=HOW,
         runs=[],
     )
-    style = Markup((TEMPLATES / "style.css").read_text(encoding="utf-8"))
-    return (
-        environment()
-        .overlay(loader=FileSystemLoader([Path(__file__).parent, TEMPLATES]))
-        .get_template("regret.html.jinja")
-        .render(
-            style=style,
-            lead=f"Simulated, not measured: {len(found.worlds)} random worlds.",
-            chips=[("Real", "the edge's code"), ("Simulated", "models, forwards, link, cloud")],
-            alert="",
-            figures=[],
-            study=view,
-        )
+    return render(
+        Path(__file__).with_name("regret.html.jinja"),
+        lead=f"Simulated, not measured: {len(found.worlds)} random worlds.",
+        chips=[("Real", "the edge's code"), ("Simulated", "models, forwards, link, cloud")],
+        alert="",
+        figures=[],
+        study=view,
     )
 
 

@@ -227,3 +227,38 @@ def with_times(config: BenchConfig, scale: float) -> BenchConfig:
         verify_ms=config.verify_ms * scale,
         cloud_draft_ms=None if config.cloud_draft_ms is None else config.cloud_draft_ms * scale,
     )
+
+
+@dataclass(frozen=True)
+class StudyWords:
+    """What `specnav bench study` takes beside the settings of runs. own: NAME=VALUE each. Raises UsageError."""
+
+    names: str | None = setting(
+        None,
+        "threads, gamma, queues, exits, link, ablation, comm; by itself: clients (how many one verifier serves), batch "
+        "(what a shared forward costs), payloads (bytes of a round), cost (API bills).",
+        metavar="NAME,...|all",
+        positional=True,
+    )
+    clients: str | None = setting(
+        None, "Of clients and batch: the numbers to measure.", metavar="N,N,...", shown="the study's own"
+    )
+    seconds: float | None = setting(
+        None, "Of clients and batch: how long each is measured.", 1, 3600, unit="s", shown="the study's own"
+    )
+    batch_curve: Path | None = setting(
+        None, "Of clients: plan with the batch.json of the study batch.", metavar="FILE"
+    )
+    own: tuple[str, ...] = setting(
+        (),
+        "Of payloads and cost: a number; may be given several times.",
+        metavar="NAME=VALUE",
+        flags=("--with",),
+        shown="the study's own",
+    )
+    redraw: Path | None = setting(
+        None, "Draw the studies in a folder again, without running anything.", metavar="DIR"
+    )
+
+    def __post_init__(self) -> None:
+        check_settings(self, UsageError)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -139,44 +138,15 @@ def points(
     epilog="Examples:  specnav bench study gamma,link   |   specnav bench study batch --out runs/batch   |   "
     "specnav bench study clients --batch-curve runs/batch   |   specnav bench study payloads --with vocab=150000",
 )
+@takes("words", "specnav.bench.settings:StudyWords")
 def study(
-    given: Mapping[str, Any],
-    names: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="NAME,...|all",
-            help="threads, gamma, queues, exits, link, ablation, comm; by itself: clients (how many one verifier "
-            "serves), batch (what a shared forward costs), payloads (bytes of a round), cost (API bills).",
-        ),
-    ] = None,
-    at_paper_acceptance: AtPaperAcceptance = False,
-    clients: Annotated[
-        str | None, typer.Option(metavar="N,N,...", help="Of clients and batch: the numbers to measure.")
-    ] = None,
-    seconds: Annotated[
-        float | None,
-        typer.Option(min=1, max=3600, help="Of clients and batch: how long each is measured, s."),
-    ] = None,
-    batch_curve: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Of clients: plan with the batch.json of the study batch."),
-    ] = None,
-    own: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--with", metavar="NAME=VALUE", help="Of payloads and cost: a number; may be given several times."
-        ),
-    ] = None,
-    redraw: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Draw the studies in a folder again, without running anything."),
-    ] = None,
+    given: Mapping[str, Any], words: Mapping[str, Any], at_paper_acceptance: AtPaperAcceptance = False
 ) -> None:
     """Vary one thing and keep everything else: measured, drawn, and beside the papers' figures."""
-    from specnav.bench.runner.studies import StudyWords, run_named
+    from specnav.bench.runner.studies import run_named
+    from specnav.bench.settings import StudyWords
 
-    words = StudyWords(names, clients, seconds, batch_curve, tuple(own or ()), redraw)
-    raise typer.Exit(run_named(_flags(given, None, at_paper_acceptance), words))
+    raise typer.Exit(run_named(_flags(given, None, at_paper_acceptance), StudyWords(**words)))
 
 
 @_command(

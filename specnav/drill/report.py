@@ -11,9 +11,18 @@ from markupsafe import Markup
 
 from specnav.drill.results import DrillResults, FaultRow, LeakCheck, load_drill
 from specnav.report.charts import HALF, HEX, ROW_PX, ChartLine, LineChart, line_chart, picture
-from specnav.report.page import REPORT_FILE, TEMPLATES, Chart, Figure, environment, shown, word
+from specnav.report.page import (
+    REPORT_FILE,
+    Chart,
+    Figure,
+    alert_text,
+    machine_of,
+    shown,
+    when,
+    words_of,
+    write_page,
+)
 from specnav.results.demo import percentile
-from specnav.results.files import write_bytes_atomic
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as MplFigure
@@ -32,13 +41,13 @@ CHIPS = [
 
 def lead_text(results: DrillResults) -> str:
     """The first paragraph."""
-    when = results.started_at.replace("T", " ").replace("Z", " UTC")
+    began = when(results.started_at)
     if results.soak is not None:
-        return f"{results.soak.minutes:.1f} minutes of one instruction after the other in new rooms, {when}."
+        return f"{results.soak.minutes:.1f} minutes of one instruction after the other in new rooms, {began}."
     parts = []
     if results.faults:
         parts.append(
-            f"{len(results.faults)} faults, struck {len(results.runs)} times while the robot moved or thought, {when}."
+            f"{len(results.faults)} faults, struck {len(results.runs)} times while the robot moved or thought, {began}."
         )
         parts.append(
             "Stop: from the fault to the first zero on cmd_vel, by the receiver's clock. Bound: the configured "
@@ -46,17 +55,9 @@ def lead_text(results: DrillResults) -> str:
         )
     if results.leaks:
         parts.append(
-            f"Memory and descriptors were watched over {results.leaks[0].turns} turns or more, {when}."
+            f"Memory and descriptors were watched over {results.leaks[0].turns} turns or more, {began}."
         )
     return " ".join(parts)
-
-
-def alert_text(results: DrillResults) -> str:
-    """What went wrong, or ""."""
-    rest = "The figures cover what was measured before."
-    if results.error:
-        return f"The run failed: {results.error} {rest}"
-    return f"Interrupted. {rest}" if results.interrupted else ""
 
 
 def headline(results: DrillResults) -> list[Figure]:
@@ -170,37 +171,26 @@ def soak_charts(results: DrillResults) -> list[Chart]:
     return found
 
 
-def build_drill_page(results: DrillResults) -> str:
-    """The whole report as HTML text."""
-    machine = [(name, word(value)) for name, value in results.machine.items()]
-    machine += [("wall time", f"{results.wall_s:.0f} s")] if results.wall_s else []
-    # Of a robot that stood, the time until the reason was published is what there is to see.
-    told: dict[str, list[float]] = {}
-    for run in results.runs:
-        if not run.moving and run.reason_ms is not None:
-            told.setdefault(run.fault, []).append(run.reason_ms)
-    return (
-        environment()
-        .get_template("drill.html.jinja")
-        .render(
-            style=Markup((TEMPLATES / "style.css").read_text(encoding="utf-8")),
-            results=results,
-            title="soak" if results.soak is not None else "specnav drill",
-            lead=lead_text(results),
-            chips=CHIPS,
-            alert=alert_text(results),
-            figures=headline(results),
-            stops=Markup(stop_chart(results.faults, told)),
-            leaks=[(leak, leak_charts(leak)) for leak in results.leaks],
-            soak_charts=soak_charts(results),
-            config=[(name, word(value)) for name, value in results.config.items()],
-            machine=machine,
-        )
-    )
-
-
 def write_drill_report(run: Path) -> Path:
     """Draw `report.html` for a run's folder; returns its path. Raises EvaluationError."""
-    path = run / REPORT_FILE
-    write_bytes_atomic(path, build_drill_page(load_drill(run)).encode())
-    return path
+    results = load_drill(run)
+    # Of a robot that stood, the time until the reason was published is what there is to see.
+    told: dict[str, list[float]] = {}
+    for one in results.runs:
+        if not one.moving and one.reason_ms is not None:
+            told.setdefault(one.fault, []).append(one.reason_ms)
+    return write_page(
+        run / REPORT_FILE,
+        "drill.html.jinja",
+        results=results,
+        title="soak" if results.soak is not None else "specnav drill",
+        lead=lead_text(results),
+        chips=CHIPS,
+        alert=alert_text(results.error, results.interrupted, "The figures cover what was measured before."),
+        figures=headline(results),
+        stops=Markup(stop_chart(results.faults, told)),
+        leaks=[(leak, leak_charts(leak)) for leak in results.leaks],
+        soak_charts=soak_charts(results),
+        config=words_of(results.config),
+        machine=machine_of(results.machine, results.wall_s),
+    )

@@ -144,20 +144,18 @@ def what_is_real(config: Mapping[str, Setting]) -> list[tuple[str, str]]:
 def lead_text(results: DemoResults) -> str:
     """The first paragraph."""
     count, method = len(results.episodes), str(results.config.get("method", "?"))
-    when = results.started_at.replace("T", " ").replace("Z", " UTC")
     words = METHOD_WORDS.get(method, "a vision-language model answers each camera frame")
     return (
-        f"{count} episode{'' if count == 1 else 's'}, method {method}, {when}. A robot in a simulated room is told "
-        f"what to find; {words}. The action is carried out the moment its sentence is complete."
+        f"{count} episode{'' if count == 1 else 's'}, method {method}, {when(results.started_at)}. A robot in a "
+        f"simulated room is told what to find; {words}. The action is carried out the moment its sentence is complete."
     )
 
 
-def alert_text(results: DemoResults) -> str:
-    """What went wrong, or ""."""
-    rest = "The figures below cover the finished episodes."
-    if results.error:
-        return f"The run failed: {results.error} {rest}"
-    return f"Interrupted by the user. {rest}" if results.interrupted else ""
+def alert_text(error: str, interrupted: bool, rest: str) -> str:
+    """What went wrong, or "". error: one line. rest: what the figures cover all the same."""
+    if error:
+        return f"The run failed: {error} {rest}"
+    return f"Interrupted. {rest}" if interrupted else ""
 
 
 def headline(results: DemoResults) -> list[Figure]:
@@ -356,41 +354,40 @@ def word(value: Setting) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def environment() -> jinja2.Environment:
-    """The templates of all reports; a name that is not there is an error."""
-    found = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined
-    )
-    found.filters["shown"] = shown
-    return found
+def percent(value: float | None) -> str:
+    """A share for the page."""
+    return "–" if value is None else f"{100 * value:.1f} %"
 
 
-def build_page(run: Path, results: DemoResults, traces: Sequence[EpisodeTrace]) -> str:
-    """The whole report as HTML text."""
-    machine = [(name, word(value)) for name, value in results.machine.items()]
-    machine += [("wall time", f"{results.wall_s:.0f} s")] if results.wall_s else []
-    machine += [(f"time: {name}", f"{seconds:.1f} s") for name, seconds in results.phases_s.items()]
-    return (
-        environment()
-        .get_template("report.html.jinja")
-        .render(
-            style=Markup((TEMPLATES / "style.css").read_text(encoding="utf-8")),
-            results=results,
-            lead=lead_text(results),
-            chips=what_is_real(results.config),
-            alert=alert_text(results),
-            figures=headline(results),
-            outcomes=OUTCOME_WORDS,
-            histograms=histograms(results),
-            tokens=Markup(tokens_per_decision(traces)),
-            typical=typical(traces),
-            rounds=round_table(traces),
-            latency_plot=Markup(latency_plot(results.latency_study)),
-            episodes=view_episodes(run, traces),
-            config=[(name, word(value)) for name, value in results.config.items()],
-            machine=machine,
-        )
-    )
+def when(started_at: str) -> str:
+    """When a run was begun, for readers."""
+    return started_at.replace("T", " ").replace("Z", " UTC")
+
+
+def words_of(settings: Mapping[str, Setting]) -> list[tuple[str, str]]:
+    """Settings by name, as text."""
+    return [(name, word(value)) for name, value in settings.items()]
+
+
+def machine_of(machine: Mapping[str, Setting], wall_s: float) -> list[tuple[str, str]]:
+    """What a run was measured on, and how long it took."""
+    return words_of(machine) + [("wall time", f"{wall_s:.0f} s")] * bool(wall_s)
+
+
+def write_page(path: Path, template: str, **values: object) -> Path:
+    """Write a report; returns its path."""
+    write_bytes_atomic(path, render(template, **values).encode())
+    return path
+
+
+def render(template: str | Path, **values: object) -> str:
+    """A report as HTML text: of these values, by a template of ours or a file of its own. Unknown names are errors."""
+    file = TEMPLATES / template
+    loader = jinja2.FileSystemLoader([file.parent, TEMPLATES])
+    pages = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined)
+    pages.filters |= {"shown": shown, "percent": percent}
+    style = Markup((TEMPLATES / "style.css").read_text(encoding="utf-8"))
+    return pages.get_template(file.name).render(style=style, **values)
 
 
 def write_report(run: Path) -> Path:
@@ -401,6 +398,23 @@ def write_report(run: Path) -> Path:
     results, traces = load_results(run), load_traces(run)
     if gif := make_gif(run, [t for t in traces if t.video][:MOVING_EPISODES], GIF_BUDGET_BYTES):
         write_bytes_atomic(run / GIF_FILE, gif)
-    path = run / REPORT_FILE
-    write_bytes_atomic(path, build_page(run, results, traces).encode())
-    return path
+    phases = [(f"time: {name}", f"{seconds:.1f} s") for name, seconds in results.phases_s.items()]
+    rest = "The figures below cover the finished episodes."
+    return write_page(
+        run / REPORT_FILE,
+        "report.html.jinja",
+        results=results,
+        lead=lead_text(results),
+        chips=what_is_real(results.config),
+        alert=alert_text(results.error, results.interrupted, rest),
+        figures=headline(results),
+        outcomes=OUTCOME_WORDS,
+        histograms=histograms(results),
+        tokens=Markup(tokens_per_decision(traces)),
+        typical=typical(traces),
+        rounds=round_table(traces),
+        latency_plot=Markup(latency_plot(results.latency_study)),
+        episodes=view_episodes(run, traces),
+        config=words_of(results.config),
+        machine=machine_of(results.machine, results.wall_s) + phases,
+    )

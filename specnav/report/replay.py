@@ -12,9 +12,19 @@ from markupsafe import Markup
 from specnav.bags.records import DecisionRecord, ReplayResults, ReplayRow, load_decisions, load_replay
 from specnav.report.charts import HALF, RowChart, RowSeries, histogram, matrix, row_chart
 from specnav.report.media import embed
-from specnav.report.page import REPORT_FILE, TEMPLATES, Chart, Figure, environment, shown, word
+from specnav.report.page import (
+    REPORT_FILE,
+    Chart,
+    Figure,
+    alert_text,
+    machine_of,
+    percent,
+    shown,
+    when,
+    words_of,
+    write_page,
+)
 from specnav.results.demo import energy_text
-from specnav.results.files import write_bytes_atomic
 
 SHOTS, CHANGES = 60, 30
 COLOURS = ("edge", "uplink", "cloud", "downlink")
@@ -34,15 +44,9 @@ class ReplayShot:
     wrong: bool
 
 
-def percent(value: float | None) -> str:
-    """A share for the page."""
-    return "–" if value is None else f"{100 * value:.1f} %"
-
-
 def lead_text(results: ReplayResults) -> str:
     """The first paragraph."""
     bag = results.bag
-    when = results.started_at.replace("T", " ").replace("Z", " UTC")
     against = {
         "": "Nothing was recorded or labelled to compare with.",
         "labels": f"{bag.referenced} frames are compared with labels.",
@@ -50,7 +54,7 @@ def lead_text(results: ReplayResults) -> str:
     pace = "at the bag's own speed" if results.config.get("rate") == "bag" else "frame by frame"
     return (
         f"{bag.selected} of the {bag.frames} frames of {bag.image_topic} in {Path(bag.path).name} "
-        f"({bag.duration_s:.1f} s) were decided again {pace}, {when}. {against}"
+        f"({bag.duration_s:.1f} s) were decided again {pace}, {when(results.started_at)}. {against}"
     )
 
 
@@ -69,13 +73,6 @@ def chips_of(results: ReplayResults) -> list[tuple[str, str]]:
         ("Not run", "ROS, the exploration policy, motion: frames are as they were recorded"),
     ]
     return chips
-
-
-def alert_text(results: ReplayResults) -> str:
-    """What went wrong, or ""."""
-    if results.error:
-        return f"The replay failed: {results.error} The figures cover what was decided before."
-    return "Interrupted. The figures cover what was decided before." if results.interrupted else ""
 
 
 def headline(results: ReplayResults) -> list[Figure]:
@@ -197,34 +194,24 @@ def _shot(path: Path, group: Sequence[DecisionRecord], began_ns: int) -> ReplayS
     )
 
 
-def build_replay_page(run: Path, results: ReplayResults, decisions: Sequence[DecisionRecord]) -> str:
-    """The whole report as HTML text."""
-    machine = [(name, word(value)) for name, value in results.machine.items()]
-    machine += [("wall time", f"{results.wall_s:.0f} s")] if results.wall_s else []
-    began = min((one.stamp_ns for one in decisions), default=0)
-    pages = environment()
-    pages.filters["percent"] = percent
-    return pages.get_template("replay.html.jinja").render(
-        style=Markup((TEMPLATES / "style.css").read_text(encoding="utf-8")),
+def write_replay_report(run: Path) -> Path:
+    """Draw `report.html` for a replay's folder; returns its path. Raises EvaluationError."""
+    decisions = load_decisions(run) if (run / "decisions.jsonl").exists() else []
+    results = load_replay(run)
+    return write_page(
+        run / REPORT_FILE,
+        "replay.html.jinja",
         results=results,
         lead=lead_text(results),
         chips=chips_of(results),
-        alert=alert_text(results),
+        alert=alert_text(results.error, results.interrupted, "The figures cover what was decided before."),
         figures=headline(results),
         agreement=Markup(row_chart(agreement_chart(results))),
         matrices=matrices(results),
         histograms=histograms(results, decisions),
         shots=shots_of(run, results, decisions),
-        began=began,
+        began=min((one.stamp_ns for one in decisions), default=0),
         most_changes=CHANGES,
-        config=[(name, word(value)) for name, value in results.config.items()],
-        machine=machine,
+        config=words_of(results.config),
+        machine=machine_of(results.machine, results.wall_s),
     )
-
-
-def write_replay_report(run: Path) -> Path:
-    """Draw `report.html` for a replay's folder; returns its path. Raises EvaluationError."""
-    path = run / REPORT_FILE
-    decisions = load_decisions(run) if (run / "decisions.jsonl").exists() else []
-    write_bytes_atomic(path, build_replay_page(run, load_replay(run), decisions).encode())
-    return path

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -17,14 +16,12 @@ from specnav.lookback.walk import read_walk
 from specnav.results.errors import EvaluationError
 from tests.bags.lookback_rows import rows_of, stand_in
 from tests.bags.made_up import walk
+from tests.helpers.waiting import until
 
 
 def ended(again, states=("done", "failed", "cancelled"), timeout_s=20.0):
-    until = time.monotonic() + timeout_s
-    while (told := again.told())["state"] not in states:
-        assert time.monotonic() < until, told
-        time.sleep(0.02)
-    return told
+    until(lambda: again.told()["state"] in states, timeout_s, lambda: str(again.told()))
+    return again.told()
 
 
 @pytest.fixture
@@ -68,10 +65,7 @@ def test_it_is_cancelled_and_what_was_decided_stays(bag):
     found = read_walk(bag)
     again = ReplayRunner(bag, found, Deciders(), stand_in(rows_of(found)[:1], "time.sleep(60)"))
     again.start("fsd")
-    until = time.monotonic() + 20
-    while not again.told()["done"]:
-        assert time.monotonic() < until
-        time.sleep(0.02)
+    until(lambda: again.told()["done"])
     with pytest.raises(EvaluationError, match="fsd is at work"):
         again.start("sd")
     again.cancel()

@@ -7,20 +7,9 @@ from specnav.bags.contents import FrameEntry
 from specnav.bags.records import DecisionRecord
 from specnav.replay.passes import PassResult, at_bag_speed, by_frames, warm_up
 from specnav.replay.plan import ReplayTask
+from tests.helpers.waiting import Clock
 
 ACTION = next(iter(ACTION_SENTENCES.values()))
-
-
-class Clock:
-    def __init__(self):
-        self.now = 100.0
-
-    def __call__(self):
-        return self.now
-
-    def sleep(self, seconds):
-        assert seconds > 0
-        self.now += seconds
 
 
 class Method:
@@ -52,7 +41,7 @@ def source(found, picture=b"x"):
 
 
 def test_methods_take_turns_in_beginning_and_see_the_same_history():
-    clock, said = Clock(), []
+    clock, said = Clock(100.0), []
     methods = [Method("a", clock, 0.5), Method("b", clock, 0.5)]
     passage = PassResult()
     by_frames(
@@ -69,7 +58,7 @@ def test_methods_take_turns_in_beginning_and_see_the_same_history():
 
 
 def test_another_instruction_begins_a_new_history():
-    clock = Clock()
+    clock = Clock(100.0)
     method = Method("a", clock)
     first, second = tasks(1), [ReplayTask(FrameEntry(7, 7, 7), 1, "other")]
     by_frames(source(first + second), [method], lambda *_: None, PassResult(), clock)
@@ -77,7 +66,7 @@ def test_another_instruction_begins_a_new_history():
 
 
 def test_unusable_pictures_are_counted_and_not_remembered():
-    clock = Clock()
+    clock = Clock(100.0)
     method, passage, said = Method("a", clock), PassResult(), []
     found = tasks(3)
     pictures = [(found[0], None), (found[1], b"bad"), (found[2], b"x")]
@@ -89,7 +78,7 @@ def test_unusable_pictures_are_counted_and_not_remembered():
 
 
 def test_at_the_bags_speed_a_slow_method_skips_and_a_fast_one_waits():
-    clock = Clock()
+    clock = Clock(100.0)
     slow, fast = Method("slow", clock, 0.25), Method("fast", clock, 0.01)
     found, passage, kept = tasks(10), PassResult(), []
     times = {task.frame.number: task.frame.time_ns for task in found}
@@ -110,7 +99,7 @@ def test_at_the_bags_speed_a_slow_method_skips_and_a_fast_one_waits():
 
 
 def test_warming_up_asks_each_method_once_and_without_a_reference():
-    clock = Clock()
+    clock = Clock(100.0)
     methods = [Method("a", clock), Method("b", clock)]
     warm_up(lambda: iter([(tasks(1)[0], None), (tasks(2)[1], b"x")]), methods)
     assert [m.asked for m in methods] == [[(1, [], [])]] * 2

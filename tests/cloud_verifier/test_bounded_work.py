@@ -24,6 +24,7 @@ from tests.helpers.hostile_inputs import BOMB, encoded, with_empty_scans
 from tests.helpers.servers import Pair, StartServer
 from tests.helpers.tiny_models import picture
 from tests.helpers.verifier import verifier
+from tests.helpers.waiting import until
 
 SCHEMA = 'start: %json {"type":"object","properties":{"a":{"enum":["x","y"]}},"required":["a"]}'
 
@@ -103,10 +104,7 @@ def test_health_tells_of_a_loop_that_does_not_go_round(text_pair: Pair, start_se
 
 def test_loops_of_a_verifier_with_nothing_to_do_go_round(text_pair: Pair, start_server: StartServer) -> None:
     running = start_server(text_pair.target)
-    deadline = time.monotonic() + 20
-    while running.server.beats.ages().keys() != {"engine", "sockets"}:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(lambda: running.server.beats.ages().keys() == {"engine", "sockets"})
     time.sleep(1.2)
     assert not running.server.late(5.0)
     assert set(running.server.beats.ages()) == {"engine", "sockets"}

@@ -30,6 +30,7 @@ from specdec.verifying.exits import save_exits
 from specdec.verifying.hints.hints import DraftHints, ExitOutcome, HintMaker
 from tests.cloud_verifier.hinting import Cloud, hints_of, make_exits, plain, rounds
 from tests.helpers.servers import Pair, patiently_connected
+from tests.helpers.waiting import Clock
 
 
 def test_hints_come_before_the_verdict_and_change_nothing_about_it(pair: Pair) -> None:
@@ -219,16 +220,6 @@ def test_hints_come_over_a_real_socket_before_their_verdict(text_pair: Pair, inl
         thread.join(timeout=10)
     assert isinstance(said[0], Opened) and isinstance(said[-1], VerdictDown)
     assert 1 <= len(hints_of(said)) <= 4 and len(said) == len(hints_of(said)) + 2
-
-
-class Clock:
-    """Seconds that pass when they are told to."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def test_in_shared_forwards_hints_take_no_more_than_their_share() -> None:

@@ -26,6 +26,7 @@ from tests.cloud_verifier.raw_client import RawClient
 from tests.helpers.keys import Keys
 from tests.helpers.servers import PATIENCE_S
 from tests.helpers.verifier import verifier
+from tests.helpers.waiting import until
 
 UNSEEDED = 0x6B8B4567
 """The first that C's rand() gives where nobody has seeded it."""
@@ -94,10 +95,7 @@ class Watched:
 
     def until(self, so: Callable[[], object]) -> None:
         """Wait until it is so."""
-        end = time.monotonic() + 20
-        while not so():
-            assert time.monotonic() < end, self.log.getvalue()
-            time.sleep(0.005)
+        until(so, 20, self.log.getvalue)
 
     def close(self) -> None:
         self._edges.destroy(linger=0)

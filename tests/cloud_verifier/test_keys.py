@@ -30,6 +30,7 @@ from specdec.options import GenerationOptions
 from tests.helpers.emulated import emulated
 from tests.helpers.keys import Keys, started
 from tests.helpers.servers import PATIENCE_S, Pair, RunningServer, StartServer
+from tests.helpers.waiting import until
 
 pytestmark = pytest.mark.skipif(not zmq.has("curve"), reason="this pyzmq has no CURVE")
 
@@ -205,19 +206,18 @@ def test_a_robot_says_that_its_key_is_refused_and_goes_on_trying(
     running = started(start_server, text_pair, keys)
     monitor = LinkMonitor(running.address, PATIENCE_S, PATIENCE_S, key=str(keys.new("robot-1")))
 
-    def becomes(state: LinkState) -> bool:
-        until = time.monotonic() + PATIENCE_S
-        while monitor.report().state is not state and time.monotonic() < until:
-            time.sleep(0.02)
-        return monitor.report().state is state
+    def becomes(state: LinkState) -> None:
+        until(lambda: monitor.report().state is state, PATIENCE_S)
 
     try:
-        assert becomes(LinkState.UP)
+        becomes(LinkState.UP)
         keys.folder.revoke("robot-1", utc_now())
-        assert becomes(LinkState.LOST) and "refused this edge" in monitor.report().reason
+        becomes(LinkState.LOST)
+        assert "refused this edge" in monitor.report().reason
         keys.folder.rotate("robot-1", utc_now(), timedelta(0))
         keys.export("robot-1")
-        assert becomes(LinkState.UP) and monitor.report().reason == ""
+        becomes(LinkState.UP)
+        assert monitor.report().reason == ""
     finally:
         monitor.close()
 

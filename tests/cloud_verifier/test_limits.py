@@ -23,15 +23,7 @@ from cloud_verifier.security.records import ClientKey, Quota
 from specdec.link import wire
 from specdec.link.convert import sampling_to_wire
 from specdec.options import GenerationOptions
-
-
-class Clock:
-    """Time that a test moves on."""
-
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.helpers.waiting import Clock
 
 
 class TestLimits:

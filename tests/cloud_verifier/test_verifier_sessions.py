@@ -21,6 +21,7 @@ from specdec.verifying import Verifier
 from tests.cloud_verifier.raw_client import OPTIONS, RawClient, events, open_message, still_works
 from tests.helpers import tiny_models as tiny
 from tests.helpers.servers import Pair, RunningServer, StartServer
+from tests.helpers.waiting import until
 
 
 class TestSessions:
@@ -62,10 +63,7 @@ class TestSessions:
         raw = RawClient(server.address)
         raw.ask(open_message(1, [1, 2], stream=True, limit=400))
         raw.close()
-        deadline = time.monotonic() + 5
-        while not events(server, "closed") and time.monotonic() < deadline:
-            time.sleep(0.02)
-        assert events(server, "closed")
+        until(lambda: events(server, "closed"), 5)
         still_works(text_pair, server)
 
     def test_sessions_of_two_clients_with_one_number_are_two(self, server: RunningServer) -> None:

@@ -8,8 +8,6 @@ from __future__ import annotations
 import re
 import shlex
 import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ import yaml
 from specnav.cli.app import app
 from specnav.fleet.settings import DIRECTORY_PORT
 from specnav.paths import ROOT
+from tests.helpers.waiting import until
 
 DOCKER = ROOT / "docker"
 HOSTS = re.compile(r"https?://([\w.-]+)")
@@ -196,14 +195,6 @@ def test_a_pod_follows_the_secret_with_keys_while_it_runs(tmp_path: Path) -> Non
             until(lambda: sorted(each.name for each in keys.rglob("*.json")) == ["robot-1.json"])
         finally:
             process.kill()
-
-
-def until(so: Callable[[], object]) -> None:
-    """Wait until it is so."""
-    end = time.monotonic() + 10
-    while not so():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 def test_the_manifest_says_what_nobody_here_has_run() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from io import StringIO
 
@@ -32,6 +31,7 @@ from tests.engine_contract.contract import (
     prompt_of,
 )
 from tests.helpers.servers import Pair, patiently_connected
+from tests.helpers.waiting import until
 
 
 @pytest.mark.parametrize("name", SETTINGS)
@@ -147,10 +147,7 @@ def test_it_works_in_a_thread_of_its_own_until_it_is_stopped(client: Client, tar
     thread.start()
     client.open(1, prompt_of(1), stream=True)
     right = answer_of(target, prompt_of(1), GREEDY)
-    until = time.monotonic() + 60
-    while client.streamed(1) != right:
-        assert time.monotonic() < until, client.said
-        time.sleep(0.01)
+    until(lambda: client.streamed(1) == right, 60, lambda: str(client.said))
     client.engine.stop()
     thread.join(60)
     assert not thread.is_alive()

@@ -20,6 +20,7 @@ from specdec.link.directory import FleetRoute, marks_of
 from specdec.link.directory_wire import MOST_BYTES, Ask, Nobody, Rest, Take, decode_told, encode
 from specnav.fleet.directory_server import DirectoryServer
 from specnav.keys import export_client, new_client, revoke_client
+from tests.helpers.waiting import until
 
 pytestmark = pytest.mark.realtime
 LONG_S = 20.0
@@ -51,14 +52,6 @@ def directory() -> Iterator[Directory]:
     made = Directory()
     yield made
     made.desk.close()
-
-
-def until(what: object) -> None:
-    """Wait until it is so."""
-    end = time.monotonic() + LONG_S
-    while not what():  # type: ignore[operator]
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def asked(route: FleetRoute, seconds: float = LONG_S) -> str:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
+import pytest
+
 from specdec.link.shaping import LinkProfile
+from specnav.plan.simulated import search
 from specnav.plan.simulated.pair import SimulatedPair
 from specnav.plan.simulated.replica import ReplicaPolicy
 from specnav.plan.simulated.simulation import Fleet, Window
@@ -13,6 +16,13 @@ from specnav.plan.simulated.times import RowTimes
 from specnav.plan.simulated.workload import Workload
 
 FLAT = float("inf")
+
+
+@pytest.fixture
+def few_decisions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests that do not ask how exact a plan's figures are."""
+    monkeypatch.setattr(search, "ENOUGH", 150)
+    monkeypatch.setattr(search, "FEW", 150)
 
 
 class ExponentialTimes:

@@ -13,7 +13,7 @@ from specnav.plan.simulated.records import FleetResults, MethodPlan, SweepPoint,
 from specnav.plan.simulated.search import Planner, Promise, check_possible
 from specnav.plan.simulated.study import PlanQuestion, answer_methods, sweep_links
 from specnav.results.errors import EvaluationError
-from tests.plan.fleets import fleet, single_server
+from tests.plan.fleets import few_decisions, fleet, single_server  # noqa: F401
 
 pytest.importorskip("simpy")
 
@@ -77,9 +77,11 @@ def results(tmp_path: Path) -> FleetResults:
     return found
 
 
-def test_a_plan_is_kept_and_drawn_and_says_that_it_is_simulated(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("few_decisions")
+def test_a_plan_is_kept_and_drawn_says_that_it_is_simulated_and_comes_again_with_its_seed(tmp_path: Path) -> None:
     found = results(tmp_path)
     assert load_fleet(tmp_path) == found
+    assert msgspec.json.encode(results(tmp_path)) == msgspec.json.encode(found)  # the same seed
     page = write_fleet(tmp_path).read_text(encoding="utf-8")
     assert "Simulated, not measured" in page and "forwards: a test" in page and page.count("<svg") >= 4
     ar, sd, auto = found.methods
@@ -87,11 +89,6 @@ def test_a_plan_is_kept_and_drawn_and_says_that_it_is_simulated(tmp_path: Path) 
     assert ar.dollars_robot_hour == pytest.approx(ar.needed * 4.05 / 12)
     assert sd.dollars_robot_hour == pytest.approx(sd.needed * 4.05 / 12 + 0.35)
     assert ar.here.robots == 12 and ar.alone.robots == 1 and ar.loads
-
-
-def test_the_same_seed_gives_the_same_plan(tmp_path: Path) -> None:
-    first, again = results(tmp_path / "a"), results(tmp_path / "b")
-    assert msgspec.json.encode(first) == msgspec.json.encode(again)
 
 
 def test_a_method_overtakes_another_only_where_it_bears_most() -> None:

@@ -232,9 +232,9 @@ def test_an_odometry_that_begins_anew_begins_a_new_map():
     assert len(state.known.looks) == 1 and state.known.x == 50.0
 
 
-def test_without_odometry_nothing_is_learnt_and_the_damped_search_goes_on():
+def test_without_odometry_nothing_is_learnt_and_the_model_leads():
     state, moves = told([unseen(True, None) for _ in range(12)])
-    assert state.known is None and any(m.action.distance_m for m in moves)
+    assert state.known is None and all(m.action == LEFT45 for m in moves)
     before, _ = told([unseen(True), unseen(True)])
     after, _ = told([unseen(True, None), unseen(True, Pose(math.nan, 0.0, 0.0))], before)
     assert after.known is before.known

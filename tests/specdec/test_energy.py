@@ -9,15 +9,7 @@ from pathlib import Path
 import pytest
 
 from specdec.energy import Meter, Sensor, SensorLost, find_sensors
-
-
-class Clock:
-    """Seconds, as the test says."""
-
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.helpers.waiting import Clock
 
 
 class Tree:

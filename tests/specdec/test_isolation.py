@@ -11,7 +11,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import Any
 
@@ -31,6 +31,7 @@ from specdec.sampling.choices import choices_after
 from specdec.sampling.grammar import Grammars
 from tests.helpers.hostile_inputs import BOMB, encoded, with_empty_scans
 from tests.helpers.table_models import LETTERS, LetterTokenizer
+from tests.helpers.waiting import until
 
 VOCAB = 1 + len(LETTERS)
 ENDS = {0}
@@ -51,13 +52,6 @@ def isolated(launcher: Launcher) -> IsolatedGrammars:
 
 def slow_picture() -> bytes:
     return with_empty_scans(encoded((1000, 1000), progressive=True), 150)
-
-
-def until(over: Callable[[], bool], seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not over():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 # -- grammars

@@ -17,6 +17,7 @@ from specdec.link.channel import Link
 from specdec.models import Prompt, chat_prompt
 from specdec.models.local import generate_local
 from tests.helpers.servers import Pair
+from tests.helpers.waiting import until
 from tests.specdec.scripted_server import OPTIONS, ScriptedServer, collect, welcome
 
 pytestmark = [pytest.mark.realtime, pytest.mark.slow]
@@ -288,7 +289,4 @@ class TestLateAndLost:
         decoder = EdgeDecoder(connect(server.address), text_pair.draft)
         assert collect(decoder, prompt, cancel=cancel) == right[:1]
         assert decoder.stats.finish == "cancelled"
-        deadline = time.monotonic() + 2
-        while not isinstance(server.seen[-1], wire.Close) and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert isinstance(server.seen[-1], wire.Close)
+        until(lambda: isinstance(server.seen[-1], wire.Close), 2)

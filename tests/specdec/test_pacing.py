@@ -13,23 +13,13 @@ from specdec.models.local import generate_local
 from specdec.models.timing.pacing import Pacer, pace
 from specdec.options import GenerationOptions
 from specdec.row_ms import RowMs, read_ms
-
-
-class FakeTime:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def clock(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
+from tests.helpers.waiting import Clock
 
 
 def test_each_layer_ends_at_its_share_of_the_minimum():
-    time = FakeTime()
+    time = Clock()
     ends: list[float] = []
-    after_layer = Pacer(400.0, 4, time.clock, time.sleep).begin(
+    after_layer = Pacer(400.0, 4, time, time.sleep).begin(
         1, lambda index, hidden: ends.append(time.now)
     )
     for index in range(4):
@@ -38,8 +28,8 @@ def test_each_layer_ends_at_its_share_of_the_minimum():
 
 
 def test_a_slow_layer_is_made_up_for_and_a_slow_forward_is_not_delayed():
-    time = FakeTime()
-    after_layer = Pacer(400.0, 4, time.clock, time.sleep).begin(1)
+    time = Clock()
+    after_layer = Pacer(400.0, 4, time, time.sleep).begin(1)
     time.now = 0.25
     after_layer(0, torch.zeros(1))
     assert time.now == 0.25
@@ -52,8 +42,8 @@ def test_a_slow_layer_is_made_up_for_and_a_slow_forward_is_not_delayed():
 
 
 def test_a_pass_over_the_last_layers_takes_their_share():
-    time = FakeTime()
-    after_layer = Pacer(400.0, 4, time.clock, time.sleep).begin(1)
+    time = Clock()
+    after_layer = Pacer(400.0, 4, time, time.sleep).begin(1)
     for index in (2, 3):
         after_layer(index, torch.zeros(1))
     assert time.now == pytest.approx(0.2)
@@ -104,8 +94,8 @@ class TestByRows:
             read_ms(text)
 
     def test_a_forward_takes_the_time_of_its_rows(self) -> None:
-        time = FakeTime()
-        pacer = Pacer(read_ms("100:1,400:4"), 2, time.clock, time.sleep)
+        time = Clock()
+        pacer = Pacer(read_ms("100:1,400:4"), 2, time, time.sleep)
         for rows, ends in ((1, 0.1), (4, 0.5), (3, 0.8)):
             after_layer = pacer.begin(rows)
             for layer in range(2):

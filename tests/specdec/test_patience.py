@@ -12,14 +12,7 @@ from specdec.errors import LinkLost, OptionsError, ProtocolError, VerifierBusy
 from specdec.link import wire
 from specdec.link.channel import Link
 from specdec.options import RESUME_TIMEOUT_S
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
+from tests.helpers.waiting import Clock
 
 BUSY = VerifierBusy("the verifier is busy")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator
 from io import StringIO
@@ -30,6 +29,7 @@ from specdec.models import chat_prompt
 from specdec.options import GenerationOptions
 from specdec.tracing import SWITCH, Tracing, tracing_from_environment
 from tests.helpers.servers import PATIENCE_S, Pair, patiently_connected
+from tests.helpers.waiting import until
 from tests.specdec.checks import Unhurried
 from tests.specdec.wired import WiredLink
 
@@ -53,9 +53,7 @@ class Spans(SpanProcessor):
 
     def ended(self) -> list[ReadableSpan]:
         """All that began, once they have ended: the cloud's last one does after its verdict has left."""
-        deadline = time.monotonic() + PATIENCE_S
-        while len(self._exporter.get_finished_spans()) < self.begun and time.monotonic() < deadline:
-            time.sleep(0.01)
+        until(lambda: len(self._exporter.get_finished_spans()) >= self.begun, PATIENCE_S)
         found = list(self._exporter.get_finished_spans())
         assert len(found) == self.begun
         return found

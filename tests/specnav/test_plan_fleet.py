@@ -20,8 +20,10 @@ from specnav.plan.calibration import calibrated, gpu_names
 from specnav.plan.simulated.comparison import FILE, SavedClients, load_clients, played_beside
 from specnav.results.errors import EvaluationError
 from specnav.results.files import write_json
+from tests.plan.fleets import few_decisions  # noqa: F401
 
 pytest.importorskip("simpy")
+pytestmark = pytest.mark.usefixtures("few_decisions")
 
 SMALL = (
     "plan", "fleet", "--robots", "12", "--methods", "ar,auto", "--rtts", "none", "--p95-ms", "800",

@@ -28,6 +28,7 @@ from specnav.recipes.questions import ANSWER, PREFIX, QuestionEncoder, attention
 from specnav.recipes.speaker import greedy_answers, load_trained, teacher_forced_tokens, tokens_a_pass
 from specnav.recipes.tower import TrainableTower, patchify
 from specnav.recipes.vlm import TrainVlmConfig, train_vlm
+from tests.helpers.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -71,10 +72,9 @@ def test_a_killed_stage_goes_on_from_its_checkpoint_to_the_same_weights(tmp_path
     here = str(Path(__file__).resolve().parents[2])
     done = subprocess.run([sys.executable, str(file), here, str(tmp_path / "a")], timeout=60, check=False)
     assert done.returncode == -signal.SIGKILL
-    checkpoint, deadline = tmp_path / "a" / "toy.ckpt", time.monotonic() + 30
-    while not checkpoint.exists() or time.time() - checkpoint.stat().st_mtime < 1.0:  # its worker ends by itself
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    checkpoint = tmp_path / "a" / "toy.ckpt"
+    # Its worker ends by itself.
+    until(lambda: checkpoint.exists() and time.time() - checkpoint.stat().st_mtime >= 1.0, 30)
     for name in ("a", "b"):
         assert fit(Toy, (), settings(tmp_path / name, 100), 1, lambda *said: None) == 100
     one, other = (read_checkpoint(tmp_path / name / "toy.ckpt") for name in ("a", "b"))

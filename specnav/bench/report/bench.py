@@ -21,13 +21,15 @@ from specnav.bench.report.studies import view_chart
 from specnav.report.charts import HALF, RowChart, RowSeries, share_bars, timeline
 from specnav.report.page import (
     REPORT_FILE,
-    TEMPLATES,
     Chart,
     Figure,
-    environment,
+    alert_text,
+    machine_of,
+    render,
     shown,
     what_is_real,
-    word,
+    when,
+    words_of,
 )
 from specnav.results.files import write_bytes_atomic
 from specnav.results.trace import Span
@@ -76,11 +78,11 @@ def methods_of(results: BenchResults) -> list[str]:
 def lead_text(results: BenchResults) -> str:
     """The first paragraph."""
     most = max((row.questions for row in results.rows), default=0)
-    when = results.started_at.replace("T", " ").replace("Z", " UTC")
     return (
         f"{len(results.rows)} methods, {most} question{'' if most == 1 else 's'} each, "
-        f"at most {results.config.get('max_new_tokens')} tokens an answer, {when}. The same questions, the same pair, "
-        "the same link and one machine; every method takes its turn at every question."
+        f"at most {results.config.get('max_new_tokens')} tokens an answer, {when(results.started_at)}. "
+        "The same questions, the same pair, the same link and one machine; every method takes its turn at every "
+        "question."
     )
 
 
@@ -105,14 +107,6 @@ def chips_of(results: BenchResults) -> list[tuple[str, str]]:
     if oracles:
         chips.append(("One process, no link", ", ".join(oracles)))
     return chips
-
-
-def alert_text(results: BenchResults) -> str:
-    """What went wrong, or ""."""
-    rest = "The figures cover the questions that every method answered."
-    if results.error:
-        return f"The run failed: {results.error} {rest}"
-    return f"Interrupted. {rest}" if results.interrupted else ""
 
 
 def same_words(results: BenchResults) -> str:
@@ -298,36 +292,29 @@ def _timeline(method: str, record: AnswerRecord, until_ms: float, row: BenchRow)
 
 def build_bench_page(results: BenchResults, answers: Sequence[AnswerRecord]) -> str:
     """The whole report as HTML text."""
-    methods = methods_of(results)
-    common = common_answers(answers, methods)
+    common = common_answers(answers, methods_of(results))
     predicted = predictions_of(results, common)
-    machine = [(name, word(value)) for name, value in results.machine.items()]
-    machine += [("wall time", f"{results.wall_s:.0f} s")] if results.wall_s else []
-    return (
-        environment()
-        .get_template("bench.html.jinja")
-        .render(
-            style=Markup((TEMPLATES / "style.css").read_text(encoding="utf-8")),
-            results=results,
-            lead=lead_text(results),
-            chips=chips_of(results),
-            alert=alert_text(results),
-            figures=headline(results),
-            speedups=view_chart(speedup_chart(results)),
-            beside=beside_the_paper(results),
-            predicted=predicted,
-            formulas=list(dict.fromkeys(one.formula for one in predicted)),
-            promises=[
-                view_chart(promises_chart(method, found)) for method, found in promises_of(common).items()
-            ],
-            timelines=timelines(results, common),
-            choices=choices_of(common),
-            chosen={row.method: row.modes for row in results.rows if row.modes},
-            bytes=view_chart(bytes_chart(results)),
-            accepted=Markup(share_bars(accepted_lengths(common), "Accepted draft tokens a round")),
-            config=[(name, word(value)) for name, value in results.config.items()],
-            machine=machine,
-        )
+    return render(
+        "bench.html.jinja",
+        results=results,
+        lead=lead_text(results),
+        chips=chips_of(results),
+        alert=alert_text(
+            results.error, results.interrupted, "The figures cover the questions that every method answered."
+        ),
+        figures=headline(results),
+        speedups=view_chart(speedup_chart(results)),
+        beside=beside_the_paper(results),
+        predicted=predicted,
+        formulas=list(dict.fromkeys(one.formula for one in predicted)),
+        promises=[view_chart(promises_chart(method, found)) for method, found in promises_of(common).items()],
+        timelines=timelines(results, common),
+        choices=choices_of(common),
+        chosen={row.method: row.modes for row in results.rows if row.modes},
+        bytes=view_chart(bytes_chart(results)),
+        accepted=Markup(share_bars(accepted_lengths(common), "Accepted draft tokens a round")),
+        config=words_of(results.config),
+        machine=machine_of(results.machine, results.wall_s),
     )
 
 

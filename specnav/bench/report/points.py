@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from markupsafe import Markup
-
 from specnav.bench.report.bench import chips_of
 from specnav.bench.report.point_runs import (
     PointRun,
@@ -19,7 +17,7 @@ from specnav.bench.report.point_runs import (
     paper_of,
     points_tables,
 )
-from specnav.report.page import REPORT_FILE, TEMPLATES, environment, shown, word
+from specnav.report.page import REPORT_FILE, shown, words_of, write_page
 from specnav.results.files import write_bytes_atomic
 
 INDEX_FILE, MARKDOWN_FILE = "index.html", "points.md"
@@ -89,7 +87,7 @@ def lead_of(runs: Sequence[PointRun]) -> str:
 
 def build_markdown(runs: Sequence[PointRun]) -> str:
     """`points.md`: tables of methods by points, and notes a point."""
-    machine = ", ".join(f"{name} {word(value)}" for name, value in runs[0].results.machine.items())
+    machine = ", ".join(map(" ".join, words_of(runs[0].results.machine)))
     parts = ["# Operating points", "", lead_of(runs), "", f"Machine: {machine}.", ""]
     for table in points_tables(runs):
         parts += [f"## {table.title}", "", LEGEND, "", *_markdown_table(table, runs), ""]
@@ -123,30 +121,20 @@ def chips_over(runs: Sequence[PointRun]) -> list[tuple[str, str]]:
     ]
 
 
-def build_index(runs: Sequence[PointRun]) -> str:
-    """`index.html` as text."""
-    return (
-        environment()
-        .get_template("points.html.jinja")
-        .render(
-            style=Markup((TEMPLATES / "style.css").read_text(encoding="utf-8")),
-            lead=lead_of(runs),
-            chips=chips_over(runs),
-            alert="",
-            figures=[],
-            legend=LEGEND,
-            runs=runs,
-            tables=points_tables(runs),
-            notes=[notes_of(run) for run in runs],
-            machine=[(name, word(value)) for name, value in runs[0].results.machine.items()],
-        )
-    )
-
-
 def write_points(folder: Path) -> Path:
     """Write both files for a folder of runs; returns the index page's path. Raises EvaluationError."""
     runs = load_points(folder)
     write_bytes_atomic(folder / MARKDOWN_FILE, build_markdown(runs).encode())
-    path = folder / INDEX_FILE
-    write_bytes_atomic(path, build_index(runs).encode())
-    return path
+    return write_page(
+        folder / INDEX_FILE,
+        "points.html.jinja",
+        lead=lead_of(runs),
+        chips=chips_over(runs),
+        alert="",
+        figures=[],
+        legend=LEGEND,
+        runs=runs,
+        tables=points_tables(runs),
+        notes=[notes_of(run) for run in runs],
+        machine=words_of(runs[0].results.machine),
+    )

@@ -13,9 +13,8 @@ from specnav.bench.records.study import StudyResults, load_studies
 from specnav.bench.studies import study_named
 from specnav.bench.studies.plan import Study, Table
 from specnav.report.charts import HALF, LineChart, RowChart, line_chart, rings_of, row_chart, row_legend
-from specnav.report.page import REPORT_FILE, TEMPLATES, environment, positive, what_is_real, word
+from specnav.report.page import REPORT_FILE, positive, what_is_real, when, words_of, write_page
 from specnav.results.errors import EvaluationError
-from specnav.results.files import write_bytes_atomic
 
 
 @dataclass(frozen=True)
@@ -120,27 +119,6 @@ def view_chart(chart: LineChart | RowChart) -> ChartView:
     return ChartView(chart.title, Markup(row_chart(chart)), row_legend(chart), [], chart.caption, chart.width > HALF)
 
 
-def build_studies(studies: Sequence[tuple[str, StudyResults]]) -> str:
-    """The page as HTML text; studies: (folder, results)."""
-    views = [view_study(folder, results) for folder, results in studies]
-    first = studies[0][1]
-    when = first.started_at.replace("T", " ").replace("Z", " UTC")
-    return (
-        environment()
-        .get_template("study.html.jinja")
-        .render(
-            style=Markup((TEMPLATES / "style.css").read_text(encoding="utf-8")),
-            lead=f"{len(views)} ablation stud{'y' if len(views) == 1 else 'ies'}, {when}. In each, one thing is varied "
-            "and everything else stays. Dashed lines and diamonds are what the papers print.",
-            chips=_chips(studies),
-            alert="",
-            figures=[],
-            studies=views,
-            machine=[(name, word(value)) for name, value in first.machine.items()],
-        )
-    )
-
-
 def _chips(studies: Sequence[tuple[str, StudyResults]]) -> list[tuple[str, str]]:
     """What is real and what is not; forwards alone, and those of compared drafts, are measured as they come."""
     if all(study_named(results.name).kind == "batch" for _, results in studies):
@@ -166,6 +144,16 @@ def write_studies(folder: Path) -> Path:
     studies = load_studies(folder)
     if not studies:
         raise EvaluationError(f"{folder} holds no study; give the folder that specnav bench study wrote")
-    path = folder / REPORT_FILE
-    write_bytes_atomic(path, build_studies(studies).encode())
-    return path
+    first = studies[0][1]
+    number = f"{len(studies)} ablation stud{'y' if len(studies) == 1 else 'ies'}"
+    return write_page(
+        folder / REPORT_FILE,
+        "study.html.jinja",
+        lead=f"{number}, {when(first.started_at)}. In each, one thing is varied "
+        "and everything else stays. Dashed lines and diamonds are what the papers print.",
+        chips=_chips(studies),
+        alert="",
+        figures=[],
+        studies=[view_study(name, results) for name, results in studies],
+        machine=words_of(first.machine),
+    )

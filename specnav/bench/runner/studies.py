@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -13,24 +11,13 @@ from rich.console import Console
 from specdec.settings import settings_of
 from specnav.bench.records.study import StudyResults
 from specnav.bench.runner.study import TIME_SCALE, keep_study, redraw, run_studies, show, study_folder
+from specnav.bench.settings import StudyWords
 from specnav.bench.studies import study_named, study_names
 from specnav.bench.studies.plan import Study
 from specnav.errors import UsageError
 from specnav.results.demo import SCHEMA, describe_machine
 from specnav.run_folder import started_at
 from specnav.settings import make_settings, shown_settings
-
-
-@dataclass(frozen=True)
-class StudyWords:
-    """What the command was given beside the settings of runs. names: by commas; own: NAME=VALUE each."""
-
-    names: str | None = None
-    clients: str | None = None
-    seconds: float | None = None
-    batch_curve: Path | None = None
-    own: tuple[str, ...] = ()
-    redraw: Path | None = None
 
 
 def run_named(flags: Mapping[str, Any], words: StudyWords) -> int:

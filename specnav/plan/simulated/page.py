@@ -5,46 +5,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from markupsafe import Markup
-
 from specnav.bench.report.studies import StudyPage, view_chart
 from specnav.plan.simulated.findings import fleet_findings
 from specnav.plan.simulated.records import FleetResults, load_fleet
 from specnav.plan.simulated.study import order
-from specnav.report.page import REPORT_FILE, TEMPLATES, Figure, environment, word
-from specnav.results.files import write_bytes_atomic
+from specnav.report.page import REPORT_FILE, Figure, when, words_of, write_page
 
 QUESTION = "How many GPUs do the robots need, by method, and what decides?"
-
-
-def build_fleet(results: FleetResults) -> str:
-    """The page as HTML text."""
-    found = fleet_findings(results)
-    charts = [view_chart(chart) for chart in found.charts]
-    view = StudyPage(
-        name="fleet",
-        title=f"{results.robots} robots",
-        question=QUESTION,
-        alert="",
-        charts=[chart for chart in charts if chart.picture],
-        tables=[table for table in found.tables if table.rows],
-        how=[("Calibrated from", words) for words in results.calibrated],
-        runs=[],
-    )
-    when = results.started_at.replace("T", " ").replace("Z", " UTC")
-    return (
-        environment()
-        .get_template("fleet.html.jinja")
-        .render(
-            style=Markup((TEMPLATES / "style.css").read_text(encoding="utf-8")),
-            lead=f"Simulated, not measured: {results.robots} robots, {results.promise}. {when}.",
-            chips=[("Simulated", "robots, links, directory, GPUs"), ("Calibrated from", results.calibrated[0])],
-            alert="Interrupted: some methods or round trips are missing." if results.interrupted else "",
-            figures=headline(results),
-            study=view,
-            config=[(name, word(value)) for name, value in results.config.items()],
-        )
-    )
 
 
 def headline(results: FleetResults) -> list[Figure]:
@@ -62,6 +29,26 @@ def headline(results: FleetResults) -> list[Figure]:
 
 def write_fleet(folder: Path) -> Path:
     """Draw `report.html` beside a folder's `fleet.json`; returns its path. Raises EvaluationError."""
-    path = folder / REPORT_FILE
-    write_bytes_atomic(path, build_fleet(load_fleet(folder)).encode())
-    return path
+    results = load_fleet(folder)
+    found = fleet_findings(results)
+    charts = [view_chart(chart) for chart in found.charts]
+    view = StudyPage(
+        name="fleet",
+        title=f"{results.robots} robots",
+        question=QUESTION,
+        alert="",
+        charts=[chart for chart in charts if chart.picture],
+        tables=[table for table in found.tables if table.rows],
+        how=[("Calibrated from", words) for words in results.calibrated],
+        runs=[],
+    )
+    return write_page(
+        folder / REPORT_FILE,
+        "fleet.html.jinja",
+        lead=f"Simulated, not measured: {results.robots} robots, {results.promise}. {when(results.started_at)}.",
+        chips=[("Simulated", "robots, links, directory, GPUs"), ("Calibrated from", results.calibrated[0])],
+        alert="Interrupted: some methods or round trips are missing." if results.interrupted else "",
+        figures=headline(results),
+        study=view,
+        config=words_of(results.config),
+    )

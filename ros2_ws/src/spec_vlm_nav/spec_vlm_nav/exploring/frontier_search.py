@@ -15,8 +15,8 @@
 """
 A search that remembers where it has looked and walked, by the robot's own odometry.
 
-While the model sees the target, it leads, damped as in the damped search. Where the target was
-seen stays in the map, so a target that a detour lost is turned back to, and a look-alike that was
+While the model sees the target, it leads, damped. Where the target was seen stays in the map, so
+a target that a detour lost is turned back to, and a look-alike that was
 looked at twice is not run after for ever. While the target is not seen, the next look is taken
 from where it finds most for its cost. Nothing is walked into that was touched, and the search
 makes no step backwards, nor where the model calls the way blocked: but where it does not get away
@@ -31,7 +31,7 @@ from dataclasses import dataclass, field, replace
 import math
 
 from spec_vlm_nav.common.geometry import Pose, wrap
-from spec_vlm_nav.exploring.damped_search import damped_search, SearchState
+from spec_vlm_nav.exploring.damping import damped, Damping
 from spec_vlm_nav.exploring.detour import Detour, STRIDES
 from spec_vlm_nav.exploring.enclosed import CLEAR_M, Enclosed, FLOOR_M, LENGTH_M
 from spec_vlm_nav.exploring.floor_reading import read_floor, RobotBody
@@ -72,7 +72,7 @@ class FrontierState:
 
     known: SearchMap | None = None
     place: Pose | None = None
-    damped: SearchState = field(default_factory=SearchState)
+    damping: Damping = field(default_factory=Damping)
     detour: Detour = field(default_factory=Detour)
     passing: Passing = field(default_factory=Passing)
     spot: tuple[float, float] | None = None
@@ -87,7 +87,7 @@ def frontier_search(state: FrontierState, seen: Observation) -> tuple[FrontierSt
     if place is None or not place.is_finite:  # without odometry nothing can be learnt
         return _lead(state, seen)
     if state.place is not None and _apart(state.place, place) > JUMP_M:
-        state = FrontierState(damped=state.damped)
+        state = FrontierState(damping=state.damping)
     body, read = None, None
     if seen.look is not None:
         body = seen.look.body
@@ -167,8 +167,8 @@ def _way_out(
 
 def _lead(state: FrontierState, seen: Observation) -> tuple[FrontierState, Move]:
     """Let the model lead, damped."""
-    damped, move = damped_search(state.damped, seen)
-    return replace(state, damped=damped), move
+    damping, move = damped(state.damping, seen)
+    return replace(state, damping=damping), move
 
 
 def _follow(
@@ -179,10 +179,10 @@ def _follow(
     passing = state.passing.sees(bearing, seen.ahead_clear)
     if seen.contact:
         passing = passing.touches(place)
-        # The damped search turns aside by turns: see to it that it is the free side's turn.
-        to_left, detours = passing.side_of(bearing) < 0, state.damped.detours
+        # The damping turns aside by turns: see to it that it is the free side's turn.
+        to_left, detours = passing.side_of(bearing) < 0, state.damping.detours
         detours += (detours % 2 == 0) is to_left
-        state = replace(state, damped=replace(state.damped, detours=detours))
+        state = replace(state, damping=replace(state.damping, detours=detours))
     state = replace(state, passing=passing)
     led, move = _lead(state, seen)
     if move.action.distance_m and (turn := passing.around(place, bearing)):
@@ -192,8 +192,8 @@ def _follow(
 
 def _moved(state: FrontierState, move: Move) -> tuple[FrontierState, Move]:
     """Return the memory after a move of the search's own, which the damping has to know of."""
-    damped = SearchState(move.action, detours=state.damped.detours)
-    return replace(state, damped=damped), move
+    damping = Damping(move.action, detours=state.damping.detours)
+    return replace(state, damping=damping), move
 
 
 def _go_round(

@@ -1,0 +1,80 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""
+What leads while the model does: it damps turns to and fro, and gets past what was touched.
+
+It knows nothing of where the robot is: it counts decisions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from spec_vlm_nav.exploring.moves import ActionSource, Move, Observation
+from spec_vlm_nav.language.actions import Action, ActionKind
+
+
+@dataclass(frozen=True)
+class Damping:
+    """Memory of the damping, all of it."""
+
+    last_action: Action | None = None
+    flips: int = 0  # turns in a row that took back the one before
+    freeing: int = 0  # moves still allowed to get past what is in the way
+    detours: int = 0  # how often something had to be passed: the side alternates
+
+
+# The rules' names, as they appear in metrics and reports.
+RULE_CONTACT = "contact: turn aside"
+RULE_FREEING = "something in the way: pass it"
+RULE_DAMPED = "turn sign flipped: halved"
+
+SIDESTEP = (Action(ActionKind.TURN_LEFT, 45), Action(ActionKind.TURN_RIGHT, 45))
+PASS_BY = Action(ActionKind.FORWARD, 50)
+DETOUR_MOVES = 3  # after the first turn aside: turns until the way is clear, and a step
+FLIPS_LIMIT = 4  # turns to and fro before going round on one side
+SMALLEST_TURN = 7.5  # degrees; halving stops here
+
+
+def damped(state: Damping, seen: Observation) -> tuple[Damping, Move]:
+    """Return the new memory and the move: the model's own, unless a rule replaces it."""
+    flips = freeing = 0
+    detours = state.detours
+    last = state.last_action
+    move = Move(seen.proposed, ActionSource.MODEL)
+    if seen.proposed.is_stop:
+        pass
+    elif seen.contact:
+        # Never backwards: nothing is known of what is behind. On the way to the target, what was
+        # touched has to be passed; while searching, looking around goes on.
+        freeing, detours = (DETOUR_MOVES if seen.sees_target else 0), detours + 1
+        move = Move(SIDESTEP[detours % 2], ActionSource.EXPLORATION, RULE_CONTACT)
+    elif state.freeing:
+        if seen.ahead_clear:
+            move = Move(PASS_BY, ActionSource.EXPLORATION, RULE_FREEING)
+        elif seen.ahead_clear is False and state.freeing > 1:
+            move = Move(SIDESTEP[detours % 2], ActionSource.EXPLORATION, RULE_FREEING)
+            freeing = state.freeing - 1
+    elif seen.proposed.is_turn:
+        flips = state.flips
+        if last is not None and last.is_turn and seen.proposed.kind is not last.kind:
+            flips += 1
+            halved = max(last.amount / 2, SMALLEST_TURN)
+            if flips >= FLIPS_LIMIT:
+                flips, detours, freeing = 0, detours + 1, DETOUR_MOVES
+                move = Move(SIDESTEP[detours % 2], ActionSource.EXPLORATION, RULE_FREEING)
+            elif halved < seen.proposed.amount:
+                move = Move(Action(seen.proposed.kind, halved), ActionSource.EXPLORATION, RULE_DAMPED)
+    return Damping(move.action, flips, freeing, detours), move
