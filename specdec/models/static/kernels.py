@@ -14,13 +14,12 @@ from __future__ import annotations
 import torch
 import triton
 import triton.language as tl
-from torch import Tensor
-from torch.nn import LayerNorm, Linear
+from torch import Tensor, nn
 from torch.nn import functional as F
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from specdec.models.direct.modules import TowerOperations
-from specdec.models.layers.pieces import Layer
+from specdec.models.layers.pieces import Layer, Linear
 from specdec.models.static.batch import MAX_NODES, TILE, BatchRow, Tile
 from specdec.models.static.operations import Inputs
 
@@ -257,7 +256,7 @@ class TritonTower(TowerOperations):
                 self._cudnn = False
         return super().attend(query, key, value, scale)
 
-    def add_norm(self, hidden: Tensor, linear: Linear, rows: Tensor, norm: LayerNorm) -> tuple[Tensor, Tensor]:
+    def add_norm(self, hidden: Tensor, linear: nn.Linear, rows: Tensor, norm: nn.LayerNorm) -> tuple[Tensor, Tensor]:
         """See TowerOperations."""
         if not self._fused_norms:
             return super().add_norm(hidden, linear, rows, norm)
@@ -277,7 +276,7 @@ class TritonTower(TowerOperations):
         )
         return hidden, added
 
-    def quick_gelu(self, linear: Linear, rows: Tensor) -> Tensor:
+    def quick_gelu(self, linear: nn.Linear, rows: Tensor) -> Tensor:
         """See TowerOperations."""
         wide = self._product(linear, rows)
         width = wide.shape[1]
@@ -286,7 +285,7 @@ class TritonTower(TowerOperations):
         )
         return wide
 
-    def _product(self, linear: Linear, rows: Tensor) -> Tensor:
+    def _product(self, linear: nn.Linear, rows: Tensor) -> Tensor:
         return F.linear(rows, linear.weight, None if self._own_biases else linear.bias)
 
 
