@@ -15,10 +15,17 @@ from specdec.models.prompt import chat_prompt, chat_prompts
 from specnav.recipes.drafts.bulk import BulkOptions, bulk_answers
 from specnav.recipes.drafts.data.self_asked import self_asked
 from specnav.recipes.drafts.data.sources import Sources, question_prompts
-from specnav.recipes.drafts.gpu_task import GpuDistilTask, chunked_distance, pack_all, trains_on_device
+from specnav.recipes.drafts.gpu_task import (
+    GpuDistilTask,
+    chunked_distance,
+    distil_task,
+    pack_all,
+    trains_on_device,
+)
 from specnav.recipes.drafts.network import DraftNetwork
-from specnav.recipes.drafts.task import DistilSpec
+from specnav.recipes.drafts.task import DistilSpec, DistilTask
 from specnav.recipes.drafts.train import train_draft
+from specnav.recipes.drafts.writing import write_answers
 from specnav.recipes.errors import TrainingError
 from specnav.recipes.loop import LoopSettings, _run, read_checkpoint, schedule
 from specnav.recipes.samples import ExitSample, save_samples
@@ -40,6 +47,39 @@ def test_greedy_answers_in_bulk_are_those_written_one_group_after_the_other(mode
     assert target.module.config._attn_implementation == before
     assert found == [list(one[: one.index(end) + 1] if end in one else one) for one in expected]
     assert len({len(one) for one in found}) > 1
+
+
+FAILURES = [
+    ("_attend", NotImplementedError("no such attention\nhere")),
+    ("_attend", torch.OutOfMemoryError("CUDA out of memory")),
+    ("_Batch._step", RuntimeError("operation not permitted when stream is capturing")),
+    ("_Batch._step", getattr(torch, "AcceleratorError", RuntimeError)("an illegal memory access")),
+]
+
+
+@pytest.mark.parametrize(("part", "error"), FAILURES)
+def test_answers_that_fail_in_bulk_are_written_as_others_with_one_line(
+    model_root: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    part: str,
+    error: Exception,
+) -> None:
+    target = DraftNetwork(str(model_root / "text-target"))
+    assert not target.answers_in_bulk
+    prompts = question_prompts(target.loaded, WORDS, "words")
+    expected = target.answer(prompts, 9)
+    before = target.module.config._attn_implementation
+    monkeypatch.setattr(f"specnav.recipes.drafts.bulk.{part}", Mock(side_effect=error))
+    target.answers_in_bulk = True
+    assert write_answers(target, prompts, 9, 0, tmp_path, 1, lambda done, total: None) == expected
+    assert not target.answers_in_bulk and target.module.config._attn_implementation == before
+    assert target.answer(prompts, 9) == expected
+    (line,) = [record.getMessage() for record in caplog.records if "in bulk" in record.getMessage()]
+    assert str(error).splitlines()[0] in line and "here" not in line
+    # The next sitting answers one group after the other from the start, and takes no shard of another size for its own.
+    assert write_answers(target, prompts[:2], 9, 0, tmp_path, 1, lambda done, total: None) == expected[:2]
 
 
 def test_sampled_answers_in_bulk_follow_the_targets_distribution(model_root: Path) -> None:
@@ -165,6 +205,29 @@ def test_the_loss_of_kept_states_is_that_of_both_whole_models(task: GpuDistilTas
     for name, one in task.model.named_parameters():
         if name in grads:
             torch.testing.assert_close(grads[name], one.grad, rtol=1e-2, atol=1e-4)
+
+
+@pytest.mark.parametrize("error", [RuntimeError("no such kernel"), NotImplementedError("no such kernel")])
+def test_a_lesson_that_fails_is_learnt_on_the_path_of_a_cpu_with_one_line(
+    task: GpuDistilTask, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
+    monkeypatch.setattr("specnav.recipes.drafts.gpu_task.chunked_distance", Mock(side_effect=error))
+    other = distil_task(task.spec, "cpu")
+    assert isinstance(other, DistilTask)
+    loss, _ = other.loss(*other.batch(torch.Generator().manual_seed(0), 2))
+    assert loss.isfinite()
+    (line,) = [record.getMessage() for record in caplog.records if "path of a CPU" in record.getMessage()]
+    assert "no such kernel" in line
+
+
+def test_a_task_that_was_tried_out_is_as_it_was(task: GpuDistilTask) -> None:
+    tried = distil_task(task.spec, "cpu")
+    assert isinstance(tried, GpuDistilTask)
+    assert all(weight.grad is None for weight in tried.model.parameters())
+    for _ in range(3):
+        (rows,), (others,) = (one.batch(torch.Generator(), 2) for one in (task, tried))
+        assert torch.equal(rows, others)
+        assert torch.equal(task.loss(rows)[0], tried.loss(others)[0])
 
 
 def test_states_that_do_not_fit_are_worked_out_again(task: GpuDistilTask) -> None:

@@ -14,14 +14,12 @@ from __future__ import annotations
 import torch
 import triton
 import triton.language as tl
-from torch import Tensor
-from torch.nn import LayerNorm, Linear
+from torch import Tensor, nn
 from torch.nn import functional as F
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from specdec.models.direct.modules import TowerOperations
-from specdec.models.layers.pieces import Layer
-from specdec.models.layers.pieces import Linear as PlainLinear
+from specdec.models.layers.pieces import Layer, Linear
 from specdec.models.static.batch import MAX_NODES, TILE, BatchRow, Tile
 from specdec.models.static.operations import Inputs
 
@@ -169,26 +167,26 @@ class TritonOperations:
         )
         return gated
 
-    def norm_product(self, hidden: Tensor, norm: Tensor, product: PlainLinear) -> Tensor:
+    def norm_product(self, hidden: Tensor, norm: Tensor, product: Linear) -> Tensor:
         """See Operations."""
         found = torch.empty(
             hidden.shape[0], product.weight.shape[0], dtype=hidden.dtype, device=hidden.device
         )
         return self._few_rows(found, hidden, norm, product, hidden, NORM=True, GATE=False, ADD=False)
 
-    def norm_gate(self, hidden: Tensor, norm: Tensor, product: PlainLinear) -> Tensor:
+    def norm_gate(self, hidden: Tensor, norm: Tensor, product: Linear) -> Tensor:
         """See Operations."""
         outer = product.weight.shape[0] // 2
         found = torch.empty(hidden.shape[0], outer, dtype=hidden.dtype, device=hidden.device)
         return self._few_rows(found, hidden, norm, product, hidden, NORM=True, GATE=True, ADD=False)
 
-    def add_product(self, hidden: Tensor, given: Tensor, product: PlainLinear) -> Tensor:
+    def add_product(self, hidden: Tensor, given: Tensor, product: Linear) -> Tensor:
         """See Operations."""
         found = torch.empty_like(hidden)
         return self._few_rows(found, given, given, product, hidden, NORM=False, GATE=False, ADD=True)
 
     def _few_rows(
-        self, found: Tensor, given: Tensor, norm: Tensor, product: PlainLinear, hidden: Tensor, **kind: bool
+        self, found: Tensor, given: Tensor, norm: Tensor, product: Linear, hidden: Tensor, **kind: bool
     ) -> Tensor:
         weight, bias, inner = product.weight, product.bias, given.shape[1]
         columns = max(1, _COLUMNS // 2) if kind["GATE"] else _COLUMNS
@@ -255,7 +253,7 @@ class TritonTower(TowerOperations):
                 self._cudnn = False
         return super().attend(query, key, value, scale)
 
-    def add_norm(self, hidden: Tensor, linear: Linear, rows: Tensor, norm: LayerNorm) -> tuple[Tensor, Tensor]:
+    def add_norm(self, hidden: Tensor, linear: nn.Linear, rows: Tensor, norm: nn.LayerNorm) -> tuple[Tensor, Tensor]:
         """See TowerOperations."""
         if not self._fused_norms:
             return super().add_norm(hidden, linear, rows, norm)
@@ -275,7 +273,7 @@ class TritonTower(TowerOperations):
         )
         return hidden, added
 
-    def quick_gelu(self, linear: Linear, rows: Tensor) -> Tensor:
+    def quick_gelu(self, linear: nn.Linear, rows: Tensor) -> Tensor:
         """See TowerOperations."""
         wide = self._product(linear, rows)
         width = wide.shape[1]
@@ -284,7 +282,7 @@ class TritonTower(TowerOperations):
         )
         return wide
 
-    def _product(self, linear: Linear, rows: Tensor) -> Tensor:
+    def _product(self, linear: nn.Linear, rows: Tensor) -> Tensor:
         return F.linear(rows, linear.weight, None if self._own_biases else linear.bias)
 
 

@@ -119,7 +119,8 @@ def largest_difference(tower: VisionTower, operations: TowerOperations) -> float
     """What `operations` do differently from plain torch in a tower's first block, on rows of noise: the largest
     difference over the largest value, of the operation where that is most.
     """
-    block, dim = tower.blocks[0], tower.rotary([(1, 2, 2)])[0].shape[-1]
+    block: Any = tower.blocks[0]
+    dim = tower.rotary([(1, 2, 2)])[0].shape[-1]
     weight = block.mlp.fc1.weight
     (wide, width), generator = weight.shape, torch.Generator().manual_seed(0)
 
@@ -132,7 +133,8 @@ def largest_difference(tower: VisionTower, operations: TowerOperations) -> float
     found = []
     for way in (TowerOperations(), operations):
         query, key = way.turn(qkv, cos, sin)
-        attended = way.attend(*(part.transpose(0, 1)[None] for part in (query, key, qkv[:, 2])), dim**-0.5)
+        q, k, v = (part.transpose(0, 1)[None] for part in (query, key, qkv[:, 2]))
+        attended = way.attend(q, k, v, dim**-0.5)
         bent = way.quick_gelu(block.mlp.fc1, rows)
         total, normed = way.add_norm(hidden.clone(), block.mlp.fc2, raised, block.norm2)
         found.append([query, key, attended, bent, total, normed])

@@ -9,6 +9,8 @@ some thousand places at a time, so that few logits exist at once.
 from __future__ import annotations
 
 import copy
+import gc
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,12 +18,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from specdec.errors import first_line
 from specnav.recipes.drafts.figures import draft_figures
 from specnav.recipes.drafts.network import DraftNetwork
-from specnav.recipes.drafts.task import DistilSpec
+from specnav.recipes.drafts.task import DistilSpec, DistilTask
 from specnav.recipes.errors import TrainingError
 from specnav.recipes.samples import ExitSample, cut, load_samples
 
+_log = logging.getLogger(__name__)
 PLACES = 4096
 """Places whose logits are held at once: 0.8 GB in float32 for a vocabulary of 49,152, a few times."""
 TEACHER_TOKENS = 65_536
@@ -131,13 +135,23 @@ def chunked_distance(
     """
     found: tuple[Tensor, Tensor, Tensor] = _ChunkedDistance.apply(
         hidden, head, taught, target_head, hard, reverse
-    )  # type: ignore[no-untyped-call]
+    )
     return found
 
 
 def trains_on_device(spec: DistilSpec, draft: DraftNetwork) -> bool:
     """Whether `GpuDistilTask` can take the place of `DistilTask`: one target that is here, its own words alone."""
     return bool(spec.target) and not spec.on_policy and not spec.tokens and draft.packs(spec.length)
+
+
+def distil_task(spec: DistilSpec, device: str) -> GpuDistilTask | DistilTask:
+    """`GpuDistilTask`, if it can learn from one row that is tried; else `DistilTask`, with one line in the log."""
+    try:
+        return GpuDistilTask(spec, device).tried_out(device)
+    except RuntimeError as error:  # torch's own errors are all of this kind
+        _log.warning("training takes the path of a CPU, which is slower (%s)", first_line(error))
+    gc.collect()  # a hook ties what failed to itself, and its states fill the device
+    return DistilTask(spec, device)
 
 
 class GpuDistilTask:
@@ -174,6 +188,18 @@ class GpuDistilTask:
         self._known = torch.zeros(len(self.ids), dtype=torch.bool)
         self._order: tuple[int, Tensor] = (-1, torch.empty(0))
         self._batches = 0
+
+    def tried_out(self, device: str) -> GpuDistilTask:
+        """The task as it was, after a loss and its gradients of one row. Raises whatever stops them."""
+        (row,) = self.batch(torch.Generator(), 1)
+        with torch.autocast(device, dtype=torch.bfloat16):  # as the loop does
+            loss, _ = self.loss(row.to(device))
+        loss.backward()
+        if device == "cuda":
+            torch.cuda.synchronize()
+        self.model.zero_grad()
+        self.goes_on(0)
+        return self
 
     def goes_on(self, step: int) -> None:
         """Draw the rows that an uninterrupted run would."""

@@ -6,6 +6,7 @@ Pictures go through the model's own vision tower once, without gradients: what a
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specdec.errors import ModelError
+from specdec.errors import ModelError, first_line
 from specdec.models import EncodedPrompt, LoadedModel, Prompt, load_model
 from specdec.models.loaded import first_difference
 from specdec.models.shared import shared_of
@@ -23,6 +24,7 @@ from specnav.recipes.drafts.bulk import BulkOptions, bulk_answers
 from specnav.recipes.errors import TrainingError
 from specnav.recipes.samples import ExitSample
 
+_log = logging.getLogger(__name__)
 TOGETHER = 128
 SEEN_BYTES = 2 << 30
 PLAIN = frozenset({"llama", "mistral", "qwen2", "qwen3"})
@@ -44,7 +46,12 @@ class PaddedRows:
 
 
 class DraftNetwork:
-    """A model folder or hub id whose decoder may be trained."""
+    """A model folder or hub id whose decoder may be trained.
+
+    Attributes:
+        answers_in_bulk: Whether `bulk_answers` writes answers: on a GPU, of a plain model without a window, until it
+            fails.
+    """
 
     def __init__(self, path: str, device: str = "auto", trained: bool = False, dtype: str = "auto") -> None:
         """trained: the decoder gets gradients; everything else stays as it is. Raises ModelError and TrainingError."""
@@ -59,6 +66,7 @@ class DraftNetwork:
         if trained:
             self._let_learn()
         self._seen = SharedStore(SEEN_BYTES)
+        self.answers_in_bulk = self.device.type == "cuda" and self.packs(self.loaded.context_limit)
 
     def _let_learn(self) -> None:
         fixed = frozenset() if self.shared is None else frozenset(self.shared.about.sha256)
@@ -117,11 +125,6 @@ class DraftNetwork:
         config = self.module.config
         window = getattr(config, "sliding_window", None) or length
         return not self.sees and self._is_plain and window >= length
-
-    @property
-    def answers_in_bulk(self) -> bool:
-        """Whether answers are written by `bulk_answers`: on a GPU, by a plain model without a window."""
-        return self.device.type == "cuda" and self.packs(self.loaded.context_limit)
 
     @property
     def _is_plain(self) -> bool:
@@ -195,12 +198,11 @@ class DraftNetwork:
             options = BulkOptions(
                 new_tokens, self.loaded.eos_token_ids, self.loaded.never_drafted, temperature, min_p, seed
             )
-            asked = [prompt.ids for prompt in prompts]
-            said = bulk_answers(self.module, self.vocabulary, asked, options, lambda done: progress(done, len(asked)))
-            return [
-                ExitSample((*prompt.ids, *answer), len(prompt.ids), prompt.images, prompt.origin)
-                for prompt, answer in zip(prompts, said, strict=True)
-            ]
+            try:
+                return self._answer_in_bulk(prompts, options, progress)
+            except RuntimeError as error:  # attention, recording or memory: torch's own errors are all of this kind
+                self.answers_in_bulk = False
+                _log.warning("answers are not written in bulk but %d at a time (%s)", TOGETHER, first_line(error))
         texts: list[ExitSample | None] = [None] * len(prompts)
         order = sorted(range(len(prompts)), key=lambda index: len(prompts[index].ids))
         done = 0
@@ -215,6 +217,16 @@ class DraftNetwork:
             done += len(chosen)
             progress(done, len(prompts))
         return [text for text in texts if text is not None]
+
+    def _answer_in_bulk(
+        self, prompts: Sequence[ExitSample], options: BulkOptions, progress: Progress
+    ) -> list[ExitSample]:
+        asked = [prompt.ids for prompt in prompts]
+        said = bulk_answers(self.module, self.vocabulary, asked, options, lambda done: progress(done, len(asked)))
+        return [
+            ExitSample((*prompt.ids, *answer), len(prompt.ids), prompt.images, prompt.origin)
+            for prompt, answer in zip(prompts, said, strict=True)
+        ]
 
     def _answer(
         self,

@@ -25,7 +25,7 @@ from specnav.recipes.drafts.data.assistant import report_request
 from specnav.recipes.drafts.data.self_asked import self_asked
 from specnav.recipes.drafts.data.sources import Sources, gather, question_prompts
 from specnav.recipes.drafts.figures import DraftFigures, SampledFigures, draft_figures, sampled_figures
-from specnav.recipes.drafts.gpu_task import GpuDistilTask, trains_on_device
+from specnav.recipes.drafts.gpu_task import distil_task, trains_on_device
 from specnav.recipes.drafts.network import DraftNetwork, check_same_vocabulary
 from specnav.recipes.drafts.remote import RemoteTarget
 from specnav.recipes.drafts.start import LAYERS, add_companions, kept_dtype, save_sharing, start_folder
@@ -208,7 +208,7 @@ class _DraftTraining:
         settings = self._loop_settings()
         self._check_end(settings)
         spec = self._spec(() if self.on_device else self._lessons())
-        task = GpuDistilTask if self.on_device else DistilTask
+        task = distil_task if self.on_device else DistilTask
         workers = 1 if on_gpu() else self.config.workers
         self._note(before, settings)
         steps, seconds = self.shown.train(

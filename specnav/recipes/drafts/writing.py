@@ -46,7 +46,8 @@ def write_answers(
     in_bulk = isinstance(target, DraftNetwork) and target.answers_in_bulk
     size = BULK_SHARD if in_bulk else SHARD
     parts = [prompts[at : at + size] for at in range(0, len(prompts), size)]
-    files = [run / f"texts-{number:04d}.jsonl" for number in range(len(parts))]
+    name = "texts-bulk" if in_bulk else "texts"  # a run that goes on in the other way has shards of another size
+    files = [run / f"{name}-{number:04d}.jsonl" for number in range(len(parts))]
     todo: list[Shard] = [
         (part, file, new_tokens, number, seed)
         for number, (part, file) in enumerate(zip(parts, files, strict=True))
@@ -55,7 +56,11 @@ def write_answers(
     done = len(prompts) - sum(len(shard[0]) for shard in todo)
     if workers == 1 or len(todo) < 2 or not isinstance(target, DraftNetwork) or target.device.type != "cpu":
         for shard in todo:
-            _write(target, *shard, lambda written, _, before=done: progress(before + written, len(prompts)))
+
+            def told(written: int, _: int, before: int = done) -> None:
+                progress(before + written, len(prompts))
+
+            _write(target, *shard, told)
             done += len(shard[0])
             progress(done, len(prompts))
     else:

@@ -45,7 +45,8 @@ def self_asked(target: _Asks, count: int, longest: int, seed: int, progress: Pro
     prompt = _before_the_user(target.loaded)
     prompts = [ExitSample(prompt, len(prompt), (), "made up")] * round(count * SPARE)
     said = target.answer(prompts, longest, 1.0, seed, progress, MIN_P)
-    ends, found = target.loaded.eos_token_ids, {}
+    ends = target.loaded.eos_token_ids
+    found: dict[str, str] = {}
     for text in said:
         if text.ids[-1] in ends:
             words = target.loaded.tokenizer.decode(text.ids[text.start : -1], skip_special_tokens=True).strip()

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`specnav train draft` with the seconds of each stage: python benchmarks/gpu/train_draft.py FLAGS of the command.
+
+DEVICE=cpu: the paths of a GPU are taken on the CPU, with short texts.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from specnav.cli.app import main
+from specnav.recipes.drafts import train
+from specnav.recipes.drafts.network import DraftNetwork
+from specnav.recipes.text.stages import Stages
+
+BEGAN = time.monotonic()
+
+
+def say(words: str) -> None:
+    """One line with the seconds since the start."""
+    print(f"{time.monotonic() - BEGAN:.1f} s: {words}", flush=True)
+
+
+def tell_times() -> None:
+    """Every stage says how long it took, and every call for answers how many tokens a second it wrote."""
+    counted, answer, learn = Stages.counted, DraftNetwork.answer, Stages.train
+
+    @contextmanager
+    def timed(self: Stages, title: str, total: int) -> Iterator[Callable[[int, int], None]]:
+        began = time.monotonic()
+        with counted(self, title, total) as progress:
+            yield progress
+        say(f"{title}: {total} in {time.monotonic() - began:.1f} s")
+
+    def answered(self: DraftNetwork, *given: Any, **named: Any) -> Any:
+        began, bulk = time.monotonic(), self.answers_in_bulk
+        texts = answer(self, *given, **named)
+        tokens, took = sum(len(text.ids) - text.start for text in texts), time.monotonic() - began
+        way = ", in bulk" if bulk and self.answers_in_bulk else ""
+        say(f"  {len(texts)} answers, {tokens / took:.0f} tokens/s{way}")
+        return texts
+
+    def learnt(self: Stages, *given: Any, **named: Any) -> tuple[int, float]:
+        steps, seconds = learn(self, *given, **named)
+        say(f"training: {steps} updates in {seconds:.1f} s")
+        return steps, seconds
+
+    Stages.counted, DraftNetwork.answer, Stages.train = timed, answered, learnt  # type: ignore[method-assign, assignment]
+
+
+def pretend_gpu() -> None:
+    """Take a GPU's paths on the CPU."""
+    made = DraftNetwork.__init__
+
+    def make(self: DraftNetwork, *given: Any, **named: Any) -> None:
+        made(self, *given, **named)
+        self.answers_in_bulk = self.packs(self.loaded.context_limit)
+
+    DraftNetwork.__init__ = make  # type: ignore[method-assign]
+    train.on_gpu, train.WRITES_IN = lambda: True, "float32"
+    train.ARTICLE_TOKENS = train.BULK_ARTICLE_TOKENS = train.REQUEST_TOKENS = 16
+
+
+if __name__ == "__main__":
+    tell_times()
+    if os.environ.get("DEVICE") == "cpu":
+        pretend_gpu()
+    sys.argv[:] = ["specnav", "train", "draft", *sys.argv[1:]]
+    main()
