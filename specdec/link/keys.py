@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -75,6 +76,8 @@ def read_private(path: str | Path, what: str, remedy: str) -> bytes:
     except OSError as error:
         if isinstance(error, FileRefused) and error.errno == errno.EPERM:
             raise OptionsError(f"others may read {what} {path}: chmod 600 {path}") from error
+        if error.errno == errno.EACCES:
+            remedy = f"it must belong to this program's user, chown {os.geteuid()} {path}"
         raise OptionsError(f"cannot read {what} {path} ({error.strerror}): {remedy}") from error
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import threading
@@ -155,6 +156,15 @@ def test_a_key_file_that_cannot_be_used_is_one_line(keys: Keys, spoil, said: str
         connect("tcp://127.0.0.1:5555", key=file)
     assert str(file) in str(refused.value) and "\n" not in str(refused.value)
     assert "hunter2" not in str(refused.value)
+
+
+def test_a_key_file_of_another_user_is_refused_with_the_owner_that_it_needs(monkeypatch, tmp_path: Path) -> None:
+    def denied(path: Path, *_: object, **__: object) -> bytes:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr("specdec.link.keys.read_file", denied)  # root may read every file
+    with pytest.raises(OptionsError, match=f"Permission denied.*chown {os.geteuid()} {tmp_path}/a.key$"):
+        read_key(tmp_path / "a.key")
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "localhost", "[::1]", "lo"])
