@@ -50,6 +50,7 @@ def test_a_grammar_is_refused_where_the_engine_follows_none() -> None:
 def test_auto_plans_with_what_there_is() -> None:
     measured = Measured()
     measured.chain.drafts = measured.tree.drafts = 100
+    measured.drafted(0.01)
     controller = Controller(measured, 4)
     assert {"chain", "stream", "tree"} <= {plan.mode for plan in controller._plans(0.1)}
     controller.told(Welcome(PROTOCOL_VERSION, lacks=["trees", "several"]))
