@@ -23,14 +23,14 @@ from specnav.recipes.drafts.gpu_task import (
     trains_on_device,
 )
 from specnav.recipes.drafts.network import DraftNetwork
-from specnav.recipes.drafts.task import DistilSpec, DistilTask
+from specnav.recipes.drafts.task import DistilTask
 from specnav.recipes.drafts.train import train_draft
 from specnav.recipes.drafts.writing import write_answers
 from specnav.recipes.errors import TrainingError
 from specnav.recipes.loop import LoopSettings, _run, read_checkpoint, schedule
-from specnav.recipes.samples import ExitSample, save_samples
+from specnav.recipes.samples import ExitSample
 from tests.training.test_drafts import little
-from tests.training.words import WORDS, said_by
+from tests.training.words import WORDS, distil_spec
 
 
 @pytest.mark.parametrize("slots", [3, 64])
@@ -158,19 +158,8 @@ def test_rows_hold_every_text_once_and_none_sees_another(task: GpuDistilTask) ->
 @pytest.fixture
 def task(model_root: Path, tmp_path: Path) -> GpuDistilTask:
     """A draft that shares its first layer with the text pair's target, about to learn from it."""
-    target = DraftNetwork(str(model_root / "text-target"))
-    prompts = question_prompts(target.loaded, WORDS, "words")
-    files = {name: tmp_path / f"{name}.jsonl" for name in ("texts", "given", "prompts", "held")}
-    save_samples(files["texts"], said_by(target))
-    save_samples(files["given"], [])
-    save_samples(files["prompts"], prompts)
-    save_samples(files["held"], target.answer(prompts, 12))
     start = str(_start(model_root, tmp_path))
-    spec = DistilSpec(
-        str(model_root / "text-target"), start, files["texts"], files["given"],
-        files["prompts"], files["held"], 48, 12, 0.0, 0.0, 0.0, 0.5, 4,
-    )  # fmt: skip
-    return GpuDistilTask(spec, "cpu")
+    return GpuDistilTask(distil_spec(tmp_path, model_root / "text-target", start, 0.0, 0.0, 0.0), "cpu")
 
 
 def _start(model_root: Path, tmp_path: Path) -> Path:

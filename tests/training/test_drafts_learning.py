@@ -11,34 +11,23 @@ import torch
 from PIL import Image
 
 from specdec.models import chat_prompt
-from specnav.recipes.drafts.data.sources import question_prompts
 from specnav.recipes.drafts.network import DraftNetwork
 from specnav.recipes.drafts.packing import pack
-from specnav.recipes.drafts.task import GREEDY_ROUNDS, RENEWED_EVERY, DistilSpec, DistilTask
+from specnav.recipes.drafts.task import GREEDY_ROUNDS, RENEWED_EVERY, DistilTask
 from specnav.recipes.drafts.teacher import Teacher
 from specnav.recipes.errors import TrainingError
 from specnav.recipes.loop import LoopSettings, _run
 from specnav.recipes.optimiser import MuonAdamW
 from specnav.recipes.samples import ExitSample, save_samples
 from tests.helpers.shrunken import build
-from tests.training.words import WORDS, said_by
+from tests.training.words import WORDS, distil_spec, said_by
 
 
 @pytest.fixture
 def task(model_root: Path, tmp_path: Path) -> DistilTask:
     """The text pair's draft, about to learn from its target."""
-    target = DraftNetwork(str(model_root / "text-target"))
-    prompts = question_prompts(target.loaded, WORDS, "words")
-    files = {name: tmp_path / f"{name}.jsonl" for name in ("texts", "given", "prompts", "held")}
-    save_samples(files["texts"], said_by(target))
-    save_samples(files["given"], [])
-    save_samples(files["prompts"], prompts)
-    save_samples(files["held"], target.answer(prompts, 12))
-    spec = DistilSpec(
-        str(model_root / "text-target"), str(model_root / "text-draft"), files["texts"], files["given"],
-        files["prompts"], files["held"], 48, 12, 0.5, 0.25, 0.25, 0.5, 4,
-    )  # fmt: skip
-    return DistilTask(spec, "cpu")
+    target, draft = model_root / "text-target", model_root / "text-draft"
+    return DistilTask(distil_spec(tmp_path, target, str(draft), 0.5, 0.25, 0.25), "cpu")
 
 
 def test_learning_brings_the_draft_nearer_to_the_target(task: DistilTask) -> None:

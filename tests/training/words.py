@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from specnav.recipes.drafts.data.sources import question_prompts
 from specnav.recipes.drafts.network import DraftNetwork
-from specnav.recipes.samples import ExitSample
+from specnav.recipes.drafts.task import DistilSpec
+from specnav.recipes.samples import ExitSample, save_samples
 
 WORDS = ["one two three", "four five six", "seven eight nine", "ten eleven twelve", "what is this", "say it again"]
 
@@ -12,3 +15,20 @@ WORDS = ["one two three", "four five six", "seven eight nine", "ten eleven twelv
 def said_by(network: DraftNetwork, count: int = 6, seed: int = 1) -> list[ExitSample]:
     """Sampled answers of twelve tokens."""
     return network.answer(question_prompts(network.loaded, WORDS[:count], "words"), 12, 1.0, seed)
+
+
+def distil_spec(
+    folder: Path, target: Path, draft: str, on_policy: float, given_share: float, reverse: float
+) -> DistilSpec:
+    """What a draft is to learn from a target's few answers, whose files lie in `folder`."""
+    network = DraftNetwork(str(target))
+    prompts = question_prompts(network.loaded, WORDS, "words")
+    files = {name: folder / f"{name}.jsonl" for name in ("texts", "given", "prompts", "held")}
+    save_samples(files["texts"], said_by(network))
+    save_samples(files["given"], [])
+    save_samples(files["prompts"], prompts)
+    save_samples(files["held"], network.answer(prompts, 12))
+    return DistilSpec(
+        str(target), draft, files["texts"], files["given"], files["prompts"], files["held"],
+        48, 12, on_policy, given_share, reverse, 0.5, 4,
+    )  # fmt: skip

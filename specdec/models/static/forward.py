@@ -101,7 +101,7 @@ class StaticForward:
     """The static decode path of one DecoderRunner. Made by `make_static`.
 
     cuts: layers after which hidden states can be observed; a forward is recorded in parts that end there. recordings:
-    how many were made. fused_rows: of forwards whose products are fused with what is around them; 0: of none.
+    how many were made. fused_rows: up to so many rows `fused` is taken; none before `choose_fused`.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class StaticForward:
         recorder: GraphRecorder,
         fused: Operations | None = None,
     ) -> None:
-        """fused: what forwards of up to MOST_FUSED rows are computed with instead, where the layers allow it."""
+        """fused: what forwards of few rows can be computed with instead, where the layers allow it."""
         self._runner = runner
         self._operations = operations
         self._fused = fused if all(map(can_fuse, runner.layers)) else None
@@ -132,7 +132,7 @@ class StaticForward:
         self._step = step.to(runner.device)
         self._recorded: dict[tuple[Any, ...], list[_Part]] = {}
         self._chains: OrderedDict[tuple[Any, ...], _Chain] = OrderedDict()
-        self.fused_rows = 0 if self._fused is None else MOST_FUSED
+        self.fused_rows = 0
         self._lock = threading.RLock()
         self._owner: int | None = None
         self._given_up = False
@@ -245,10 +245,7 @@ class StaticForward:
         runner = self._runner
         cache = runner.new_cache(BUCKETS[3], 1)
         for bucket in (BUCKETS[0], BUCKETS[3]):
-            inputs = self._inputs_of(bucket)
-            segment = Segment(cache, 0, bucket, positions=range(bucket))
-            inputs.load(lay_out([segment], [[0] * bucket], self._unused))
-            self._through(runner.embed(inputs.numbers[BatchRow.ID]), range(1), 0, inputs)
+            self._through(self._embedded(cache, bucket), range(1), 0, self._inputs_of(bucket))
         self._settle()
 
     @torch.inference_mode()
@@ -256,30 +253,30 @@ class StaticForward:
         """Keep fused products only where this device computes them rightly and faster; try_out comes first."""
         if self._fused is None:
             return
+        cache = self._runner.new_cache(MOST_FUSED)
         try:
             for rows in range(1, MOST_FUSED + 1):
-                fused, plain = (self._first_layer(rows, most) for most in (MOST_FUSED, 0))
+                fused, plain = (self._first_layer(cache, rows, most) for most in (MOST_FUSED, 0))
                 apart = float((fused - plain).abs().max() / plain.abs().max())
                 if not apart < _ROUNDING[self._runner.dtype]:  # also where it is no number
                     raise ArithmeticError(f"they are {apart:.1%} off")
-            faster = self._milliseconds(MOST_FUSED) < self._milliseconds(0)
+            faster = self._milliseconds(cache, MOST_FUSED) < self._milliseconds(cache, 0)
         except Exception as error:  # compilers, drivers and kernels fail in many ways; without them answers stay right
             faster = False
-            lines = str(error).strip().splitlines() or [type(error).__name__]
-            _LOG.warning("products of few rows are not fused on this device (%s)", lines[0][:200])
+            _LOG.warning("products of few rows are not fused on this device (%s)", first_line(error))
         self.fused_rows = MOST_FUSED if faster else 0
         self._forget()
 
-    def _first_layer(self, rows: int, fused_rows: int) -> Tensor:
+    def _first_layer(self, cache: Tensor, rows: int, fused_rows: int) -> Tensor:
         """What the first layer makes of some rows: float32 [rows, hidden_size]."""
         self.fused_rows = fused_rows
-        return self._through(self._embedded(rows), range(1), 0, self._inputs_of(rows)).float()
+        return self._through(self._embedded(cache, rows), range(1), 0, self._inputs_of(rows)).float()
 
-    def _milliseconds(self, fused_rows: int) -> float:
+    def _milliseconds(self, cache: Tensor, fused_rows: int) -> float:
         """Of a recorded forward of one row through all layers, the best of some."""
         runner, inputs = self._runner, self._inputs_of(1)
         self.fused_rows = fused_rows
-        hidden = self._embedded(1)
+        hidden = self._embedded(cache, 1)
         replay, _ = self._recorder.record(lambda: self._through(hidden, range(runner.layer_count), 0, inputs))
         taken = []
         for _ in range(_TIMED):
@@ -290,14 +287,12 @@ class StaticForward:
             taken.append(1e3 * (time.perf_counter() - began))
         return min(taken)
 
-    def _embedded(self, rows: int) -> Tensor:
-        """Rows of some ids, laid out behind nothing in a cache of their own."""
-        runner = self._runner
-        self._tried = runner.new_cache(rows)  # kept: a recorded forward writes there
-        segment = Segment(self._tried, 0, rows, positions=range(rows))
+    def _embedded(self, cache: Tensor, rows: int) -> Tensor:
+        """Rows of some ids, laid out behind nothing in a cache with room for them."""
+        segment = Segment(cache, 0, rows, positions=range(rows))
         inputs = self._inputs_of(rows)
         inputs.load(lay_out([segment], [range(rows)], self._unused))
-        embedded: Tensor = runner.embed(inputs.numbers[BatchRow.ID])
+        embedded: Tensor = self._runner.embed(inputs.numbers[BatchRow.ID])
         return embedded
 
     def _settle(self) -> None:
@@ -437,8 +432,8 @@ class StaticForward:
     def _through(self, hidden: Tensor, span: range, first: int, inputs: Inputs) -> Tensor:
         """hidden [bucket, hidden_size] through some layers. first: the layer that a session's cache begins with."""
         runner, operations = self._runner, self._operations
-        if hidden.shape[0] <= self.fused_rows:
-            return self._through_fused(hidden, span, first, inputs)
+        if self._fused is not None and hidden.shape[0] <= self.fused_rows:
+            return self._through_fused(self._fused, hidden, span, first, inputs)
         added: Tensor | None = None
         for index in span:
             layer = runner.layers[index]
@@ -454,10 +449,10 @@ class StaticForward:
                 added = F.rms_norm(added, (runner.hidden_size,), layer.after_mlp, runner.eps)
         return hidden if added is None else hidden + added
 
-    def _through_fused(self, hidden: Tensor, span: range, first: int, inputs: Inputs) -> Tensor:
+    def _through_fused(
+        self, operations: Operations, hidden: Tensor, span: range, first: int, inputs: Inputs
+    ) -> Tensor:
         """The same for so few rows that a product takes as long as reading its weight."""
-        operations = self._fused
-        assert operations is not None
         for index in span:
             layer = self._runner.layers[index]
             qkv = operations.norm_product(hidden, layer.norm_1, layer.qkv)
@@ -518,7 +513,9 @@ def make_static(runner: DecoderRunner, scale: float | None) -> StaticForward | N
 def make_reference(runner: DecoderRunner, scale: float | None) -> StaticForward:
     """The static path in plain torch, run eagerly: slow, for tests on any device."""
     operations = TorchOperations(runner.heads, runner.kv_heads, runner.head_dim, runner.eps, scale)
-    return StaticForward(runner, operations, EagerRuns(), operations)
+    static = StaticForward(runner, operations, EagerRuns(), operations)
+    static.fused_rows = MOST_FUSED
+    return static
 
 
 def _has_triton() -> bool:
