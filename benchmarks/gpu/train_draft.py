@@ -62,7 +62,7 @@ def pretend_gpu() -> None:
         self.answers_in_bulk = self.packs(self.loaded.context_limit)
 
     DraftNetwork.__init__ = make  # type: ignore[method-assign]
-    train.on_gpu, train.WRITES_IN = lambda: True, "float32"
+    train.on_gpu, train.number_type = lambda: True, lambda target: "float32"
     train.ARTICLE_TOKENS = train.BULK_ARTICLE_TOKENS = train.REQUEST_TOKENS = 16
 
 

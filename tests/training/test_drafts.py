@@ -6,6 +6,7 @@ import json
 import random
 import shutil
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -22,7 +23,7 @@ from specnav.recipes.drafts.figures import draft_figures, sampled_figures
 from specnav.recipes.drafts.network import DraftNetwork
 from specnav.recipes.drafts.remote import RemoteTarget
 from specnav.recipes.drafts.start import kept_dtype, start_folder
-from specnav.recipes.drafts.train import TrainDraftConfig, train_draft
+from specnav.recipes.drafts.train import TrainDraftConfig, number_type, train_draft
 from specnav.recipes.drafts.writing import write_answers
 from specnav.recipes.errors import TrainingError
 from specnav.recipes.samples import ExitSample
@@ -337,11 +338,22 @@ def test_requests_about_installed_packages_are_the_same_for_a_seed(tmp_path: Pat
     assert not nothing.prose and not nothing.talks
 
 
+@pytest.mark.parametrize(
+    ("tiles", "parameters", "expected"), [(True, 135e6, "bfloat16"), (True, 3e6, "auto"), (False, 135e6, "auto")]
+)
+def test_a_large_target_speaks_in_half_precision_where_the_cpu_has_tiles(
+    monkeypatch: pytest.MonkeyPatch, tiles: bool, parameters: float, expected: str
+) -> None:
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: tiles, raising=False)
+    assert number_type(Mock(parameter_count=int(parameters))) == expected
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_answers_are_the_same_however_many_processes_write_them_and_none_is_written_twice(
-    model_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str
 ) -> None:
     monkeypatch.setattr("specnav.recipes.drafts.writing.SHARD", 2)
-    target = DraftNetwork(str(model_root / "text-target"))
+    target = DraftNetwork(str(model_root / "text-target"), dtype=dtype)
     prompts = question_prompts(target.loaded, WORDS, "words")
     found = []
     for workers in (1, 2):

@@ -44,8 +44,8 @@ NAME = "draft"
 MEASURED_SAMPLED = 64
 CHECKPOINT_EVERY = 50
 """Updates between two checkpoints of a run without rounds of the draft's own words."""
-WRITES_IN = "bfloat16"
-"""What a target on a GPU computes in."""
+HALF_FROM = 50_000_000
+"""Parameters from which a target computes in bfloat16 where that is quicker; a smaller one loses time by it."""
 CHECKPOINT_S = 30.0
 """Seconds between two checkpoints where all of the training is on a GPU."""
 ARTICLE_EVERY, ARTICLE_TOKENS, ARTICLE_WARMTH = 16, 200, 0.8
@@ -144,6 +144,12 @@ def on_gpu() -> bool:
     return torch.cuda.is_available()
 
 
+def number_type(target: LoadedModel) -> str:
+    """What a target that only speaks computes in: bfloat16 on a GPU, and on a CPU with matrix tiles (AMX)."""
+    has_tiles = getattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
+    return "bfloat16" if on_gpu() or (has_tiles() and target.parameter_count >= HALF_FROM) else "auto"
+
+
 @dataclass(frozen=True)
 class DraftResult:
     """What a run has made."""
@@ -169,9 +175,10 @@ def train_draft(config: TrainDraftConfig) -> DraftResult:
         config.run.mkdir(parents=True, exist_ok=True)
         _keep_settings(config, speaker)
         start = start_folder(config.draft, speaker, config.run, config.share, config.share_first)
+    numbers = number_type(speaker)
     del speaker
     with stages() as shown, threads(config.workers):
-        return _DraftTraining(config, start, shown).whole()
+        return _DraftTraining(config, start, numbers, shown).whole()
 
 
 def _keep_settings(config: TrainDraftConfig, speaker: LoadedModel) -> None:
@@ -189,8 +196,10 @@ def _keep_settings(config: TrainDraftConfig, speaker: LoadedModel) -> None:
 class _DraftTraining:
     """The stages of one run, in order."""
 
-    def __init__(self, config: TrainDraftConfig, start: str, shown: Stages) -> None:
+    def __init__(self, config: TrainDraftConfig, start: str, numbers: str, shown: Stages) -> None:
+        """numbers: what the target computes in, where it is here."""
         self.config, self.start, self.shown, self.run = config, start, shown, config.run
+        self.number_type = numbers
         self.prompts, self.texts, self.given, self.held_out, self.sampled = (
             config.run / f"{name}.jsonl"
             for name in ("prompts", "texts", "given", "held-out", "held-out-sampled")
@@ -300,7 +309,8 @@ class _DraftTraining:
         parts = [texts[at : at + SHARD] for at in range(0, len(texts), SHARD)]
         files = [self.run / f"lessons-{number:04d}.pt" for number in range(len(parts))]
         if not all(file.exists() for file in files):
-            teacher = Teacher(DraftNetwork(self.config.target), DraftNetwork(self.start), self.config.length)
+            target = DraftNetwork(self.config.target, dtype=self.number_type)
+            teacher = Teacher(target, DraftNetwork(self.start), self.config.length)
             with self.shown.counted("what the target says", len(texts)) as progress, roomy(self.run):
                 for number, (part, file) in enumerate(zip(parts, files, strict=True), 1):
                     if not file.exists():
@@ -311,7 +321,7 @@ class _DraftTraining:
     def _target(self, stack: ExitStack) -> DraftNetwork | RemoteTarget:
         config = self.config
         if config.target:
-            return DraftNetwork(config.target, dtype=WRITES_IN if on_gpu() else "auto")
+            return DraftNetwork(config.target, dtype=self.number_type)
         speaker = load_model(config.draft)
         if not config.connect:
             return RemoteTarget(None, speaker)

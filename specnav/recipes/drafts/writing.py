@@ -64,9 +64,9 @@ def write_answers(
             done += len(shard[0])
             progress(done, len(prompts))
     else:
-        _write_together(
-            target.loaded.path, todo, workers, lambda written: progress(done + written, len(prompts))
-        )
+        spoken_in = str(next(target.module.parameters()).dtype).removeprefix("torch.")
+        speaker = (target.loaded.path, spoken_in)
+        _write_together(speaker, todo, workers, lambda written: progress(done + written, len(prompts)))
     return [text for file in files for text in load_samples(file)]
 
 
@@ -83,15 +83,18 @@ def _write(
     save_samples(file, target.answer(prompts, new_tokens, warm, seed + number, progress))
 
 
-def _write_together(path: str, shards: Sequence[Shard], workers: int, progress: Any) -> None:
-    """Every process takes the next shard when it has written one; whatever happens, none goes on after this returns."""
+def _write_together(speaker: tuple[str, str], shards: Sequence[Shard], workers: int, progress: Any) -> None:
+    """Every process takes the next shard when it has written one; whatever happens, none goes on after this returns.
+
+    speaker: the target's folder or id, and its number type.
+    """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__, "specnav.recipes.drafts.task", "transformers.modeling_utils"])
     waiting, reports = context.Queue(), context.Queue()
     for shard in shards:
         waiting.put(shard)
     crew = [
-        context.Process(target=_work, args=(path, waiting, reports), daemon=True)
+        context.Process(target=_work, args=(*speaker, waiting, reports), daemon=True)
         for _ in range(min(workers, len(shards)))
     ]
     try:
@@ -120,12 +123,12 @@ def _write_together(path: str, shards: Sequence[Shard], workers: int, progress: 
             line.close()
 
 
-def _work(path: str, waiting: Any, reports: Any) -> None:
+def _work(path: str, dtype: str, waiting: Any, reports: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent stops its workers
     threading.Thread(target=_end_with_the_parent, daemon=True).start()
     torch.set_num_threads(1)
     try:
-        target = DraftNetwork(path)
+        target = DraftNetwork(path, dtype=dtype)
         while True:
             shard = waiting.get()
             _write(target, *shard)
