@@ -27,6 +27,7 @@ from specdec.models.library.generic import LENGTH_DEPENDENT_ROPE
 from specdec.models.library.pictures import pictures_of, takes_pictures
 from specdec.models.loaded import LoadedModel
 from specdec.models.shared import shared_of, tokenizer_folder
+from specdec.options import ModelOptions
 from specdec.pictures.decoding import MAX_IMAGE_PIXELS
 
 Quantize = Literal["none", "8bit", "4bit"]
@@ -41,7 +42,8 @@ _LOG = logging.getLogger("specdec.models")
 
 
 def load_model(
-    path: str | Path, device: str = "auto", dtype: str = "auto", quantize: str = "none", pixels: int = 0,
+    path: str | Path, device: str = ModelOptions.device, dtype: str = ModelOptions.dtype,
+    quantize: str = ModelOptions.quantize, pixels: int = ModelOptions.pixels,
     deterministic: bool = False, compile: bool = False, recorded: bool = True,
 ) -> LoadedModel:  # fmt: skip
     """Load a model folder or hub id.

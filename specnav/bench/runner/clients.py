@@ -214,7 +214,6 @@ def _receive(pipe: Connection, timeout_s: float) -> ClientRecord:
 
 
 CLIENTS_FILE = "clients.json"
-SECONDS = 10.0
 MOST_CLIENTS = 256
 LEGEND = (
     "n: clients; x: against one; each: tok/s of a client, median; slow: what 95 % of them reach; work, wait: ms in the "
