@@ -26,6 +26,7 @@ from specdec.models.layers.compiled import check_compiler
 from specdec.models.library.generic import LENGTH_DEPENDENT_ROPE
 from specdec.models.library.pictures import pictures_of, takes_pictures
 from specdec.models.loaded import LoadedModel
+from specdec.models.runner import ForwardOptions
 from specdec.models.shared import shared_of, tokenizer_folder
 from specdec.options import ModelOptions
 from specdec.pictures.decoding import MAX_IMAGE_PIXELS
@@ -92,8 +93,7 @@ def load_model(
                 FAMILIES[direct.network.config.model_type],
                 preparer,
                 lambda: _load_library_model(name, read_config(name), place, number_type, quantize),
-                deterministic,
-                compile,
+                ForwardOptions(deterministic, compile),
             )
     config = read_config(name)
     tokenizer = _load_library_tokenizer(name)
@@ -106,8 +106,8 @@ def load_model(
         what = "never deterministic" if deterministic else "not compiled"
         raise ModelError(f"{name} runs on transformers' own forward pass ({reason}), which is {what}")
     loaded = LoadedModel(
-        hf_model, tokenizer, name, eos_ids(hf_model, tokenizer), family, preparer, None, deterministic, compile,
-        recorded,
+        hf_model, tokenizer, name, eos_ids(hf_model, tokenizer), family, preparer,
+        how=ForwardOptions(deterministic, compile, recorded),
     )
     if family is None:
         lacks = "pictures, exits and splits"
