@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
-import msgspec
 from rich.console import Console
 from rich.table import Table
 
@@ -18,6 +17,7 @@ from cloud_verifier.security.keyring import utc_now
 from cloud_verifier.security.records import ClientKey, Quota, check_name
 from specdec.link.keys import write_key
 from specdec.settings import REQUIRED, same_as, setting
+from specdec.whole_files import pretty_json
 from specnav.errors import UsageError
 
 THE_SERVERS = "the server's bound"
@@ -102,7 +102,7 @@ def list_clients(folder: Path, as_json: bool) -> None:
         except VerifierError as error:
             broken.append(str(error))
     if as_json:
-        sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(clients), indent=1) + b"\n")
+        sys.stdout.buffer.write(pretty_json(clients))
     elif not clients and not broken:
         print(f"no clients in {folder}: specnav keys new NAME makes one")
     elif clients:
@@ -152,7 +152,7 @@ def export_client(asked: Exported) -> None:
     name, to, ring = asked.name, asked.to, KeyFolder(asked.keys)
     key = ring.export(name)
     if to is None:
-        sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(key), indent=1) + b"\n")
+        sys.stdout.buffer.write(pretty_json(key))
         sys.stdout.flush()
     else:
         try:

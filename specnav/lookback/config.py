@@ -49,14 +49,3 @@ class Deciders:
         for name in ("key", "target_model", "draft_model"):  # the replay runs in another folder; a hub's name stays
             if (given := getattr(self, name)) and Path(given).exists():
                 object.__setattr__(self, name, str(Path(given).resolve()))
-
-    def options(self) -> list[str]:
-        """Return them as options."""
-        given = {
-            "--connect": self.connect,
-            "--key": self.key,
-            "--target-model": self.target_model,
-            "--draft-model": self.draft_model,
-            "--image-topic": self.image_topic,
-        }
-        return [word for name, value in given.items() if value for word in (name, value)]

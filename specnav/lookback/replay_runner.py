@@ -20,6 +20,7 @@ import msgspec
 
 from specdec.errors import OptionsError
 from specdec.methods import METHODS, get_method
+from specdec.settings import as_arguments
 from specnav.bags.contents import NO_ACTION
 from specnav.bags.records import DECISIONS_FILE, DecisionRecord
 from specnav.lookback.config import Deciders
@@ -141,7 +142,7 @@ class ReplayRunner:
 
     def _watch(self, method: str, out: Path, log: Path) -> None:
         argv = [*self._command, str(self._bag), "--methods", method, "--every", str(self._every)]
-        argv += ["--out", str(out), *self._deciders.options()]
+        argv += ["--out", str(out), *as_arguments(self._deciders)]
         with log.open("wb") as stderr, open(os.devnull, "wb") as unread:
             process = Supervisor.launch(ChildSpec("replay", argv, cwd=ROOT), unread, stderr)
         with self._lock:
