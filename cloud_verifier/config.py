@@ -9,8 +9,7 @@ from pathlib import Path
 from cloud_verifier.engine.policy import Policy
 from cloud_verifier.errors import VerifierError
 from cloud_verifier.limits import MEBIBYTE, Limits
-from cloud_verifier.security.binding import check_binding
-from specdec.link.binding import check_address
+from specdec.link.binding import check_address, is_loopback
 from specdec.models.gguf.options import GgufOptions
 from specdec.options import ModelOptions
 from specdec.row_ms import MAX_MS, read_ms
@@ -202,7 +201,13 @@ class ServerConfig:
         if not self.model:
             raise VerifierError("no model given: name a Hugging Face folder or hub id")
         check_address(self.bind, "bind address", VerifierError, schemes=("tcp://",), bind=True)
-        check_binding(self.bind, self.keys, self.insecure)
+        if self.keys and self.insecure:
+            raise VerifierError("keys and insecure exclude each other: leave one of them out")
+        if not self.keys and not self.insecure and not is_loopback(self.bind):
+            raise VerifierError(
+                f"{self.bind} is open to other machines and there are no keys: give --keys FOLDER (specnav keys new "
+                "NAME makes one), or say --insecure if every host may listen in and use it"
+            )
         if self.metrics:
             check_address(self.metrics, "metrics", VerifierError, schemes=("",), bind=True)
         if self.draft_disturbed and self.draft_model in ("", LOOKUP):

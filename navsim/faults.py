@@ -14,7 +14,7 @@ from collections import deque
 import numpy as np
 from numpy.typing import NDArray
 
-from navsim.geometry import Pose2D, wrap_angle
+from navsim.geometry import Pose2D, moved, movement, wrap_angle
 
 NONE, STOPPED = "none", "stopped"
 FROZEN, FROZEN_RESTAMPED, BLACK = "frozen", "frozen_restamped", "black"
@@ -97,21 +97,12 @@ class BrokenOdometry:
 
 def _moved_on(told: Pose2D, before: Pose2D, after: Pose2D, fault: str, scale: float) -> Pose2D:
     """The reported pose after the true one has moved, its movement changed by the fault."""
-    turned = wrap_angle(after.yaw - before.yaw)
-    dx, dy = after.x - before.x, after.y - before.y
-    # The movement in the robot's own axes, put on again where it is told to be.
-    ahead = dx * math.cos(before.yaw) + dy * math.sin(before.yaw)
-    aside = dy * math.cos(before.yaw) - dx * math.sin(before.yaw)
+    ahead, aside, turned = movement(before, after)
     if fault == MIRRORED:
         turned, aside = -turned, -aside
     elif fault == SCALED:
         turned, ahead, aside = turned * scale, ahead * scale, aside * scale
-    cos, sin = math.cos(told.yaw), math.sin(told.yaw)
-    return Pose2D(
-        told.x + ahead * cos - aside * sin,
-        told.y + ahead * sin + aside * cos,
-        wrap_angle(told.yaw + turned),
-    )
+    return moved(told, ahead, aside, turned)
 
 
 class LateDriver:

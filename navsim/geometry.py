@@ -33,6 +33,21 @@ def wrap_angle(angle: float) -> float:
     return wrapped - math.pi
 
 
+def movement(before: Pose2D, after: Pose2D) -> tuple[float, float, float]:
+    """From one pose to another in the axes of the first: metres ahead, metres aside (left), radians turned."""
+    dx, dy = after.x - before.x, after.y - before.y
+    cos, sin = math.cos(before.yaw), math.sin(before.yaw)
+    return dx * cos + dy * sin, dy * cos - dx * sin, wrap_angle(after.yaw - before.yaw)
+
+
+def moved(pose: Pose2D, ahead: float, aside: float, turned: float) -> Pose2D:
+    """A pose after a movement in its own axes."""
+    cos, sin = math.cos(pose.yaw), math.sin(pose.yaw)
+    return Pose2D(
+        pose.x + ahead * cos - aside * sin, pose.y + ahead * sin + aside * cos, wrap_angle(pose.yaw + turned)
+    )
+
+
 def bearing_to(pose: Pose2D, x: float, y: float) -> float:
     """Direction of a point seen from a pose [rad], left positive, in (-pi, pi]."""
     return wrap_angle(math.atan2(y - pose.y, x - pose.x) - pose.yaw)

@@ -13,7 +13,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from navsim.geometry import Pose2D, wrap_angle
+from navsim.geometry import Pose2D, moved, movement, wrap_angle
 
 
 @dataclass
@@ -168,11 +168,7 @@ class Odometry:
     def _follow(self, told: Pose2D, before: Pose2D, after: Pose2D) -> Pose2D:
         """What is reported moves on as the truth does, except for the fault."""
         fault = self.fault
-        turned = wrap_angle(after.yaw - before.yaw)
-        dx, dy = after.x - before.x, after.y - before.y
-        # The movement in the robot's own axes, put on again in those that are told.
-        ahead = dx * math.cos(before.yaw) + dy * math.sin(before.yaw)
-        aside = dy * math.cos(before.yaw) - dx * math.sin(before.yaw)
+        ahead, aside, turned = movement(before, after)
         if fault is OdometryFault.MIRRORED_YAW:
             turned, aside = -turned, -aside
         elif fault is OdometryFault.MIRRORED_X:
@@ -181,11 +177,7 @@ class Odometry:
             ahead, aside = -aside, ahead
         elif fault is OdometryFault.SCALED:
             ahead, aside, turned = ahead * self.scale, aside * self.scale, turned * self.scale
-        return Pose2D(
-            told.x + ahead * math.cos(told.yaw) - aside * math.sin(told.yaw),
-            told.y + ahead * math.sin(told.yaw) + aside * math.cos(told.yaw),
-            wrap_angle(told.yaw + turned),
-        )
+        return moved(told, ahead, aside, turned)
 
     def _shown(self, told: Pose2D) -> Pose2D:
         if self.fault is OdometryFault.NAN:

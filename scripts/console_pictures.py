@@ -38,9 +38,10 @@ def start(folder: Path, seed: int) -> tuple[subprocess.Popen[str], str]:
     """The demo with its page; returns the page's address."""
     # Taking pictures keeps the page busy, which else would stop the robot.
     program = (
-        "import sys; from pathlib import Path; from specnav.demo.config import DemoConfig; "
+        "import sys; from pathlib import Path; from specnav.demo.config import DemoConfig, PageConfig; "
         "from specnav.demo.console import run_console; "
-        "sys.exit(run_console(DemoConfig(seed=int(sys.argv[1]), out=Path(sys.argv[2])), 0, {'page_busy_s': 0.0}))"
+        "sys.exit(run_console(DemoConfig(seed=int(sys.argv[1]), out=Path(sys.argv[2])), PageConfig(port=0), "
+        "{'page_busy_s': 0.0}))"
     )
     argv = [sys.executable, "-u", "-c", program, str(seed), str(folder / "run")]
     demo = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, cwd=ROOT)

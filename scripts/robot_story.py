@@ -32,8 +32,8 @@ from specnav.recipes.drafts.unseen import SPLIT, FirstDraft, LeftOut, episodes, 
 from specnav.recipes.errors import TrainingError
 from specnav.recipes.folders import keep_settings
 from specnav.recipes.samples import ExitSample
+from specnav.record.config import RecordConfig
 from specnav.record.run import run_simulated
-from specnav.record.simulated import SimulatedConfig
 from specnav.results.errors import EvaluationError
 
 BAG_SEED, OTHER_SEED, MEASURED_SEED = 0, 1_000, 500_000
@@ -75,7 +75,7 @@ def _story(asked: argparse.Namespace) -> None:
     bag = out / "walk.mcap"
     if not bag.exists():
         about = (*left_out.kinds, *left_out.colours)
-        run_simulated(SimulatedConfig(bag, DEFAULT_TARGET, asked.bag_episodes, BAG_SEED, SPLIT, about=about))
+        run_simulated(RecordConfig(bag, episodes=asked.bag_episodes, seed=BAG_SEED, split=SPLIT, about=about))
     texts = {
         name: walked(
             DEFAULT_TARGET, list(episodes(left_out, hidden, MEASURED_SEED, asked.episodes)),
@@ -94,7 +94,7 @@ def _story(asked: argparse.Namespace) -> None:
     if asked.other_episodes:
         other = out / "other.mcap"
         if not other.exists():
-            run_simulated(SimulatedConfig(other, DEFAULT_TARGET, asked.other_episodes, OTHER_SEED, SPLIT))
+            run_simulated(RecordConfig(other, episodes=asked.other_episodes, seed=OTHER_SEED, split=SPLIT))
         drafts["after, both bags"] = _night(asked, first, out / "taught-both", (bag, other))
     _table(out, drafts | {"the shipped draft": DEFAULT_DRAFT}, texts, asked.gamma)
 

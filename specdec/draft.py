@@ -166,6 +166,14 @@ def check_draft(draft: Draft, vocab_size: int) -> None:
             raise ProtocolError(f"draft node {node} has parent {parent}: a parent comes before its child")
 
 
+def check_history(history: Sequence[int], limit: int, eos_ids: Set[int]) -> None:
+    """Raise ProtocolError unless an answer of at most `limit` tokens can go on from what was verified before."""
+    if len(history) >= limit:
+        raise ProtocolError(f"the history of {len(history)} tokens leaves no room in an answer of {limit}")
+    if any(token in eos_ids for token in history):
+        raise ProtocolError("the history holds an end-of-sequence token: that answer is complete")
+
+
 def usable_nodes(draft: Draft, max_depth: int, stop_ids: Set[int]) -> list[int]:
     """Indices of the nodes at depths below max_depth that are neither one of `stop_ids` nor below one."""
     if draft.parents is None:

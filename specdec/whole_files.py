@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writing files that a reader finds whole or not at all."""
+"""Writing files that a reader finds whole or not at all, and what JSON files look like."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 
 @contextmanager
@@ -38,6 +41,11 @@ def write_whole(path: str | Path, data: bytes, *, private: bool = False, fresh: 
     """Replace a file's content in one step; see `replacing`. Raises OSError."""
     with replacing(path, private=private, fresh=fresh) as partial:
         partial.write_bytes(data)
+
+
+def pretty_json(value: Any) -> bytes:
+    """A value as a JSON file holds it."""
+    return msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n"
 
 
 def _to_disk(path: Path) -> None:

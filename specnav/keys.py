@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
-import msgspec
 from rich.console import Console
 from rich.table import Table
 
@@ -16,27 +16,73 @@ from cloud_verifier.security.folder import KeyFolder, client_files, new_pair, re
 from cloud_verifier.security.keyring import utc_now
 from cloud_verifier.security.records import ClientKey, Quota, check_name
 from specdec.link.keys import write_key
+from specdec.settings import REQUIRED, same_as, setting
+from specdec.whole_files import pretty_json
 from specnav.errors import UsageError
 
+THE_SERVERS = "the server's bound"
 
-def new_client(
-    folder: Path,
-    name: str,
-    client_class: str,
-    sessions: int | None,
-    messages_per_s: float | None,
-    queued_mb: float | None,
-) -> None:
+
+@dataclass(frozen=True, kw_only=True)
+class Keys:
+    """What every command of `specnav keys` is told."""
+
+    keys: Path = setting(Path("keys"), "Folder of keys; a running verifier sees every change.", metavar="FOLDER")
+
+    @property
+    def option(self) -> str:
+        """The folder, for the next command."""
+        return "" if self.keys == Keys.keys else f" --keys {self.keys}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneClient(Keys):
+    """What `revoke` is told."""
+
+    name: str = setting(REQUIRED, "Name of the client.", metavar="NAME", positional=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewClient(OneClient):
+    """What `new` is told."""
+
+    client_class: str = setting(
+        "interactive", "Whose work comes first: robot, then interactive, then batch.", flags=("--class",)
+    )
+    max_sessions: int | None = setting(None, "Sessions at a time.", 1, 100_000, shown=THE_SERVERS)
+    messages_per_s: float | None = setting(None, "Messages a second.", 1, 1_000_000, shown=THE_SERVERS)
+    queued_mb: float | None = setting(None, "Megabytes that may wait.", 0.001, 100_000, shown=THE_SERVERS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rotated(Keys):
+    """What `rotate` is told."""
+
+    name: str | None = same_as(OneClient, "name", default=None)
+    server: bool = setting(False, "The verifier's own key: it is used from its next start on.")
+    grace_hours: float = setting(24.0, "The client's previous key stays valid for this long.", 0, 8760, unit="h")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exported(OneClient):
+    """What `export` is told."""
+
+    to: Path | None = setting(None, "File to write, mode 0600.", metavar="FILE", shown="stdout")
+    forget: bool = setting(False, "Keep the client's secret here no longer.")
+
+
+def new_client(asked: NewClient) -> None:
     """Raises VerifierError."""
-    quota = Quota(sessions, messages_per_s, queued_mb)
-    of_class = class_named(client_class)
+    name = asked.name
+    quota = Quota(asked.max_sessions, asked.messages_per_s, asked.queued_mb)
+    of_class = class_named(asked.client_class)
     public, secret = new_pair()
-    ring = KeyFolder(folder)
+    ring = KeyFolder(asked.keys)
     client = ClientKey(check_name(name), public, utc_now(), of_class, quota)
     ring.create()
     ring.new(client, secret)
     print(f"{name} ({of_class.value}) may come in; its machine needs the file that this writes:")
-    print(f"  specnav keys export {name} --to {name}.key{_where(folder)}")
+    print(f"  specnav keys export {name} --to {name}.key{asked.option}")
 
 
 def list_clients(folder: Path, as_json: bool) -> None:
@@ -56,7 +102,7 @@ def list_clients(folder: Path, as_json: bool) -> None:
         except VerifierError as error:
             broken.append(str(error))
     if as_json:
-        sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(clients), indent=1) + b"\n")
+        sys.stdout.buffer.write(pretty_json(clients))
     elif not clients and not broken:
         print(f"no clients in {folder}: specnav keys new NAME makes one")
     elif clients:
@@ -74,38 +120,39 @@ def list_clients(folder: Path, as_json: bool) -> None:
         print(f"left out: {line}", file=sys.stderr)
 
 
-def revoke_client(folder: Path, name: str) -> None:
+def revoke_client(asked: OneClient) -> None:
     """Raises VerifierError."""
-    KeyFolder(folder).revoke(name, utc_now())
-    print(f"{name} is revoked; a running verifier has shut it out within about a second")
+    KeyFolder(asked.keys).revoke(asked.name, utc_now())
+    print(f"{asked.name} is revoked; a running verifier has shut it out within about a second")
 
 
-def rotate_client(folder: Path, name: str, grace_hours: float) -> None:
-    """Raises VerifierError."""
-    client = KeyFolder(folder).rotate(name, utc_now(), timedelta(hours=grace_hours))
+def rotate(asked: Rotated) -> None:
+    """Raises VerifierError, UsageError."""
+    name, ring = asked.name, KeyFolder(asked.keys)
+    if asked.server == (name is not None):
+        raise UsageError("give the NAME of a client, or --server")
+    if name is None:
+        ring.rotate_server()
+        print(
+            "the verifier has a new key from its next start on; from then on every edge needs its file exported anew"
+        )
+        return
+    client = ring.rotate(name, utc_now(), timedelta(hours=asked.grace_hours))
     until = (
         f"the previous one is good until {_time(client.previous.until)}"
         if client.previous
         else "only it is good"
     )
     print(f"{name} has a new key, {until}; its machine needs the file that this writes:")
-    print(f"  specnav keys export {name} --to {name}.key{_where(folder)}")
+    print(f"  specnav keys export {name} --to {name}.key{asked.option}")
 
 
-def rotate_server(folder: Path) -> None:
-    """Raises VerifierError."""
-    KeyFolder(folder).rotate_server()
-    print(
-        "the verifier has a new key from its next start on; from then on every edge needs its file exported anew"
-    )
-
-
-def export_client(folder: Path, name: str, to: Path | None, forget: bool) -> None:
+def export_client(asked: Exported) -> None:
     """Raises VerifierError, UsageError."""
-    ring = KeyFolder(folder)
+    name, to, ring = asked.name, asked.to, KeyFolder(asked.keys)
     key = ring.export(name)
     if to is None:
-        sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(key), indent=1) + b"\n")
+        sys.stdout.buffer.write(pretty_json(key))
         sys.stdout.flush()
     else:
         try:
@@ -113,12 +160,8 @@ def export_client(folder: Path, name: str, to: Path | None, forget: bool) -> Non
         except OSError as error:
             raise UsageError(f"cannot write {to} ({error.strerror})") from error
         print(f"wrote {to}: copy it to {name}'s machine, readable by its user only", file=sys.stderr)
-    if forget:
+    if asked.forget:
         ring.forget_secret(name)
-
-
-def _where(folder: Path) -> str:
-    return "" if folder == Path("keys") else f" --keys {folder}"
 
 
 def _quota(quota: Quota) -> str:

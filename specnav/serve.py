@@ -5,10 +5,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
 from cloud_verifier.config import ServerConfig
+from specdec.settings import same_as, setting
+from specnav.edge_settings import EdgeSettings
 from specnav.paths import CONFIG, DATA, DEFAULT_TARGET
 from specnav.published.pairs import pair_named
 from specnav.settings import make_settings, read_yaml
@@ -16,11 +19,21 @@ from specnav.supervise.children import verifier_spec
 from specnav.supervise.vllm import has_own_environment, vllm_environment, vllm_python
 
 
-def run_serve(config: Path | None, flags: Mapping[str, Any]) -> int:
+@dataclass(frozen=True)
+class ServeSource:
+    """Where a verifier's settings come from, beside its own options."""
+
+    file: Path | None = setting(
+        None, "YAML file. Flags override it.", shown="config/cloud.yaml", flags=("--config",), metavar="PATH"
+    )
+    pair: str | None = same_as(EdgeSettings, "pair")
+
+
+def run_serve(source: ServeSource, flags: Mapping[str, Any]) -> int:
     """Serve until SIGINT or SIGTERM. Raises UsageError, VerifierError or a SpecdecError."""
     from cloud_verifier.serving import serve
 
-    settings = serve_settings(config, flags)
+    settings = serve_settings(source.file, {**flags, "pair": source.pair})
     if settings.engine == "vllm" and has_own_environment():
         become_verifier_on_vllm(verifier_spec(settings, {}).argv)
     return serve(settings)

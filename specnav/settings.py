@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import yaml
 
+from specdec.settings import setting
 from specdec.settings_files import read_yaml_file
 from specnav.errors import UsageError
 from specnav.paths import DATA
@@ -17,6 +18,13 @@ from specnav.results.demo import Setting, check_settings
 from specnav.results.errors import one_line
 
 Settings = TypeVar("Settings")
+
+
+@dataclasses.dataclass(frozen=True)
+class Printed:
+    """How a command prints what it found."""
+
+    json: bool = setting(False, "Machine-readable output.")
 
 
 def read_yaml(path: Path) -> dict[str, Any]:

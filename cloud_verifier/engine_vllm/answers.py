@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
+from specdec.draft import check_history
 from specdec.errors import ProtocolError
 from specdec.link.wire import DraftUp
 
@@ -30,12 +31,7 @@ class VllmAnswer:
 
     def __init__(self, bounds: AnswerBounds, history: Sequence[int] = ()) -> None:
         """history: what was verified before. Raises ProtocolError for an impossible one."""
-        if len(history) >= bounds.limit:
-            raise ProtocolError(
-                f"the history of {len(history)} tokens leaves no room in an answer of {bounds.limit}"
-            )
-        if any(token in bounds.eos_ids for token in history):
-            raise ProtocolError("the history holds an end-of-sequence token: that answer is complete")
+        check_history(history, bounds.limit, bounds.eos_ids)
         self.bounds = bounds
         self._check(history)
         self.ids = list(history)

@@ -32,6 +32,7 @@ from specdec.link.keys import (
     write_private,
 )
 from specdec.settings_files import MOST_KEY_BYTES, read_file
+from specdec.whole_files import pretty_json
 
 SERVER_KEY, CLIENTS, EDGES = "server.key", "clients", "edges"
 
@@ -160,7 +161,7 @@ class KeyFolder:
             (self.path / EDGES / f"{check_name(name)}.key").unlink(missing_ok=True)
 
     def _write_client(self, client: ClientKey, fresh: bool = False) -> None:
-        data = msgspec.json.format(msgspec.json.encode(client), indent=1) + b"\n"
+        data = pretty_json(client)
         with self._writing():
             write_private(self.path / CLIENTS / f"{check_name(client.name)}.json", data, fresh)
 

@@ -177,25 +177,32 @@ class ShadowLookups:
             self._open = self._drafter.take(answer[:base], MAX_CHAIN, MAX_CHAIN)
 
 
+@dataclass(frozen=True)
+class AutoDrafters:
+    """What plans draft with. outcomes, chain: on one draft model. lookup: has the prompt."""
+
+    outcomes: OutcomeDrafter
+    chain: ChainDrafter
+    lookup: LookupDrafter
+
+
 class AutoRounds:
     """Drives one answer of the method `auto`."""
 
     def __init__(
         self,
         session: EdgeSession,
-        drafter: OutcomeDrafter,
-        chain: ChainDrafter,
-        lookup: LookupDrafter,
+        drafters: AutoDrafters,
         method: Method,
         controller: Controller,
         clock: Callable[[], float],
         choice: Choice,
         prefill: Callable[[], None],
     ) -> None:
-        """drafter, chain: work on one draft model. lookup: has the prompt. choice: what the session was opened for
-        (`opening`). prefill: of that model, for when it is needed, if ever, where it does not draft at first.
+        """choice: what the session was opened for (`opening`). prefill: of the draft model, for when it is needed, if
+        ever, where it does not draft at first.
         """
-        measured = controller.measured
+        measured, drafter, lookup = controller.measured, drafters.outcomes, drafters.lookup
         self._session = session
         self._drafter = drafter
         self._controller = controller
@@ -204,7 +211,7 @@ class AutoRounds:
         fixed, doubtful = LengthPolicy("fixed", 1), LengthPolicy("worth", 1)
         streaming = replace(METHODS["sd"], overlap="hinted-stream", in_flight=STREAM_IN_FLIGHT)
         self._rounds = Rounds(session, drafter, method, fixed, measured, clock)
-        self._streaming = Rounds(session, chain, streaming, doubtful, measured, clock)
+        self._streaming = Rounds(session, drafters.chain, streaming, doubtful, measured, clock)
         self._looking_up = Rounds(session, lookup, METHODS["ngram"], fixed, measured, clock)
         self._shadows = ShadowDrafts(drafter, measured, controller.shadows)
         self._lookups = ShadowLookups(lookup, measured)

@@ -19,7 +19,7 @@ from specdec.drafting.length import LengthPolicy
 from specdec.drafting.lookup.drafter import BetterDrafter, LookupDrafter
 from specdec.drafting.lookup.suffixes import MOST_TOKENS, SuffixMemory, special_ids
 from specdec.drafting.memory import KEPT_BYTES, PromptMemory
-from specdec.edge.auto import AutoRounds, opening
+from specdec.edge.auto import AutoDrafters, AutoRounds, opening
 from specdec.edge.controller import Choice, Controller
 from specdec.edge.liveness import Patience
 from specdec.edge.protocol import (
@@ -447,9 +447,8 @@ class _Answer:
             if self._lookup is None:
                 self._lookup = LookupDrafter(decoder._said, model.eos_ids, model.never_drafted)
                 self._lookup.prefill(self._prompt)
-            return AutoRounds(
-                session, drafter, ChainDrafter(model), self._lookup, method, controller, clock, choice, self._prefill
-            ).advance
+            drafters = AutoDrafters(drafter, ChainDrafter(model), self._lookup)
+            return AutoRounds(session, drafters, method, controller, clock, choice, self._prefill).advance
         return Rounds(session, drafter, method, decoder._length, decoder._measured, clock).advance
 
     def _prefill(self) -> None:

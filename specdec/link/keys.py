@@ -17,7 +17,7 @@ from msgspec import Meta, Struct
 
 from specdec.errors import OptionsError
 from specdec.settings_files import MOST_KEY_BYTES, FileRefused, read_file
-from specdec.whole_files import write_whole
+from specdec.whole_files import pretty_json, write_whole
 
 CURVE_MISSING = "this pyzmq was built without CURVE: install the wheel of pyzmq from PyPI"
 
@@ -52,7 +52,7 @@ def read_key(path: str | Path) -> EdgeKey:
 
 def write_key(path: str | Path, key: EdgeKey) -> None:
     """Write a key for its owner's eyes only, whole or not at all. Raises OSError."""
-    write_private(path, msgspec.json.format(msgspec.json.encode(key), indent=1) + b"\n")
+    write_private(path, pretty_json(key))
 
 
 def use_key(socket: zmq.Socket[bytes], key: EdgeKey) -> None:

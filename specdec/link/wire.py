@@ -408,21 +408,22 @@ def decode_up(data: bytes, max_bytes: int = MAX_UP_BYTES) -> Up:
     (MessageTooLarge).
     """
     _check_size(data, _UP_LIMITS, max_bytes)
-    try:
-        message: Up = _up_decoder.decode(data)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise ProtocolError(f"a message cannot be understood ({first_line(error)})") from error
+    message: Up = _decoded(_up_decoder, data)
     return message
 
 
 def decode_down(data: bytes) -> Down:
     """Bytes from a server -> message. Raises ProtocolError for anything else."""
     _check_size(data, _DOWN_LIMITS, MAX_DOWN_BYTES)
+    message: Down = _decoded(_down_decoder, data)
+    return message
+
+
+def _decoded(decoder: msgspec.msgpack.Decoder[Any], data: bytes) -> Any:
     try:
-        message: Down = _down_decoder.decode(data)
+        return decoder.decode(data)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise ProtocolError(f"a message cannot be understood ({first_line(error)})") from error
-    return message
 
 
 def _check_size(data: bytes, limits: dict[int, int], max_bytes: int) -> None:

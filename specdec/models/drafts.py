@@ -20,10 +20,12 @@ from specdec.models.gguf.options import GgufOptions
 from specdec.models.loaded import LoadedModel
 from specdec.models.loading import load_model, load_tokenizer
 from specdec.models.timing.row_times import time_rows
+from specdec.options import ModelOptions
 
 
 def load_draft(
-    path: str | Path, device: str = "auto", dtype: str = "auto", quantize: str = "none", pixels: int = 0,
+    path: str | Path, device: str = ModelOptions.device, dtype: str = ModelOptions.dtype,
+    quantize: str = ModelOptions.quantize, pixels: int = ModelOptions.pixels,
     gguf: GgufOptions | None = None, compile: bool = False,
 ) -> LoadedModel:  # fmt: skip
     """Load a draft model and measure, within a second, what its forward passes take by their number of rows.

@@ -29,7 +29,7 @@ from specdec.models.library.generic import GenericRunner, GenericSession
 from specdec.models.library.pictures import LibraryPictures, probe_of
 from specdec.models.positions import expand_image_pads, image_token_count, mrope_positions, picture_starts
 from specdec.models.prompt import EncodedPrompt, Prompt
-from specdec.models.runner import DecoderRunner
+from specdec.models.runner import DecoderRunner, ForwardOptions
 from specdec.models.session import ModelSession
 from specdec.models.static.tower import RecordedTower, record_tower
 from specdec.pictures.sizes import PictureRules, picture_size
@@ -62,20 +62,16 @@ class LoadedModel:
         family: Family | None,
         preparer: ImagePreparer | None = None,
         load_hf_model: Callable[[], Any] | None = None,
-        deterministic: bool = False,
-        compiled: bool = False,
-        recorded: bool = True,
+        how: ForwardOptions = ForwardOptions(),
     ) -> None:
         """network: the modules with the weights, named like the library's. load_hf_model: loads the library's model
         from the same files, for those who want what only that can do; None where the network is it. family: None: it
-        runs on the library's forward. deterministic: what a row gives does not depend on those beside it. compiled: its
-        layers are compiled by torch, which takes a while here. recorded: on a GPU, its forwards are recorded here,
-        which takes a while, too. Raises ModelError where they cannot be.
+        runs on the library's forward. Raises ModelError where its layers cannot be compiled or recorded.
         """
         self.network = network
         self._load_hf_model = load_hf_model
         self.family = family
-        self.deterministic = deterministic
+        self.deterministic = how.deterministic
         real = real_vocabulary_size(tokenizer)
         runner: DecoderRunner
         if family is None:
@@ -84,8 +80,8 @@ class LoadedModel:
         else:
             text_model = network.model if preparer is None else network.model.language_model
             real = min(real, text_model.embed_tokens.weight.shape[0])
-            runner = DecoderRunner(text_model, network.lm_head, real, family, deterministic, compiled, recorded)
-            if compiled:
+            runner = DecoderRunner(text_model, network.lm_head, real, family, how)
+            if how.compiled:
                 runner.try_out()
         pad_id = None if preparer is None else network.config.image_token_id
         if preparer is not None and runner.device.type == "cuda":

@@ -26,7 +26,9 @@ from specdec.models.layers.compiled import check_compiler
 from specdec.models.library.generic import LENGTH_DEPENDENT_ROPE
 from specdec.models.library.pictures import pictures_of, takes_pictures
 from specdec.models.loaded import LoadedModel
+from specdec.models.runner import ForwardOptions
 from specdec.models.shared import shared_of, tokenizer_folder
+from specdec.options import ModelOptions
 from specdec.pictures.decoding import MAX_IMAGE_PIXELS
 
 Quantize = Literal["none", "8bit", "4bit"]
@@ -41,7 +43,8 @@ _LOG = logging.getLogger("specdec.models")
 
 
 def load_model(
-    path: str | Path, device: str = "auto", dtype: str = "auto", quantize: str = "none", pixels: int = 0,
+    path: str | Path, device: str = ModelOptions.device, dtype: str = ModelOptions.dtype,
+    quantize: str = ModelOptions.quantize, pixels: int = ModelOptions.pixels,
     deterministic: bool = False, compile: bool = False, recorded: bool = True,
 ) -> LoadedModel:  # fmt: skip
     """Load a model folder or hub id.
@@ -90,8 +93,7 @@ def load_model(
                 FAMILIES[direct.network.config.model_type],
                 preparer,
                 lambda: _load_library_model(name, read_config(name), place, number_type, quantize),
-                deterministic,
-                compile,
+                ForwardOptions(deterministic, compile),
             )
     config = read_config(name)
     tokenizer = _load_library_tokenizer(name)
@@ -104,8 +106,8 @@ def load_model(
         what = "never deterministic" if deterministic else "not compiled"
         raise ModelError(f"{name} runs on transformers' own forward pass ({reason}), which is {what}")
     loaded = LoadedModel(
-        hf_model, tokenizer, name, eos_ids(hf_model, tokenizer), family, preparer, None, deterministic, compile,
-        recorded,
+        hf_model, tokenizer, name, eos_ids(hf_model, tokenizer), family, preparer,
+        how=ForwardOptions(deterministic, compile, recorded),
     )
     if family is None:
         lacks = "pictures, exits and splits"

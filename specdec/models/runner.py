@@ -10,7 +10,7 @@ model.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
@@ -66,12 +66,21 @@ class Joint(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class ForwardOptions:
+    """How forwards are computed. deterministic: a row's logits are the same whatever rows share its pass
+    (specdec.models.attention.invariant). compiled: layers are compiled by torch (specdec.models.layers.compiled).
+    recorded: on a GPU, forwards are recorded (specdec.models.static). Both take a while at the start.
+    """
+
+    deterministic: bool = False
+    compiled: bool = False
+    recorded: bool = True
+
+
 class DecoderRunner:
     """Runs the decoder of `text_model` (embed_tokens, layers, norm, rotary_emb) with `lm_head` on top.
 
-    deterministic: a row's logits are the same whatever rows share its pass (specdec.models.attention.invariant).
-    compiled: layers are compiled by torch (specdec.models.layers.compiled). recorded: on a GPU, forwards are recorded
-    (specdec.models.static).
     attention: how rows look at keys and values; another way may be put in its place. pacer: when set, forwards take at
     least its time. joint: when set, it does the forwards that sessions ask for one by one. passes: forwards so far,
     prefills included. sees_layers: whether there are layers to observe, split and put trees through.
@@ -82,9 +91,8 @@ class DecoderRunner:
     keeps_cache = True
 
     def __init__(
-        self, text_model: Any, lm_head: Any, vocab_size: int, family: Family,
-        deterministic: bool = False, compiled: bool = False, recorded: bool = True,
-    ) -> None:  # fmt: skip
+        self, text_model: Any, lm_head: Any, vocab_size: int, family: Family, how: ForwardOptions
+    ) -> None:
         config = text_model.config
         self.hidden_size: int = config.hidden_size
         self.heads: int = config.num_attention_heads
@@ -101,7 +109,7 @@ class DecoderRunner:
         self._deepstack = family.deepstack
         layers = text_model.layers[: self.layer_count]
         self.layers: list[Layer] = [family.read_layer(layer, config, i) for i, layer in enumerate(layers)]
-        if deterministic:
+        if how.deterministic:
             self.layers = [_in_blocks(layer) for layer in self.layers]
         self.windows = {layer.window for layer in self.layers}
         scalar = getattr(config, "query_pre_attn_scalar", None)
@@ -109,7 +117,7 @@ class DecoderRunner:
         self._cap: float | None = getattr(config, "final_logit_softcapping", None)
         self._head = lm_head
         self._lm_head, self._lm_head_is_exact = _vocabulary_head(lm_head, vocab_size)
-        if deterministic:
+        if how.deterministic:
             self._lm_head = invariant.in_blocks(self._lm_head)
         self.device: torch.device = self._embedding.device
         self.dtype: torch.dtype = self._embedding.dtype
@@ -117,15 +125,16 @@ class DecoderRunner:
         if family.scaled_embeddings:  # rounded as the library rounds it
             self._embedding_scale = torch.tensor(self.hidden_size**0.5, dtype=self.dtype, device=self.device)
         self.attention: Attention = attention_for(
-            self.heads // self.kv_heads, self.head_dim, self.dtype, self.device, scale, deterministic
+            self.heads // self.kv_heads, self.head_dim, self.dtype, self.device, scale, how.deterministic
         )
         plain = PlainPieces(self.heads, self.kv_heads, self.head_dim, self.hidden_size, self.eps)
-        self._pieces: Pieces = CompiledPieces(plain, self.layers, self.device) if compiled else plain
+        self._pieces: Pieces = CompiledPieces(plain, self.layers, self.device) if how.compiled else plain
         self._tables: tuple[Tensor, Tensor] | None = None
         self.pacer: ForwardPace | None = None
         self.joint: Joint | None = None
         self.passes = 0
-        self.static: StaticForward | None = make_static(self, scale) if recorded and not deterministic else None
+        is_static = how.recorded and not how.deterministic
+        self.static: StaticForward | None = make_static(self, scale) if is_static else None
 
     def new_cache(self, capacity: int, layers: int | None = None) -> Tensor:
         """An empty KV cache [layers, 2, kv_heads, capacity, head_dim], of all layers or so many."""

@@ -222,13 +222,16 @@ class ModelSession:
         self.tree = TokenTree()
         self._tree_sight = torch.empty(0, 0, dtype=torch.bool)
 
-    def _reserve(self, needed: int) -> None:
-        """Make room for `needed` tokens; the cache grows by doubling up to the context limit."""
+    def _check_room(self, needed: int) -> None:
         limit = self.runner.context_limit
         if needed > limit:
             raise ModelError(
                 f"{needed} tokens exceed the context of {limit}: shorten the prompt or the answer"
             )
+
+    def _reserve(self, needed: int) -> None:
+        """Make room for `needed` tokens; the cache grows by doubling up to the context limit."""
+        self._check_room(needed)
         capacity = 0 if self._cache is None else self._cache.shape[3]
         if needed <= capacity:
             return
@@ -237,7 +240,7 @@ class ModelSession:
             roomy = self.most_tokens + _GROWTH  # and branches
         else:
             roomy = min(max(2 * capacity, needed + _GROWTH), self.most_tokens)
-        grown = self.runner.new_cache(min(limit, max(needed, roomy)), layers)
+        grown = self.runner.new_cache(min(self.runner.context_limit, max(needed, roomy)), layers)
         if self._cache is not None and self._length + len(self.tree):
             held = self._length + len(self.tree)
             grown[:, :, :, :held] = self._cache[:, :, :, :held]

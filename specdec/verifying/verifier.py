@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from specdec.draft import check_history
 from specdec.drafting import Draft, check_draft, select_nodes, usable_nodes
 from specdec.errors import ProtocolError
 from specdec.models import LoadedModel, ModelSession, Prompt
@@ -88,12 +89,7 @@ class Verifier:
         encoded = prepared.encoded
         self._prompt = prompt
         self.limit = answer_limit(self._options, self._model.context_limit, encoded.ids.shape[0])
-        if len(history) >= self.limit:
-            raise ProtocolError(
-                f"the history of {len(history)} tokens leaves no room in an answer of {self.limit}"
-            )
-        if any(token in self._model.eos_token_ids for token in history):
-            raise ProtocolError("the history holds an end-of-sequence token: that answer is complete")
+        check_history(history, self.limit, self._model.eos_token_ids)
         check_draft(Draft(0, tuple(history)), self._model.vocab_size)
         most = encoded.ids.shape[0] + self.limit
         if admit is not None:

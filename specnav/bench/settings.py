@@ -12,7 +12,7 @@ from cloud_verifier.config import ServerConfig
 from specdec.link.shaping import LinkProfile, parse_outages
 from specdec.options import DecodingOptions, GenerationOptions, ModelOptions
 from specdec.row_ms import MAX_MS, read_ms
-from specdec.settings import check_settings, same_as, setting, words
+from specdec.settings import REQUIRED, check_settings, same_as, setting, words
 from specnav.edge_settings import EdgeSettings
 from specnav.errors import UsageError
 from specnav.paths import CONFIG, DEFAULT_TEXT_DRAFT, DEFAULT_TEXT_TARGET
@@ -229,9 +229,66 @@ def with_times(config: BenchConfig, scale: float) -> BenchConfig:
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class AtPaper:
+    """What the commands of `specnav bench` that know operating points take beside the settings of runs."""
+
+    at_paper_acceptance: bool = setting(False, "The acceptance that the operating point's paper prints.")
+
+    def __post_init__(self) -> None:
+        check_settings(self, UsageError)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunWords(AtPaper):
+    """What `specnav bench run` takes."""
+
+    files: tuple[str, ...] = setting(
+        (), "Question files, as --questions.", metavar="FILE", positional=True
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PointsWords(AtPaper):
+    """What `specnav bench points` takes."""
+
+    names: str = setting(
+        REQUIRED, "Operating points in config/points, or files.", metavar="NAME,...|all", positional=True
+    )
+    write: bool = setting(
+        False, "In a git checkout: write the tables into config/points and docs/figures.md."
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientsWords(AtPaper):
+    """What `specnav bench clients` takes."""
+
+    counts: str = setting(
+        REQUIRED, "Numbers of clients, each measured by itself.", metavar="N,N,...", positional=True
+    )
+    seconds: float = setting(10.0, "How long each number of clients asks.", 1, 3600, unit="s")
+
+
 @dataclass(frozen=True)
-class StudyWords:
-    """What `specnav bench study` takes beside the settings of runs. own: NAME=VALUE each. Raises UsageError."""
+class DraftsWords:
+    """What `specnav bench drafts` takes."""
+
+    backends: str | None = setting(
+        None,
+        "torch or gguf (llama.cpp), also with a type: torch:8bit, gguf:q4_0. Folders are converted to GGUF.",
+        metavar="NAME[:TYPE],...",
+        shown="both",
+    )
+    models: str | None = setting(
+        None, "Folders and GGUF files.", metavar="MODEL,...", shown="the shipped draft"
+    )
+    seconds: float = setting(2.0, "How long a draft's forwards are timed.", 1, 3600, unit="s")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyWords(AtPaper):
+    """What `specnav bench study` takes. own: NAME=VALUE each."""
 
     names: str | None = setting(
         None,
@@ -259,6 +316,3 @@ class StudyWords:
     redraw: Path | None = setting(
         None, "Draw the studies in a folder again, without running anything.", metavar="DIR"
     )
-
-    def __post_init__(self) -> None:
-        check_settings(self, UsageError)

@@ -8,9 +8,8 @@ Rooms are imported inside the commands, so that `specnav --help` answers at once
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Annotated, Any
+from dataclasses import replace
+from typing import Any
 
 import typer
 
@@ -20,10 +19,9 @@ from specnav.cli.blackbox import add_blackbox_command
 from specnav.cli.doctor import add_doctor_command
 from specnav.cli.drill import add_drill_commands
 from specnav.cli.fleet import fleet_app
-from specnav.cli.from_settings import only_commands_among, takes
+from specnav.cli.from_settings import SHIPPED_TARGET, makes, only_commands_among, takes
 from specnav.cli.keys import keys_app
 from specnav.cli.models import convert_app, plan_app
-from specnav.cli.options import SHIPPED_TARGET, Pair
 from specnav.cli.published import models_app
 from specnav.cli.robot import add_robot_commands
 from specnav.cli.serving import add_serving_commands
@@ -55,38 +53,18 @@ app.add_typer(models_app, name="models")
     epilog="Examples:  specnav demo   |   specnav demo --console   |   "
     "specnav demo --episodes 10 --rtt 40 --headless   |   specnav demo --method ar"
 )
-@takes("given", "specnav.demo.config:DemoConfig", leave_out=NOT_OF_DEMO)
-def demo(
-    given: dict[str, Any],
-    console: Annotated[
-        bool,
-        typer.Option(
-            "--console", help="No episodes: a page in the browser where you tell the robot what to do."
-        ),
-    ] = False,
-    port: Annotated[
-        int, typer.Option(min=0, max=65535, help="With --console: the page's port (0: a free one).")
-    ] = 8765,
-    host: Annotated[
-        str,
-        typer.Option(
-            help="With --console: the page's address. Beyond loopback only in a container whose port is published on "
-            "this machine alone: anyone who reaches it moves the simulated robot."
-        ),
-    ] = "127.0.0.1",
-    connect: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="With --console: a verifier that runs elsewhere (start one here).")
-    ] = "",
-) -> None:
+@makes("page", "specnav.demo.config:PageConfig")
+@makes("config", "specnav.demo.config:DemoConfig", leave_out=NOT_OF_DEMO)
+def demo(config: Any, page: Any) -> None:
     """Let a simulated robot obey instructions: verifier, simulator and ROS nodes as processes on this machine."""
-    from specnav.demo.run import DemoConfig, run_demo
+    from specnav.demo.run import run_demo
 
-    config = DemoConfig(**{**given, "headless": "headless" in given or not sys.stdout.isatty()})
-    if console:
+    config = replace(config, headless=config.headless or not sys.stdout.isatty())
+    if page.console:
         from specnav.demo.console import run_console
 
-        raise typer.Exit(run_console(config, port, host=host, connect=connect))
-    if connect:
+        raise typer.Exit(run_console(config, page))
+    if page.connect:
         raise UsageError("--connect goes with --console: a run with a report compares with a target of its own")
     raise typer.Exit(run_demo(config))
 
@@ -104,29 +82,24 @@ add_serving_commands(app)
     "--quantize 4bit   |   specnav serve --bind tcp://0.0.0.0:5555 --insecure"
 )
 @takes("given", "cloud_verifier.config:ServerConfig", changes=SHIPPED_TARGET)
-def serve(
-    given: Mapping[str, Any],
-    config: Annotated[
-        Path | None, typer.Option(help="YAML file (default: config/cloud.yaml). Flags override it.")
-    ] = None,
-    pair: Pair = None,
-) -> None:
+@makes("source", "specnav.serve:ServeSource")
+def serve(given: dict[str, Any], source: Any) -> None:
     """Run the cloud verifier: it holds the target model and answers drafts with verdicts until SIGINT or SIGTERM."""
     from specnav.serve import run_serve
 
-    raise typer.Exit(run_serve(config, {**given, "pair": pair}))
+    raise typer.Exit(run_serve(source, given))
 
 
 @app.command(
     epilog='Examples:  specnav generate "find the silver bottle" --image frame.jpg   |   '
     'specnav generate "find the silver bottle" --connect tcp://CLOUD:5555 --key robot-1.key'
 )
-@takes("given", "specnav.generate:GenerateConfig")
-def generate(given: dict[str, Any]) -> None:
+@makes("config", "specnav.generate:GenerateConfig")
+def generate(config: Any) -> None:
     """Generate one answer, streamed to stdout as it is verified."""
-    from specnav.generate import GenerateConfig, run_generate
+    from specnav.generate import run_generate
 
-    raise typer.Exit(run_generate(GenerateConfig(**given)))
+    raise typer.Exit(run_generate(config))
 
 
 add_doctor_command(app)

@@ -3,13 +3,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
-from specnav.cli.from_settings import takes
-from specnav.cli.options import Target
+from specnav.cli.from_settings import makes
 from specnav.errors import UsageError
 
 
@@ -37,75 +35,28 @@ def need_rosbags() -> None:
         raise UsageError("bags need the package rosbags: pip install rosbags") from error
 
 
-@takes("given", "specnav.replay.config:ReplayConfig")
-def replay(given: dict[str, Any]) -> None:
+@makes("config", "specnav.replay.config:ReplayConfig")
+def replay(config: Any) -> None:
     """Decide a bag's camera frames again, without ROS, and score the decisions."""
     need_rosbags()
-    from specnav.replay.config import ReplayConfig
     from specnav.replay.run import run_replay
 
-    raise typer.Exit(run_replay(ReplayConfig(**given)))
+    raise typer.Exit(run_replay(config))
 
 
-def record(
-    out: Annotated[Path, typer.Option(metavar="FILE.mcap", help="The file to write.")],
-    topics: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[TOPIC]…", help="Topics (default: cameras, odometry, velocities, ours)."),
-    ] = None,
-    duration: Annotated[
-        float | None, typer.Option(min=0.1, help="Stop after this many seconds (default: on Ctrl-C).")
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
-    sim: Annotated[
-        bool,
-        typer.Option("--sim", help="Record simulated episodes instead, without ROS; also writes labels."),
-    ] = False,
-    episodes: Annotated[
-        int, typer.Option(min=1, max=1000, help="With --sim: instructions to carry out.")
-    ] = 2,
-    seed: Annotated[
-        int, typer.Option(min=0, max=2**31 - 1, help="With --sim: seed of the first episode.")
-    ] = 0,
-    split: Annotated[str, typer.Option(help="With --sim: heldout or train.")] = "heldout",
-    about: Annotated[
-        str,
-        typer.Option(metavar="WORD,…", help="With --sim: only targets of these kinds and colours, as lamp,pink."),
-    ] = "",
-    target_model: Target = None,
-) -> None:
+@makes("config", "specnav.record.config:RecordConfig")
+def record(config: Any) -> None:
     """Write a robot's topics (camera, odometry, velocities, instruction, actions, metrics) into one mcap file."""
     need_rosbags()
-    from specnav.bags.writing import check_name
+    from specnav.record.run import run_record
 
-    check_name(out, force)
-    if sim:
-        if topics:
-            raise UsageError("--sim records its own topics; leave the names out")
-        from specnav.paths import DEFAULT_TARGET
-        from specnav.record.run import run_simulated
-        from specnav.record.simulated import SimulatedConfig
-
-        config = SimulatedConfig(
-            out,
-            Path(target_model) if target_model else DEFAULT_TARGET,
-            episodes,
-            seed,
-            split,
-            replace=force,
-            about=tuple(word.strip() for word in about.split(",") if word.strip()),
-        )
-        raise typer.Exit(run_simulated(config))
-    from specnav.record.run import run_live
-
-    raise typer.Exit(run_live(out, tuple(topics or ()), duration, force))
+    raise typer.Exit(run_record(config))
 
 
-@takes("given", "specnav.play.config:PlayConfig")
-def play(given: dict[str, Any]) -> None:
+@makes("config", "specnav.play.config:PlayConfig")
+def play(config: Any) -> None:
     """Publish a bag's messages into a running ROS graph; topics that could move a robot only if you name them."""
     need_rosbags()
-    from specnav.play.config import PlayConfig
     from specnav.play.run import run_play
 
-    raise typer.Exit(run_play(PlayConfig(**given)))
+    raise typer.Exit(run_play(config))

@@ -5,21 +5,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from typer.core import TyperGroup
 
-from specnav.cli.from_settings import only_commands_among, takes
+from specnav.cli.from_settings import makes, only_commands_among, takes
 from specnav.errors import UsageError
-
-AtPaperAcceptance = Annotated[
-    bool,
-    typer.Option("--at-paper-acceptance", help="The acceptance that the operating point's paper prints."),
-]
-Clients = Annotated[
-    str, typer.Argument(metavar="N,N,...", help="Numbers of clients, each measured by itself.")
-]
 
 
 class BenchGroup(TyperGroup):
@@ -98,17 +90,15 @@ def _command(name: str, epilog: str, leave_out: Sequence[str] = ()) -> Callable[
     "specnav bench run --point go2-wifi6 --at-paper-acceptance   |   "
     "specnav bench run --acceptance tau:2.92@5 --draft-ms 20 --verify-ms 100",
 )
-def run(
-    given: Mapping[str, Any],
-    files: Annotated[
-        list[str] | None, typer.Argument(metavar="FILE", help="Question files, as --questions.")
-    ] = None,
-    at_paper_acceptance: AtPaperAcceptance = False,
-) -> None:
+@makes("words", "specnav.bench.settings:RunWords")
+def run(given: Mapping[str, Any], words: Any) -> None:
     """Compare methods: the same questions, edge and cloud as two processes over an emulated link."""
     from specnav.bench.runner.points import run_point
 
-    raise typer.Exit(run_point(_flags(given, files, at_paper_acceptance)))
+    flags = _flags(given, words)
+    if words.files:
+        flags["questions"] = (*flags.get("questions", ()), *words.files)
+    raise typer.Exit(run_point(flags))
 
 
 @_command(
@@ -116,21 +106,12 @@ def run(
     epilog="Example:  specnav bench points all --at-paper-acceptance --out runs/points",
     leave_out=("point",),
 )
-def points(
-    given: Mapping[str, Any],
-    names: Annotated[
-        str, typer.Argument(metavar="NAME,...|all", help="Operating points in config/points, or files.")
-    ],
-    at_paper_acceptance: AtPaperAcceptance = False,
-    write: Annotated[
-        bool,
-        typer.Option("--write", help="In a git checkout: write the tables into config/points and docs/figures.md."),
-    ] = False,
-) -> None:
+@makes("words", "specnav.bench.settings:PointsWords")
+def points(given: Mapping[str, Any], words: Any) -> None:
     """Run every operating point into a folder of its own, with an index page over all."""
     from specnav.bench.runner.points import run_points
 
-    raise typer.Exit(run_points(_flags({**given, "point": names}, None, at_paper_acceptance), write))
+    raise typer.Exit(run_points({**_flags(given, words), "point": words.names}, words.write))
 
 
 @_command(
@@ -138,15 +119,12 @@ def points(
     epilog="Examples:  specnav bench study gamma,link   |   specnav bench study batch --out runs/batch   |   "
     "specnav bench study clients --batch-curve runs/batch   |   specnav bench study payloads --with vocab=150000",
 )
-@takes("words", "specnav.bench.settings:StudyWords")
-def study(
-    given: Mapping[str, Any], words: Mapping[str, Any], at_paper_acceptance: AtPaperAcceptance = False
-) -> None:
+@makes("words", "specnav.bench.settings:StudyWords")
+def study(given: Mapping[str, Any], words: Any) -> None:
     """Vary one thing and keep everything else: measured, drawn, and beside the papers' figures."""
     from specnav.bench.runner.studies import run_named
-    from specnav.bench.settings import StudyWords
 
-    raise typer.Exit(run_named(_flags(given, None, at_paper_acceptance), StudyWords(**words)))
+    raise typer.Exit(run_named(_flags(given, words), words))
 
 
 @_command(
@@ -154,24 +132,14 @@ def study(
     epilog="Example:  specnav bench clients 1,8,16 --methods sd --verify-ms 40",
     leave_out=("resume",),
 )
+@makes("words", "specnav.bench.settings:ClientsWords")
 @takes("server", "cloud_verifier.config:ServerConfig", only=("groups",))
-def clients(
-    given: Mapping[str, Any],
-    server: Mapping[str, Any],
-    counts: Clients,
-    at_paper_acceptance: AtPaperAcceptance = False,
-    seconds: Annotated[
-        float, typer.Option(min=1, max=3600, help="How long each number of clients asks, s.")
-    ] = 10.0,
-) -> None:
+def clients(given: Mapping[str, Any], server: Mapping[str, Any], words: Any) -> None:
     """Run several edges at a time, each a process, against one verifier: throughput and latency by number of edges."""
-    from cloud_verifier.config import ServerConfig
-    from specdec.settings import settings_of
     from specnav.bench.runner.clients import run_capacity
 
-    server = {name: settings_of(ServerConfig)[name].check(value) for name, value in server.items()}
     server_flags = ("--groups", str(server["groups"])) if "groups" in server else ()
-    raise typer.Exit(run_capacity(_flags(given, None, at_paper_acceptance), counts, seconds, server_flags))
+    raise typer.Exit(run_capacity(_flags(given, words), words.counts, words.seconds, server_flags))
 
 
 @_command(
@@ -179,36 +147,17 @@ def clients(
     epilog="Example:  specnav bench drafts --backends torch:4bit,gguf:q4_0 --models models/Qwen2-0.5B --rtt 40",
     leave_out=("draft_model", "acceptance"),
 )
-def drafts(
-    given: Mapping[str, Any],
-    backends: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME[:TYPE],...",
-            help="torch or gguf (llama.cpp), also with a type: torch:8bit, gguf:q4_0. Folders are converted to GGUF.",
-        ),
-    ] = None,
-    models: Annotated[
-        str | None, typer.Option(metavar="MODEL,...", help="Folders and GGUF files (the shipped draft).")
-    ] = None,
-    seconds: Annotated[
-        float, typer.Option(min=1, max=3600, help="How long a draft's forwards are timed, s.")
-    ] = 2.0,
-) -> None:
+@makes("words", "specnav.bench.settings:DraftsWords")
+def drafts(given: Mapping[str, Any], words: Any) -> None:
     """Compare drafts: time a forward of each, then ask without a link and at --rtt (40)."""
     from specnav.bench.runner.drafts import run_drafts_study
 
-    raise typer.Exit(run_drafts_study(dict(given), backends, models, seconds))
+    raise typer.Exit(run_drafts_study(given, words))
 
 
-def _flags(
-    given: Mapping[str, Any], files: Sequence[str] | None, at_paper_acceptance: bool
-) -> dict[str, Any]:
-    """What was given; questions from both places."""
-    flags = dict(given)
-    if files:
-        flags["questions"] = (*flags.get("questions", ()), *files)
-    return {**flags, "at_paper_acceptance": True} if at_paper_acceptance else flags
+def _flags(given: Mapping[str, Any], words: Any) -> dict[str, Any]:
+    """What was given of a run, with where the acceptance comes from."""
+    return {**given, "at_paper_acceptance": True} if words.at_paper_acceptance else dict(given)
 
 
 def add_bench_commands(app: typer.Typer) -> None:

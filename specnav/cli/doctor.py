@@ -10,6 +10,9 @@ import typer
 from specnav.cli.from_settings import takes
 from specnav.errors import UsageError
 
+SHARED = ("seconds", "json")
+"""Settings of every doctor."""
+
 
 def add_doctor_command(app: typer.Typer) -> None:
     """Give the app the command of this module."""
@@ -23,7 +26,7 @@ def add_doctor_command(app: typer.Typer) -> None:
 
 
 @takes("given", "specnav.doctor.gpu.config:GpuDoctorConfig")
-@takes("of_robot", "specnav.doctor.robot.config:RobotDoctorConfig")
+@takes("of_robot", "specnav.doctor.robot.config:RobotDoctorConfig", leave_out=SHARED)
 def doctor(
     given: dict[str, Any],
     of_robot: dict[str, Any],
@@ -52,24 +55,20 @@ def doctor(
         raise typer.Exit(run_gpu_doctor(GpuDoctorConfig(**given)))
     if "model" in given or "variants" in given:
         raise UsageError("--model and --variants are for --gpu")
-    as_json = given.get("json", False)
     if "draft" in given:
         if robot:
             raise UsageError("--draft and --robot look at different things: give one of them")
-        from specnav.doctor.draft import ROWS, SECONDS, run_draft_doctor
+        from specnav.doctor.draft import run_draft_doctor
 
-        device, rows = given.get("device", "auto"), given.get("rows", ROWS)
-        raise typer.Exit(
-            run_draft_doctor(given["draft"], device, rows, given.get("seconds", SECONDS), as_json)
-        )
+        raise typer.Exit(run_draft_doctor(given))
     if robot:
         from specnav.doctor.robot.config import RobotDoctorConfig
         from specnav.doctor.robot.run import run_robot_doctor
 
-        config = RobotDoctorConfig(**of_robot, seconds=given.get("seconds", 4.0), as_json=as_json)
-        raise typer.Exit(run_robot_doctor(config))
+        shared = {name: given[name] for name in SHARED if name in given}
+        raise typer.Exit(run_robot_doctor(RobotDoctorConfig(**of_robot, **shared)))
     if of_robot:
         raise UsageError("--namespace, --image, --odom, --cmd-vel, --verifier and --key are for --robot")
     from specnav.doctor.machine import run_doctor
 
-    raise typer.Exit(run_doctor(as_json))
+    raise typer.Exit(run_doctor(given.get("json", False)))

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from specnav.cli.from_settings import takes
+from specnav.cli.from_settings import makes
 from specnav.errors import UsageError
 
 MOVED = {
@@ -38,9 +38,9 @@ def _moved(name: str, marks: str) -> Callable[[typer.Context], None]:
     return say_where
 
 
-@takes("given", "specnav.drill.config:DrillConfig")
+@makes("config", "specnav.drill.config:DrillConfig")
 def drill(
-    given: dict[str, Any],
+    config: Any,
     list_: Annotated[bool, typer.Option("--list", help="List the faults and exit.")] = False,
 ) -> None:
     """Break things one at a time while the simulated robot moves or thinks; measure how soon it stands."""
@@ -58,7 +58,6 @@ def drill(
 
         Console().print(list_table(all_drills()))
         return
-    from specnav.drill.config import DrillConfig
     from specnav.drill.run import run_drill
 
-    raise typer.Exit(run_drill(DrillConfig(**given)))
+    raise typer.Exit(run_drill(config))

@@ -6,11 +6,17 @@
     def serve(given: dict[str, Any], config: ...) -> None:
         \"""given: what was said on the command line, by the name of the field.\"""
 
-A class that is named by its module is imported when its command is asked for: `specnav --help` needs no options.
+    @app.command()
+    @makes("config", "specnav.play.config:PlayConfig")
+    def play(config: Any) -> None:
+        \"""config: an object of the class.\"""
+
+A class is named by its module and imported when its command is asked for: `specnav --help` needs no options.
 """
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -23,6 +29,8 @@ import typer
 from specdec.errors import OptionsError
 from specdec.settings import REQUIRED, Setting, settings_of
 
+SHIPPED_TARGET = {"model": {"default": None, "shown": "the shipped one"}}
+"""`changes` to a verifier's settings in commands that have a target of their own."""
 _words: Collection[str] | None = None
 
 
@@ -39,38 +47,41 @@ def only_commands_among(words: Collection[str]) -> Iterator[None]:
 
 def takes(
     parameter: str,
-    kind: type | str,
+    kind: str,
     *,
     only: Collection[str] = (),
     leave_out: Collection[str] = (),
     changes: Mapping[str, Mapping[str, Any]] | None = None,
+    make: Callable[..., Any] = dict,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Gives a command an option for each setting of a class, in place of one parameter of its function, which gets the
     values that were given by the names of the settings.
 
-    kind: the class, or "module:Class". only, leave_out: names of settings. changes: of a Setting by its name, where the
-    command's help says it otherwise.
+    kind: "module:Class". only, leave_out: names of settings. changes: of a Setting by its name, where the
+    command's help says it otherwise. make: of the values, what the function gets.
     """
 
     def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
-        return _Command(function, parameter, lambda: _chosen(kind, only, leave_out, changes or {}))
+        settings = functools.partial(_chosen, kind, only, leave_out, changes or {})
+        return _Command(function, parameter, settings, make)
 
     return wrap
 
 
-def option_of(kind: type, name: str) -> Any:
-    """A typer option like the setting of a class, for a command that declares its own parameters; its default is the
-    parameter's.
-    """
-    told = settings_of(kind)[name]
-    return typer.Option(*told.spellings, **_shown(told))
+def makes(parameter: str, kind: str, **chosen: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Like `takes`, but the function gets an object of the class. chosen: as for `takes`."""
+    return takes(parameter, kind, make=lambda **given: _class_of(kind)(**given), **chosen)
 
 
 class _Command:
     """What typer takes for the command's function; its options are made when typer looks for them."""
 
     def __init__(
-        self, function: Callable[..., Any], parameter: str, settings: Callable[[], Mapping[str, Setting]]
+        self,
+        function: Callable[..., Any],
+        parameter: str,
+        settings: Callable[[], Mapping[str, Setting]],
+        make: Callable[..., Any],
     ) -> None:
         self.__name__, self.__doc__, self.__module__ = (
             function.__name__,
@@ -80,6 +91,7 @@ class _Command:
         self._function = function
         self._parameter = parameter
         self._settings = settings
+        self._make = make
 
     def __call__(self, **values: Any) -> Any:
         known = self._settings()
@@ -87,13 +99,19 @@ class _Command:
         given = {name: value for name, value in settings.items() if value is not None}
         for name, value in given.items():
             _check(known[name], value)
-        return self._function(**{self._parameter: given}, **values)
+        return self._function(**{self._parameter: self._make(**given)}, **values)
 
     @property
     def __signature__(self) -> inspect.Signature:
-        if _words is not None and self.__name__ not in _words:
+        if _words is not None and self.__name__.rstrip("_") not in _words:
             return inspect.Signature()
-        signature = inspect.signature(self._function, eval_str=True)
+        return self._whole_signature()
+
+    def _whole_signature(self) -> inspect.Signature:
+        inner = self._function
+        signature = (
+            inner._whole_signature() if isinstance(inner, _Command) else inspect.signature(inner, eval_str=True)
+        )
         own = [one for one in signature.parameters.values() if one.name != self._parameter]
         made = [_option(one, _key(self._parameter, one)) for one in self._settings().values()]
         every = sorted([*own, *made], key=_order)
@@ -111,20 +129,22 @@ def _order(parameter: inspect.Parameter) -> bool:
 
 
 def _chosen(
-    kind: type | str,
+    kind: str,
     only: Collection[str],
     leave_out: Collection[str],
     changes: Mapping[str, Mapping[str, Any]],
 ) -> Mapping[str, Setting]:
-    if isinstance(kind, str):
-        module, _, name = kind.partition(":")
-        kind = getattr(import_module(module), name)
-    told = {
+    return {
         name: replace(one, **changes.get(name, {}))
-        for name, one in settings_of(kind).items()
+        for name, one in settings_of(_class_of(kind)).items()
         if (not only or name in only) and name not in leave_out
     }
-    return told
+
+
+def _class_of(kind: str) -> type:
+    module, _, name = kind.partition(":")
+    found: type = getattr(import_module(module), name)
+    return found
 
 
 def _key(parameter: str, told: Setting) -> str:

@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
-from specnav.cli.from_settings import takes
+from specnav.cli.from_settings import makes
 
 plan_app = typer.Typer(no_args_is_help=True, help="What models and fleets need, before anything is loaded.")
 convert_app = typer.Typer(no_args_is_help=True, help="A model in another engine's format.")
@@ -23,12 +22,12 @@ def plan() -> None:
     epilog="Examples:  specnav plan memory --target Qwen/Qwen2-VL-7B-Instruct --draft Qwen/Qwen2-VL-2B-Instruct "
     "--clients 8   |   specnav plan memory --target Qwen/Qwen2-VL-7B-Instruct --quantize 4bit --gb 16 --clients 20"
 )
-@takes("given", "specnav.plan.run:PlanConfig")
-def memory(given: dict[str, Any]) -> None:
+@makes("config", "specnav.plan.run:PlanConfig")
+def memory(config: Any) -> None:
     """Memory of edge and cloud, from the models' configurations alone."""
-    from specnav.plan.run import PlanConfig, run_plan_memory
+    from specnav.plan.run import run_plan_memory
 
-    raise typer.Exit(run_plan_memory(PlanConfig(**given)))
+    raise typer.Exit(run_plan_memory(config))
 
 
 @plan_app.command(
@@ -36,23 +35,12 @@ def memory(given: dict[str, Any]) -> None:
     "--gpu specedge-32b --link lte --p95-ms 6000 --methods ar,specedge --gpus 40   |   specnav plan fleet --measured "
     "runs/batch --draft-ms 8   |   specnav plan fleet --against runs/clients-20260101-120000/clients.json"
 )
-@takes("given", "specnav.plan.fleet:FleetConfig")
-def fleet(
-    given: dict[str, Any],
-    against: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Nothing of the above: simulate a run of bench clients and compare."
-        ),
-    ] = None,
-) -> None:
+@makes("config", "specnav.plan.fleet:FleetConfig")
+def fleet(config: Any) -> None:
     """Simulate a fleet: GPUs that robots need, by method, with a promised p95. Nothing is measured, no model loaded."""
-    from specnav.plan.fleet import FleetConfig, run_against, run_plan_fleet
+    from specnav.plan.fleet import run_against, run_plan_fleet
 
-    config = FleetConfig(**given)
-    if against is not None:
-        raise typer.Exit(run_against(against, config.seed, config.overhead_ms, config.json))
-    raise typer.Exit(run_plan_fleet(config))
+    raise typer.Exit(run_against(config.against, config) if config.against else run_plan_fleet(config))
 
 
 @convert_app.callback()
@@ -64,13 +52,13 @@ def convert() -> None:
     epilog="Examples:  specnav convert gguf default_models/nav-draft   |   "
     "specnav convert gguf models/Qwen2-VL-2B-Instruct --type q4_0 --out models/qwen2-vl-2b-q4_0.gguf"
 )
-@takes("given", "specnav.convert.run:ConvertConfig")
-def gguf(given: dict[str, Any]) -> None:
+@makes("config", "specnav.convert.run:ConvertConfig")
+def gguf(config: Any) -> None:
     """Make a GGUF file of a folder, for drafting on llama.cpp; every number is read back and compared.
 
     Of a model that takes pictures, the vision tower goes into a file of its own beside it, mmproj-….gguf. A file that
     is not sound never gets its name.
     """
-    from specnav.convert.run import ConvertConfig, run_convert
+    from specnav.convert.run import run_convert
 
-    raise typer.Exit(run_convert(ConvertConfig(**given)))
+    raise typer.Exit(run_convert(config))

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from specnav.cli.from_settings import takes
+from specnav.cli.from_settings import makes, takes
 from specnav.errors import UsageError
 
 
@@ -26,15 +26,15 @@ def add_serving_commands(app: typer.Typer) -> None:
     )(top)
 
 
-@takes("given", "specnav.top.run:TopConfig")
-def top(given: dict[str, Any]) -> None:
+@makes("config", "specnav.top.run:TopConfig")
+def top(config: Any) -> None:
     """Watch a verifier: throughput, batch, times, acceptance, memory, refusals, and a row for each client.
 
     Ctrl-C ends it. A verifier that goes away is waited for.
     """
-    from specnav.top.run import TopConfig, run_top
+    from specnav.top.run import run_top
 
-    raise typer.Exit(run_top(TopConfig(**given)))
+    raise typer.Exit(run_top(config))
 
 
 @takes(

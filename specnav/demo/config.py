@@ -23,6 +23,31 @@ SPLITS = ("heldout", "train")
 
 
 @dataclass(frozen=True)
+class PageConfig:
+    """The page of `specnav demo --console`, where a person tells the simulated robot what to do."""
+
+    console: bool = setting(
+        False, "No episodes: a page in the browser where you tell the robot what to do."
+    )
+    port: int = setting(8765, "With --console: the page's port (0: a free one).", 0, 65_535)
+    host: str = setting(
+        "127.0.0.1",
+        "With --console: the page's address. Beyond loopback only in a container whose port is published on this "
+        "machine alone: anyone who reaches it moves the simulated robot.",
+    )
+    connect: str = same_as(
+        EdgeSettings,
+        "connect",
+        default="",
+        help="With --console: a verifier that runs elsewhere.",
+        shown="start one here",
+    )
+
+    def __post_init__(self) -> None:
+        check_settings(self, DemoError)
+
+
+@dataclass(frozen=True)
 class DemoConfig:
     """Settings of a demo run; a wrong value is refused with what it must be (DemoError)."""
 

@@ -18,7 +18,7 @@ from rich.console import Console
 from navsim.episodes import Episode, make_episode
 from spec_vlm_nav.console.access import is_loopback
 from specdec.link.binding import check_address
-from specnav.demo.config import DemoConfig
+from specnav.demo.config import DemoConfig, PageConfig
 from specnav.demo.run import check_inputs, server_settings
 from specnav.demo.views import PlainView
 from specnav.errors import UsageError
@@ -39,7 +39,7 @@ def templates_of(episode: Episode) -> str:
     return " | ".join([episode.instruction, *others[:4], *both])
 
 
-def check_page(port: int, host: str = "127.0.0.1") -> None:
+def check_page(port: int, host: str) -> None:
     """Raise UsageError where the page cannot be served."""
     import socket
 
@@ -61,21 +61,16 @@ def check_page(port: int, host: str = "127.0.0.1") -> None:
 
 
 def run_console(
-    config: DemoConfig,
-    port: int,
-    given: Mapping[str, children.Parameter] = children.NOTHING,
-    host: str = "127.0.0.1",
-    connect: str = "",
+    config: DemoConfig, page: PageConfig, given: Mapping[str, children.Parameter] = children.NOTHING
 ) -> int:
     """Start everything and stay up; 0 after Ctrl-C. Raises DemoError, UsageError, ChildFailed.
 
-    given: parameters of console_node on top. host: of the page; anything but loopback is for a container whose port is
-    published on the loopback of its host. connect: a verifier that runs elsewhere; "": one is started.
+    given: parameters of console_node on top.
     """
     check_inputs(config)
-    if connect:
-        check_address(connect, "--connect", UsageError)
-    check_page(port, host)
+    if page.connect:
+        check_address(page.connect, "--connect", UsageError)
+    check_page(page.port, page.host)
     from specnav.demo.stage import open_stage
 
     run = new_run_folder(config.out, "console", datetime.now())
@@ -86,23 +81,23 @@ def run_console(
     try:
         with (
             ends_on_signals(),
-            open_stage(config, server, run / "logs", view, connect) as stage,
+            open_stage(config, server, run / "logs", view, page.connect) as stage,
             stage.deciding(config.method, config.rtt_ms, "console", config.link_is_emulated),
         ):
             robot = (config.robot_config,)
             stage.start(children.mission_spec(robot, stage.environment, run / "mission.json"))
             stage.enter(episode)
-            page: dict[str, children.Parameter] = {
-                "host": host,
-                "port": port,
-                "published_on_loopback": not is_loopback(host),
+            parameters: dict[str, children.Parameter] = {
+                "host": page.host,
+                "port": page.port,
+                "published_on_loopback": not is_loopback(page.host),
                 "templates": templates_of(episode),
                 "audit_file": str(run / "audit.jsonl"),
                 "tokens_file": "none",  # loopback alone
                 "simulator": True,
                 **given,
             }
-            spec = children.console_spec(robot, stage.environment, page)
+            spec = children.console_spec(robot, stage.environment, parameters)
             ready = stage.start(spec, config.start_timeout_s)
             found = re.search(r"ready: (\S+)", ready)
             say(terminal, f"the robot listens to you at  {found.group(1) if found else '?'}")

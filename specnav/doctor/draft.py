@@ -6,14 +6,16 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from rich.console import Console
 
 from specdec.models import LoadedModel, load_draft
 from specdec.models.threads import set_threads
 from specnav.bench.runner.forwards import time_rows_of
+from specnav.doctor.gpu.config import GpuDoctorConfig
 from specnav.errors import UsageError
 from specnav.terminal import plain_table, say
 
@@ -43,22 +45,15 @@ class DraftFindings:
     forwards: tuple[RowsTaken, ...]
 
 
-def run_draft_doctor(
-    path: str,
-    device: str = "auto",
-    rows: Sequence[int] = ROWS,
-    seconds: float = SECONDS,
-    as_json: bool = False,
-) -> int:
-    """Load a draft, measure and show it; returns 0. Raises UsageError and ModelError."""
-    if not rows or min(rows) < 1:
-        raise UsageError("rows must be at least 1")
+def run_draft_doctor(given: Mapping[str, Any]) -> int:
+    """Load a draft, measure and show it; returns 0. given: of GpuDoctorConfig. Raises UsageError and ModelError."""
+    config = GpuDoctorConfig(**{"rows": ROWS, "seconds": SECONDS, **given})
     began = time.perf_counter()
-    model = load_draft(path, device)
+    model = load_draft(config.draft, config.device)
     load_s = time.perf_counter() - began
     set_threads(0, model)
-    found = measure(model, path, load_s, rows, seconds)
-    if as_json:
+    found = measure(model, config.draft, load_s, config.rows, config.seconds)
+    if config.json:
         print(json.dumps(asdict(found), indent=1))
     else:
         _show(found)

@@ -36,6 +36,7 @@ from specnav.fleet.settings import (
     FleetSettings,
     ReplicaBounds,
     ReplicaPlacement,
+    ScaleConfig,
     Scaling,
     UpConfig,
     UpgradeConfig,
@@ -198,13 +199,13 @@ def run_status(where: Where, as_json: bool) -> int:
     return int(status.count("ready") < status.wanted)
 
 
-def run_scale(where: Where, replicas: str) -> int:
+def run_scale(config: ScaleConfig) -> int:
     """Another number of replicas; returns when it is so."""
-    bounds = read_bounds(replicas)
+    bounds = read_bounds(config.replicas)
     console = Console(stderr=True)
-    with _directory(where.ray, where.state) as (ray, actor):
+    with _directory(config.ray, config.state) as (ray, actor):
         ray.get(actor.scale.remote(bounds), timeout=CALL_S)
-        status = wait_settled(ray, actor, where.wait_s, console, "replicas")
+        status = wait_settled(ray, actor, config.wait_s, console, "replicas")
     return _said(status, console)
 
 

@@ -15,7 +15,7 @@ from msgspec import Struct
 from cloud_verifier.config import ServerConfig
 from cloud_verifier.errors import VerifierError
 from specdec.link.binding import is_loopback
-from specdec.settings import check_settings, same_as, setting
+from specdec.settings import REQUIRED, check_settings, same_as, setting
 from specnav.fleet.errors import FleetError
 
 MOST_REPLICAS = 1000
@@ -110,7 +110,7 @@ class UpConfig:
         "1", "Verifiers; with two numbers the fleet scales by itself.", metavar="N|LEAST:MOST"
     )
     port: int = setting(DIRECTORY_PORT, "Where edges ask the directory; 0 takes a free one.", 0, 65_535)
-    cpus: float = setting(1.0, "CPUs that Ray sets aside for a replica.", 0, 1024)
+    cpus: float = setting(ReplicaPlacement().cpus, "CPUs that Ray sets aside for a replica.", 0, 1024)
     gpus: float | None = setting(
         None, "GPUs of a replica.", 0, 64, shown="one, or --tensor-parallel, where there are any"
     )
@@ -118,10 +118,10 @@ class UpConfig:
         "", "Only on nodes with this Ray resource; a replica takes one of it.", metavar="NAME"
     )
     edges_per_replica: float = setting(
-        8.0, "Answers at a time that one replica is to have, to scale by.", 0.1, 10_000
+        Scaling().edges, "Answers at a time that one replica is to have, to scale by.", 0.1, 10_000
     )
     idle_s: float = setting(
-        60.0, "With less to do for this long, one replica goes.", 0, 86_400, unit="s", flags=("--idle",)
+        Scaling().idle_s, "With less to do for this long, one replica goes.", 0, 86_400, unit="s", flags=("--idle",)
     )
     surge: bool = setting(True, "Upgrades start a new replica before an old one goes.")
     metrics: str = setting("", "The directory's /metrics, and /targets of all replicas.", metavar="HOST:PORT")
@@ -130,6 +130,13 @@ class UpConfig:
 
     def __post_init__(self) -> None:
         check_settings(self, FleetError)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScaleConfig(Where):
+    """The settings of `fleet scale`."""
+
+    replicas: str = same_as(UpConfig, "replicas", help="Verifiers.", default=REQUIRED, positional=True)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from msgspec import Struct, field
 
 from specdec.link.keys import write_private
 from specdec.settings_files import read_file
+from specdec.whole_files import pretty_json
 from specnav.fleet.errors import FleetError
 from specnav.fleet.identity import Identity
 from specnav.fleet.settings import FleetSettings
@@ -57,7 +58,7 @@ def write_kept(folder: Path, kept: FleetState) -> None:
     """Keep it. Raises FleetError."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        write_private(folder / STATE_FILE, msgspec.json.format(msgspec.json.encode(kept), indent=1) + b"\n")
+        write_private(folder / STATE_FILE, pretty_json(kept))
     except OSError as error:
         raise FleetError(f"cannot keep the fleet's state in {folder}: {error.strerror}") from error
 

@@ -13,7 +13,6 @@ import sys
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,10 +20,10 @@ import msgspec
 
 from specdec.errors import OptionsError
 from specdec.methods import METHODS, get_method
-from specdec.settings import same_as, setting
+from specdec.settings import as_arguments
 from specnav.bags.contents import NO_ACTION
 from specnav.bags.records import DECISIONS_FILE, DecisionRecord
-from specnav.edge_settings import EdgeSettings
+from specnav.lookback.config import Deciders
 from specnav.lookback.walk import Walk
 from specnav.paths import ROOT
 from specnav.results.errors import EvaluationError
@@ -35,28 +34,6 @@ Difference = Literal["same", "words", "action", "failed", "unknown"]
 POLL_S, END_S = 0.3, 15.0
 MOST_WITHOUT_DECISIONS = 200  # frames, of a bag that holds no decisions
 LONGEST_NAME = 120
-
-
-@dataclass(frozen=True)
-class Deciders:
-    """Who decides: as the options of `specnav replay`; "" is its default."""
-
-    connect: str = same_as(EdgeSettings, "connect", default="", shown="start one")
-    key: str = same_as(EdgeSettings, "key", default="")
-    target_model: str = same_as(EdgeSettings, "target_model", default="", shown="the shipped one")
-    draft_model: str = same_as(EdgeSettings, "draft_model", default="", shown="the shipped one")
-    image_topic: str = setting("", "Which camera, where there are several.", metavar="TOPIC")
-
-    def options(self) -> list[str]:
-        """Return them as options."""
-        given = {
-            "--connect": self.connect,
-            "--key": self.key,
-            "--target-model": self.target_model,
-            "--draft-model": self.draft_model,
-            "--image-topic": self.image_topic,
-        }
-        return [word for name, value in given.items() if value for word in (name, value)]
 
 
 def offered_methods() -> list[str]:
@@ -165,7 +142,7 @@ class ReplayRunner:
 
     def _watch(self, method: str, out: Path, log: Path) -> None:
         argv = [*self._command, str(self._bag), "--methods", method, "--every", str(self._every)]
-        argv += ["--out", str(out), *self._deciders.options()]
+        argv += ["--out", str(out), *as_arguments(self._deciders)]
         with log.open("wb") as stderr, open(os.devnull, "wb") as unread:
             process = Supervisor.launch(ChildSpec("replay", argv, cwd=ROOT), unread, stderr)
         with self._lock:

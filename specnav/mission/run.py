@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,57 @@ from rich.console import Console
 from spec_vlm_nav.common.errors import MissionError
 from spec_vlm_nav.missions.plan import MissionPlan
 from spec_vlm_nav.missions.results import plan_json
+from specdec.options import GenerationOptions
+from specdec.settings import REQUIRED, same_as, setting
+from specnav.calibrate.config import CalibrateConfig
 from specnav.errors import UsageError
 from specnav.mission.files import show, show_plan, text_of, write
+from specnav.settings import Printed
 from specnav.terminal import say
 
 ORDERS = ("pause", "resume", "skip", "cancel", "move", "append", "show")
+
+
+@dataclass(frozen=True)
+class CheckConfig:
+    """What `specnav mission check` is told."""
+
+    mission: str = setting(
+        REQUIRED,
+        "A mission's YAML file, or a sentence with several things to do.",
+        metavar="FILE|SENTENCE",
+        positional=True,
+    )
+    json: bool = same_as(Printed, "json", help="Print the steps as JSON.")
+
+
+@dataclass(frozen=True)
+class MissionConfig:
+    """What `specnav mission run` is told."""
+
+    mission: str = same_as(CheckConfig, "mission")
+    demo: bool = setting(False, "In the simulator, all processes on this machine (no robot needed).")
+    seed: int = same_as(
+        GenerationOptions, "seed", high=2**31 - 1, help="With --demo: seed of the simulated room."
+    )
+    namespace: str = same_as(CalibrateConfig, "namespace", help="Namespace of the robot.")
+    out: Path | None = setting(
+        None,
+        "JSON file of the results; with --demo: the run's folder.",
+        metavar="PATH",
+        shown="runs/mission-<time>",
+    )
+
+
+@dataclass(frozen=True)
+class OrderConfig:
+    """What `specnav mission order` is told."""
+
+    what: str = setting(REQUIRED, f"{', '.join(ORDERS[:-1])} or {ORDERS[-1]}.", positional=True)
+    namespace: str = same_as(MissionConfig, "namespace")
+    step: int = setting(0, "With move: the step's number.", 0)
+    place: int = setting(0, "With move: where in the list, from 1.", 0)
+    steps: str = setting("", "With append: what is added.", metavar="FILE|SENTENCE")
 
 
 def _read(given: str) -> tuple[str, MissionPlan]:
@@ -32,11 +78,11 @@ def _read(given: str) -> tuple[str, MissionPlan]:
         raise UsageError(last) from error
 
 
-def check_mission(given: str, as_json: bool) -> int:
+def check_mission(config: CheckConfig) -> int:
     """Show what a mission would do, or what is wrong with it. Raises UsageError."""
-    _, plan = _read(given)
+    _, plan = _read(config.mission)
     results = json.loads(plan_json(plan))
-    if as_json:
+    if config.json:
         print(json.dumps(results, ensure_ascii=False, indent=2))
     else:
         show_plan(results)
@@ -65,23 +111,23 @@ def _need_ros() -> None:
         ) from error
 
 
-def run_live(given: str, namespace: str, out: Path | None) -> int:
+def run_live(config: MissionConfig) -> int:
     """Carry out a mission on a live robot; 0, or 1 when a step failed. Raises UsageError; Ctrl-C: the robot stands."""
-    text, plan = _read(given)
+    text, plan = _read(config.mission)
     _need_ros()
     from specnav.mission.live import MissionClient
     from specnav.signals import ends_on_signals
 
     show_plan(json.loads(plan_json(plan)))
     console = Console(stderr=True)
-    with ends_on_signals(), MissionClient(namespace) as client:
+    with ends_on_signals(), MissionClient(config.namespace) as client:
         results = client.run(text, lambda words: say(console, words))
-    return _finish(results, out)
+    return _finish(results, config.out)
 
 
-def run_in_demo(given: str, seed: int, out: Path | None) -> int:
+def run_in_demo(asked: MissionConfig) -> int:
     """Carry out a mission in the simulator, all processes on this machine; 0, or 1 when a step failed."""
-    text, plan = _read(given)
+    text, plan = _read(asked.mission)
     _need_ros()
     from navsim.episodes import make_episode
     from specnav.demo.config import DemoConfig
@@ -94,9 +140,9 @@ def run_in_demo(given: str, seed: int, out: Path | None) -> int:
     from specnav.supervise import children
 
     show_plan(json.loads(plan_json(plan)))
-    config = replace(DemoConfig(seed=seed), headless=True)
+    config = replace(DemoConfig(seed=asked.seed), headless=True)
     check_inputs(config)
-    run = new_run_folder(out, "mission", datetime.now())
+    run = new_run_folder(asked.out, "mission", datetime.now())
     console = Console(stderr=True)
     server, view = server_settings(config), PlainView(console)
     with (
@@ -106,22 +152,23 @@ def run_in_demo(given: str, seed: int, out: Path | None) -> int:
     ):
         node = children.mission_spec((config.robot_config,), stage.environment, run / "mission.json")
         stage.start(node, config.start_timeout_s)
-        stage.enter(make_episode(seed, config.split, False))
+        stage.enter(make_episode(config.seed, config.split, False))
         with MissionClient(domain=stage.domain) as client:
             results = client.run(text, lambda words: say(console, words), stage.check)
     return _finish(results, run / "results.json")
 
 
-def order(what: str, namespace: str, step: int, place: int, steps: str) -> int:
+def give_order(config: OrderConfig) -> int:
     """Give an order about the mission under way; 0, or 1 when it was refused. Raises UsageError."""
+    what = config.what
     if what not in ORDERS:
         raise UsageError(f"order {what!r} is unknown; choose {', '.join(ORDERS)}")
-    text = _read(steps)[0] if what == "append" else ""
+    text = _read(config.steps)[0] if what == "append" else ""
     _need_ros()
     from specnav.mission.live import MissionClient
 
-    with MissionClient(namespace) as client:
-        good, said, results = client.order(what, step=step, place=place, steps=text)
+    with MissionClient(config.namespace) as client:
+        good, said, results = client.order(what, step=config.step, place=config.place, steps=text)
     if what == "show":
         if results is None:
             raise UsageError("there is no mission")

@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from specdec.options import DecodingOptions
 from specdec.row_ms import RowMs
 from specnav.bench.data.latency import acceptance_for
 from specnav.bench.data.papers import figure, figures
 from specnav.bench.data.points import POINTS, PointRecord, load_point
 from specnav.bench.records.batch import BATCH_FILE, load_curve
 from specnav.bench.records.study import STUDY_FILE, load_study
-from specnav.bench.studies.cost import ApiWorkload as ApiWorkload
+from specnav.bench.studies.cost import CostAsked
 from specnav.errors import UsageError
 from specnav.plan.simulated.comparison import FILE, load_clients, number
 from specnav.plan.simulated.pair import TREE_FAILS
@@ -65,7 +66,7 @@ def gpu_names() -> list[str]:
 
 def _usual(target: SimulatedForwardTimes, draft_ms: float, words: list[str]) -> PlanCalibration:
     """With the papers' acceptance, where nothing else is known."""
-    work = ApiWorkload()
+    work = CostAsked()
     alpha = acceptance_for(work.tau, work.gamma)
     return PlanCalibration(
         target=target,
@@ -173,7 +174,7 @@ def _from_settings(
     verify_ms, draft_ms = number(config, "verify_ms"), number(config, "draft_ms")
     if not verify_ms or not draft_ms:
         raise EvaluationError(f"{where} was not paced on both sides, so it does not say what forwards took")
-    gamma = int(number(config, "gamma", 4.0))
+    gamma = int(number(config, "gamma", DecodingOptions.gamma))
     words = [
         f"forwards and drafts: as {where} was paced; level up to {KNEE_ROWS:g} rows, then in proportion",
         f"acceptance: measured there (τ {', '.join(f'{name} {tau:.2f}' for name, tau in taus.items())})",

@@ -37,6 +37,7 @@ from specnav.plan.simulated.workload import Workload, arrivals_named
 from specnav.results.demo import SCHEMA, Setting
 from specnav.results.errors import EvaluationError
 from specnav.run_folder import new_run_folder, started_at
+from specnav.settings import Printed
 from specnav.signals import ends_on_signals
 from specnav.terminal import progress_bar, say
 
@@ -163,7 +164,10 @@ class FleetConfig:
     )
     seed: int = same_as(GenerationOptions, "seed", high=2**31)
     out: Path | None = setting(None, "Folder of the plan.", metavar="FOLDER", shown="runs/fleet-<time>")
-    json: bool = setting(False, "The plan as JSON instead of tables.")
+    json: bool = same_as(Printed, "json", help="The plan as JSON instead of tables.")
+    against: Path | None = setting(
+        None, "Nothing of the above: simulate a run of bench clients and compare.", metavar="FILE"
+    )
 
     def __post_init__(self) -> None:
         """Raises UsageError."""
@@ -314,12 +318,12 @@ def _started(config: FleetConfig, asked: PlanQuestion, words: Sequence[str]) -> 
     )
 
 
-def run_against(place: Path, seed: int, overhead_ms: float, as_json: bool) -> int:
+def run_against(place: Path, config: FleetConfig) -> int:
     """A saved run of `bench clients` beside its simulation; 1 where an undisturbed one is off by too much."""
     simpy_module()
     saved = load_clients(place)
-    found = [played_beside(saved, row, seed, overhead_ms) for row in saved.rows]
-    if as_json:
+    found = [played_beside(saved, row, config.seed, config.overhead_ms) for row in saved.rows]
+    if config.json:
         print(msgspec.json.format(msgspec.json.encode([msgspec.to_builtins(one) for one in found])).decode())
     else:
         Console().print(against_table(found))

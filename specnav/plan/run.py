@@ -13,6 +13,7 @@ from specdec.options import ModelOptions
 from specdec.settings import REQUIRED, check_settings, same_as, setting
 from specnav.errors import UsageError
 from specnav.plan.memory import BYTES, ModelMemory, memory_of
+from specnav.settings import Printed
 
 GPU_CONTEXT = 500 * 2**20
 """What CUDA and its libraries take before anything is loaded, about."""
@@ -35,7 +36,7 @@ class PlanConfig:
     gb: float = setting(
         0.0, "Memory that the cloud has: does it fit? Exit code 1 if not. 0: not said.", 0, 1_000_000, unit="GiB"
     )
-    json: bool = setting(False, "Bytes, for scripts.")
+    json: bool = same_as(Printed, "json", help="Bytes, for scripts.")
 
     def __post_init__(self) -> None:
         check_settings(self, UsageError)

@@ -11,7 +11,6 @@ import importlib
 import signal
 import time
 from collections.abc import Callable
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -24,6 +23,7 @@ from rclpy.signals import SignalHandlerOptions
 from spec_vlm_nav.blackbox.definitions import installed_definition
 from specnav.bags.types import Types
 from specnav.bags.writing import McapFile
+from specnav.record.config import RecordConfig
 from specnav.record.types import own_types
 from specnav.record.wanted import is_wanted
 from specnav.results.errors import EvaluationError, one_line
@@ -95,9 +95,7 @@ class TopicRecorder:
         self._joined[name] = self._node.create_subscription(message_class, name, take, qos, raw=True)
 
 
-def record_live(
-    out: Path, names: tuple[str, ...], duration_s: float | None, force: bool, say: Callable[[str], None]
-) -> int:
+def record_live(config: RecordConfig, say: Callable[[str], None]) -> int:
     """Record until SIGINT, SIGTERM or the time is over; returns the exit code. Raises EvaluationError.
 
     Nothing heard: no file, exit code 1.
@@ -109,14 +107,15 @@ def record_live(
         asked_to_end = True
 
     types = own_types()
-    file = McapFile(out, types, force)
+    out, duration_s = config.out, config.duration_s
+    file = McapFile(out, types, config.force)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, on_signal)
     rclpy.init(args=[], signal_handler_options=SignalHandlerOptions.NO)
     node = rclpy.create_node("specnav_record")
     executor = SingleThreadedExecutor()
     executor.add_node(node)
-    recorder = TopicRecorder(node, file, types, names, say)
+    recorder = TopicRecorder(node, file, types, config.topics, say)
     say(f"recording into {out} ({file.partial} until it ends); Ctrl-C ends the recording")
     began = time.monotonic()
     next_look = next_word = began

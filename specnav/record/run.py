@@ -4,20 +4,23 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING
 
+from specnav.bags.writing import check_name
 from specnav.errors import UsageError
-
-if TYPE_CHECKING:
-    from specnav.record.simulated import SimulatedConfig  # brings torch and the simulator: not for a robot
+from specnav.record.config import RecordConfig
 
 
 def _say(words: str) -> None:
     print(words, file=sys.stderr)
 
 
-def run_simulated(config: SimulatedConfig) -> int:
+def run_record(config: RecordConfig) -> int:
+    """Record; returns the exit code. Raises UsageError and the rooms' errors."""
+    check_name(config.out, config.force)
+    return run_simulated(config) if config.sim else run_live(config)
+
+
+def run_simulated(config: RecordConfig) -> int:
     """Record simulated episodes; returns the exit code. Raises UsageError and the rooms' errors."""
     import torch
 
@@ -26,14 +29,14 @@ def run_simulated(config: SimulatedConfig) -> int:
     from specnav.signals import ends_on_signals
 
     torch.set_num_threads(1)
-    model = load_model(str(config.target))
+    model = load_model(config.target_model)
     with ends_on_signals():
         frames, decisions = record_simulated(config, model, _say)
     _say(f"{config.out}: {frames} frames, {decisions} decisions; labels in {config.labels}")
     return 0
 
 
-def run_live(out: Path, topics: tuple[str, ...], duration_s: float | None, force: bool) -> int:
+def run_live(config: RecordConfig) -> int:
     """Record until a signal comes or the time is over; returns the exit code. Raises UsageError, EvaluationError."""
     try:
         from specnav.record.live import record_live
@@ -42,4 +45,4 @@ def run_live(out: Path, topics: tuple[str, ...], duration_s: float | None, force
             f"recording a live robot needs ROS 2 (rclpy): source an installation, or make setup ({error}); "
             "--sim works without"
         ) from error
-    return record_live(out, topics, duration_s, force, _say)
+    return record_live(config, _say)

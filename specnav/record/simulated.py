@@ -37,6 +37,7 @@ from specdec.options import GenerationOptions
 from specnav.bags.types import Types
 from specnav.bags.writing import McapFile
 from specnav.recipes.rollouts import EpisodeRollout, OracleSpeaker, simulated_body
+from specnav.record.config import RecordConfig
 from specnav.record.types import own_types
 from specnav.results.files import write_bytes_atomic
 
@@ -63,28 +64,6 @@ TICK_S, ODOM_S, CAMERA_S = 0.02, 0.1, 1.0
 THINK_S, PAUSE_S = 0.1, 0.5  # a decision's stand-in time; between episodes
 START_NS = 1_800_000_000_000_000_000
 SESSION = 1
-
-
-@dataclass(frozen=True)
-class SimulatedConfig:
-    """episodes: instructions to carry out, from seed on; max_decisions: of each. target: the model that answers.
-    about: kinds and colours; only episodes whose target has one of them ((): all).
-    """
-
-    out: Path
-    target: Path
-    episodes: int = 2
-    seed: int = 0
-    split: str = "heldout"
-    max_decisions: int = 30
-    exploration: str = "frontier_search"
-    replace: bool = False
-    about: tuple[str, ...] = ()
-
-    @property
-    def labels(self) -> Path:
-        """Where the oracle's actions go."""
-        return self.out.with_suffix(".labels.csv")
 
 
 @dataclass
@@ -126,15 +105,15 @@ class _Frame:
 
 
 def record_simulated(
-    config: SimulatedConfig, model: LoadedModel, say: Callable[[str], None]
+    config: RecordConfig, model: LoadedModel, say: Callable[[str], None]
 ) -> tuple[int, int]:
     """Write the bag and NAME.labels.csv beside it; returns (frames, decisions). Raises NavsimError, EvaluationError."""
     from navsim.world import World
 
     types = own_types()
-    spec = PromptSpec.from_model_folder(config.target)
+    spec = PromptSpec.from_model_folder(Path(config.target_model))
     # A clock that stands still: chunks end where they are full, so that the same seeds give the same file.
-    with McapFile(config.out, types, config.replace, lambda: 0.0) as file, World() as world:
+    with McapFile(config.out, types, config.force, lambda: 0.0) as file, World() as world:
         for topic, kind in TOPICS.items():
             file.add_topic(topic, kind)
         tape = _Tape(file, types)
@@ -146,7 +125,7 @@ def record_simulated(
     return tape.frames, len(tape.labels)
 
 
-def _episodes(config: SimulatedConfig) -> Iterator[Episode]:
+def _episodes(config: RecordConfig) -> Iterator[Episode]:
     """The first `episodes` ones from `seed` on that are about what was asked for."""
     known = {*KIND_BY_NAME, *COLOURS}
     if unknown := sorted(set(config.about) - known):
@@ -175,7 +154,7 @@ class _Recording:
         number: int,
         model: LoadedModel,
         spec: PromptSpec,
-        config: SimulatedConfig,
+        config: RecordConfig,
     ) -> None:
         self.tape, self.world, self.episode, self.number = tape, world, episode, number
         self.model, self.spec, self.config = model, spec, config

@@ -12,7 +12,7 @@ from typing import TypeVar
 import msgspec
 
 from specdec.settings_files import read_file
-from specdec.whole_files import write_whole
+from specdec.whole_files import pretty_json, write_whole
 from specnav.results.errors import EvaluationError
 
 T = TypeVar("T")
@@ -27,7 +27,7 @@ def write_bytes_atomic(path: Path, data: bytes) -> None:
 
 def write_json(path: Path, value: msgspec.Struct) -> None:
     """Write a struct as indented JSON, atomically."""
-    write_bytes_atomic(path, msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n")
+    write_bytes_atomic(path, pretty_json(value))
 
 
 def read_json(path: Path, kind: type[T]) -> T:

@@ -11,7 +11,8 @@ import sys
 import pytest
 
 from specnav.bags.records import DecisionRecord
-from specnav.lookback.replay_runner import Deciders, ReplayRunner, check_method, differs
+from specnav.lookback.config import Deciders
+from specnav.lookback.replay_runner import ReplayRunner, check_method, differs
 from specnav.lookback.walk import read_walk
 from specnav.results.errors import EvaluationError
 from tests.bags.lookback_rows import rows_of, stand_in

@@ -9,20 +9,21 @@ import pytest
 pytest.importorskip("navsim.world")
 
 from navsim.errors import BadRequest
-from specnav.record.simulated import SimulatedConfig, _episodes
+from specnav.record.config import RecordConfig
+from specnav.record.simulated import _episodes
 
 
 def test_only_episodes_about_what_was_asked_for_are_recorded() -> None:
-    config = SimulatedConfig(Path("a.mcap"), Path("target"), 6, 3, "train", about=("lamp", "pink"))
+    config = RecordConfig(Path("a.mcap"), episodes=6, seed=3, split="train", about=("lamp", "pink"))
     chosen = list(_episodes(config))
     assert len({one.seed for one in chosen}) == 6 and min(one.seed for one in chosen) >= 3
     assert all({"lamp", "pink"} & set(one.target_name.split()) for one in chosen)
 
 
 def test_without_it_they_are_those_of_the_seeds_in_order() -> None:
-    assert [one.seed for one in _episodes(SimulatedConfig(Path("a.mcap"), Path("t"), 3, 7))] == [7, 8, 9]
+    assert [one.seed for one in _episodes(RecordConfig(Path("a.mcap"), episodes=3, seed=7))] == [7, 8, 9]
 
 
 def test_a_word_that_is_no_kind_or_colour_is_refused() -> None:
     with pytest.raises(BadRequest, match="no kind or colour is called 'sofa': use some of ball"):
-        _episodes(SimulatedConfig(Path("a.mcap"), Path("t"), about=("lamp", "sofa")))
+        _episodes(RecordConfig(Path("a.mcap"), about=("lamp", "sofa")))

@@ -11,7 +11,7 @@ from specnav.bench.records.bench import BenchResults, save_bench
 from specnav.bench.records.study import load_study
 from specnav.bench.runner.drafts import candidates_of, run_drafts_study
 from specnav.bench.runner.run import methods_of, settings_of
-from specnav.bench.settings import BenchConfig
+from specnav.bench.settings import BenchConfig, DraftsWords
 from specnav.bench.studies import study_named
 from specnav.bench.studies.plan import StudySetting
 from specnav.cli.app import app
@@ -46,7 +46,7 @@ class MadeUpRuns:
 
 
 def labels(backends, models=FOLDER, work=tiny.BUILT):
-    return [one.label for one in candidates_of(backends, models, "", work)]
+    return [one.label for one in candidates_of(DraftsWords(backends, models), "", work)]
 
 
 def test_a_folder_runs_on_torch_and_is_converted_for_llama_cpp(tmp_path):
@@ -70,13 +70,13 @@ def test_a_folder_runs_on_torch_and_is_converted_for_llama_cpp(tmp_path):
 )
 def test_what_cannot_be_compared_is_told(backends, models, said):
     with pytest.raises(UsageError, match=said):
-        candidates_of(backends, models, "/nowhere/default", tiny.BUILT)
+        candidates_of(DraftsWords(backends, models), "/nowhere/default", tiny.BUILT)
 
 
 def test_every_draft_is_timed_and_asked_without_and_with_a_link(tmp_path, capsys):
     runs = MadeUpRuns()
     flags = {"out": tmp_path / "s", "limit": 1, "rtt_ms": 25.0, "methods": ("ar", "sd")}
-    assert run_drafts_study(flags, "torch,torch:8bit", FOLDER, 0.01, runs) == 0
+    assert run_drafts_study(flags, DraftsWords("torch,torch:8bit", FOLDER, 0.01), runs) == 0
     found = load_study(tmp_path / "s" / "drafts")
     assert [(one.label, one.kind) for one in found.drafts] == [
         ("torch text-draft", "float32"), ("torch text-draft 8bit", "8bit"),
@@ -92,10 +92,10 @@ def test_every_draft_is_timed_and_asked_without_and_with_a_link(tmp_path, capsys
 
 def test_an_interrupted_study_is_kept_and_goes_on(tmp_path):
     flags = {"out": tmp_path / "s", "limit": 1, "methods": ("ar", "sd")}
-    assert run_drafts_study(flags, "torch", FOLDER, 0.01, MadeUpRuns(stop_after=1)) == 130
+    assert run_drafts_study(flags, DraftsWords("torch", FOLDER, 0.01), MadeUpRuns(stop_after=1)) == 130
     assert load_study(tmp_path / "s" / "drafts").interrupted
     rest = MadeUpRuns()
-    assert run_drafts_study({**flags, "resume": True}, "torch", FOLDER, 0.01, rest) == 0
+    assert run_drafts_study({**flags, "resume": True}, DraftsWords("torch", FOLDER, 0.01), rest) == 0
     assert [config.rtt_ms for config in rest.configs] == [40]
     assert not load_study(tmp_path / "s" / "drafts").interrupted
 
@@ -113,7 +113,7 @@ def test_the_table_tells_times_worth_and_speed():
 @pytest.mark.slow
 def test_a_folder_is_converted_into_the_run(tmp_path):
     flags = {"out": tmp_path / "s", "limit": 1, "methods": ("ar", "sd")}
-    assert run_drafts_study(flags, "gguf:q8_0", FOLDER, 0.01, MadeUpRuns()) == 0
+    assert run_drafts_study(flags, DraftsWords("gguf:q8_0", FOLDER, 0.01), MadeUpRuns()) == 0
     assert (tmp_path / "s" / "drafts" / "gguf" / "text-draft-q8_0.gguf").is_file()
 
 

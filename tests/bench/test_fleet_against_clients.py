@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from specnav.bench.runner.clients import ask_for, measure_clients
+from specnav.bench.runner.clients import ask_target, measure_clients
 from specnav.bench.runner.run import settings_of
-from specnav.bench.runner.target import load_target
 from specnav.bench.settings import make_config
 from specnav.paths import DEFAULT_TEXT_DRAFT
 from specnav.plan.simulated.comparison import GAP_MAY, RATE_MAY, SavedClients, played_beside
@@ -24,9 +23,9 @@ FLAGS = {"max_new_tokens": 24, "limit": 6, "verify_ms": 120.0, "draft_ms": 15.0,
 @pytest.mark.skipif(not DEFAULT_TEXT_DRAFT.is_dir(), reason="needs the shipped text pair")
 def test_real_clients_get_what_simulated_ones_get(tmp_path: Path) -> None:
     config = make_config(FLAGS)
-    prompts, expected = ask_for(config, load_target(config))
+    asked = ask_target(config, print)
     for clients in (1, 4, 16):
-        row = measure_clients(config, METHOD, clients, 3.0, prompts, expected, tmp_path / str(clients))
+        row = measure_clients(config, METHOD, clients, 3.0, asked, tmp_path / str(clients))
         found = played_beside(SavedClients(rows=[row], config=dict(settings_of(config, (METHOD,)))), row)
         assert not row.wrong and not row.errors
         if row.mark:

@@ -6,12 +6,12 @@ import pytest
 
 from specnav.bench.data import latency
 from specnav.bench.data.papers import figures
-from specnav.bench.studies.cost import ApiWorkload, Price, api_cost, kilotokens_per_dollar
+from specnav.bench.studies.cost import CostAsked, Price, api_cost, kilotokens_per_dollar
 
 
 @pytest.mark.parametrize("row", figures()["fsd_000"]["api_cost"]["rows"], ids=lambda row: row["target"])
 def test_api_costs_equal_the_early_exit_papers_table_to_the_dollar(row):
-    cost = api_cost(Price(*row["target_price"]), Price(*row["draft_price"]), ApiWorkload())
+    cost = api_cost(Price(*row["target_price"]), Price(*row["draft_price"]), CostAsked())
     for method in ("cloud_ar", "cloud_sd", "edge_sd"):
         # Whole dollars, truncated as printed; the small term undoes binary rounding of e.g. 269.99999999.
         assert math.floor(getattr(cost, method) + 1e-6) == row[method], method

@@ -19,7 +19,7 @@ from specdec.link import directory as edge_side
 from specdec.link.directory import FleetRoute, marks_of
 from specdec.link.directory_wire import MOST_BYTES, Ask, Nobody, Rest, Take, decode_told, encode
 from specnav.fleet.directory_server import DirectoryServer
-from specnav.keys import export_client, new_client, revoke_client
+from specnav.keys import Exported, NewClient, OneClient, export_client, new_client, revoke_client
 from tests.helpers.waiting import until
 
 pytestmark = pytest.mark.realtime
@@ -144,8 +144,8 @@ def test_with_keys_only_their_holders_are_answered_and_their_class_counts(tmp_pa
     ring = KeyFolder(tmp_path / "keys")
     other = KeyFolder(tmp_path / "other")
     for folder in (ring, other):
-        new_client(folder.path, "night", "batch", None, None, None)
-        export_client(folder.path, "night", folder.path / "night.key", False)
+        new_client(NewClient(keys=folder.path, name="night", client_class="batch"))
+        export_client(Exported(keys=folder.path, name="night", to=folder.path / "night.key"))
     made = Directory(str(ring.path))
     key = ring.path / "night.key"
     route = FleetRoute(made.address, key)
@@ -155,7 +155,7 @@ def test_with_keys_only_their_holders_are_answered_and_their_class_counts(tmp_pa
         with pytest.raises(KeyRefused, match="the directory at"):
             asked(stranger)
         stranger.close()
-    revoke_client(ring.path, "night")
+    revoke_client(OneClient(keys=ring.path, name="night"))
     with pytest.raises(KeyRefused, match="revoked"):
         for _ in range(50):
             asked(route)

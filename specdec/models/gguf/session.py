@@ -218,13 +218,6 @@ class GgufSession(ModelSession):
             return int(prompt[0, index])
         return index + self._delta
 
-    def _check_room(self, needed: int) -> None:
-        limit = self.runner.context_limit
-        if needed > limit:
-            raise ModelError(
-                f"{needed} tokens exceed the context of {limit}: shorten the prompt or the answer"
-            )
-
     def _reserve(self, needed: int) -> None:
         """Nothing to reserve: the context is there as a whole."""
 

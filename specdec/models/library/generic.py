@@ -323,13 +323,6 @@ class GenericSession(ModelSession):
     def _move_up(self, kept: Sequence[int]) -> None:
         """Nothing to move: the cache is cut back to what is said next."""
 
-    def _check_room(self, needed: int) -> None:
-        limit = self.runner.context_limit
-        if needed > limit:
-            raise ModelError(
-                f"{needed} tokens exceed the context of {limit}: shorten the prompt or the answer"
-            )
-
 
 def _ids_of(extension: Extension) -> Sequence[int]:
     """A chain's ids; those of a prompt stand where the embeddings are for other runners."""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from specdec.options import DecodingOptions
 from specnav.bench.data.points import PointRecord
 from specnav.bench.records.batch import BATCH_FILE, BatchCurve, load_curve
 from specnav.bench.records.bench import BenchResults, BenchRow, load_bench
@@ -153,7 +154,7 @@ class StudyResults(Versioned, frozen=True, kw_only=True):
     @property
     def gamma(self) -> int:
         """Draft tokens a round, where the study does not vary them."""
-        return int(self.config.get("gamma") or 4)
+        return int(self.config.get("gamma") or DecodingOptions.gamma)
 
     def series(
         self, method: str, value: Callable[[BenchRow], float | None]

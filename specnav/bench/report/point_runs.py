@@ -12,6 +12,7 @@ from pathlib import Path
 
 from specdec.errors import OptionsError
 from specdec.methods import get_method
+from specdec.options import DecodingOptions
 from specdec.row_ms import RowMs, read_ms
 from specdec.sampling.recoveries import Recovery
 from specnav.bench.data import latency
@@ -230,7 +231,7 @@ def printed_of(results: BenchResults) -> Printed | None:
     wanted, config = wanted_of(results), results.config
     if results.point is None or wanted is None:
         return None
-    gamma = int(config.get("gamma") or 4)
+    gamma = int(config.get("gamma") or DecodingOptions.gamma)
     # A tau is of its own draft length; the paper's point may have another.
     alpha = wanted.value if wanted.kind == "alpha" else latency.acceptance_for(wanted.value, wanted.gamma)
     system, paper = system_of(results.point), figures()["dssd_003"]

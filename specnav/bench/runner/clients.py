@@ -14,7 +14,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -26,7 +26,6 @@ from rich.table import Table
 
 from specdec.models import LoadedModel, Prompt, chat_prompt
 from specdec.models.local import generate_local
-from specdec.sampling.disturbed import Disturbance
 from specnav.bench.data.questions import load_questions
 from specnav.bench.records.bench import AcceptanceRecord
 from specnav.bench.records.clients import ClientsRow
@@ -54,16 +53,26 @@ MOST_SESSIONS = 64
 START_TIMEOUT_S = 300.0
 
 
-def measure_clients(
-    config: BenchConfig, method: str, clients: int, seconds: float, prompts: Sequence[Prompt],
-    expected: Sequence[tuple[int, ...]], logs: Path, server_flags: Sequence[str] = (),
-    disturbance: Disturbance | None = None, near_ties: NearTies | None = None,
-) -> ClientsRow:
-    """Run this many clients against a verifier of their own. disturbance: of the drafts, where acceptance is emulated;
-    near_ties: tells those from wrong answers, where rounding may flip them.
-    Raises ChildFailed, HarnessError, UsageError.
+@dataclass(frozen=True)
+class ClientQuestions:
+    """What clients ask, and what must come. expected: what the target alone answers. near_ties: tells those from wrong
+    answers, where rounding may flip them. acceptance: of the drafts, where it is emulated.
     """
+
+    prompts: Sequence[Prompt]
+    expected: Sequence[tuple[int, ...]]
+    near_ties: NearTies | None
+    acceptance: AcceptanceRecord | None
+
+
+def measure_clients(
+    config: BenchConfig, method: str, clients: int, seconds: float, asked: ClientQuestions, logs: Path,
+    server_flags: Sequence[str] = (),
+) -> ClientsRow:
+    """Run this many clients against a verifier of their own. Raises ChildFailed, HarnessError, UsageError."""
     from specdec.methods import get_method
+
+    prompts, disturbance = asked.prompts, disturbance_of(asked.acceptance)
 
     options = generation_options(config)
     most = ("--max-sessions", str(max(MOST_SESSIONS, 2 * clients)))
@@ -91,9 +100,9 @@ def measure_clients(
             seen = between(before, look(metrics))
             records = [_receive(pipe, PATIENCE_S) for pipe in pipes]
         place.supervisor.stop(place.verifier.name)
-    row = summarise(method, records, first, last, expected, seen, near_ties)
+    row = summarise(method, records, first, last, asked.expected, seen, asked.near_ties)
     return msgspec.structs.replace(
-        row, prompt_tokens=[len(one.ids) for one in prompts], answer_tokens=[len(ids) for ids in expected]
+        row, prompt_tokens=[len(one.ids) for one in prompts], answer_tokens=[len(ids) for ids in asked.expected]
     )
 
 
@@ -141,6 +150,15 @@ def summarise(
         gap_ms=percentile(gaps, 50) or 0.0,
         gap_ms_p95=percentile(gaps, 95) or 0.0,
     )
+
+
+def ask_target(config: BenchConfig, say: Callable[[str], None]) -> ClientQuestions:
+    """What clients are to ask, with what the target alone answers. Raises UsageError where nothing is short enough."""
+    say("what the target alone answers")
+    target = load_target(config)
+    prompts, expected = ask_for(config, target)
+    near_ties = near_ties_of(config, target, prompts, expected)
+    return ClientQuestions(prompts, expected, near_ties, drafts_disturbed(config, target, say))
 
 
 def ask_for(config: BenchConfig, target: LoadedModel) -> tuple[list[Prompt], list[tuple[int, ...]]]:
@@ -214,7 +232,6 @@ def _receive(pipe: Connection, timeout_s: float) -> ClientRecord:
 
 
 CLIENTS_FILE = "clients.json"
-SECONDS = 10.0
 MOST_CLIENTS = 256
 LEGEND = (
     "n: clients; x: against one; each: tok/s of a client, median; slow: what 95 % of them reach; work, wait: ms in the "
@@ -264,11 +281,8 @@ def run_capacity(flags: Mapping[str, Any], clients: str, seconds: float, server_
         view.say(left_out)
     rows: list[ClientsRow] = []
     began = started_at()
-    view.say("what the target alone answers")
-    target = load_target(config)
-    prompts, expected = ask_for(config, target)
-    near_ties = near_ties_of(config, target, prompts, expected)
-    found = drafts_disturbed(config, target, view.say)
+    asked = ask_target(config, view.say)
+    found = asked.acceptance
     interrupted = False
     try:
         with ends_on_signals():
@@ -276,12 +290,7 @@ def run_capacity(flags: Mapping[str, Any], clients: str, seconds: float, server_
                 for count in counts:
                     view.say(f"{method}, {count} clients, {seconds:g} s")
                     logs = folder / "logs" / f"{method.replace('/', '_')}-{count}"
-                    rows.append(
-                        measure_clients(
-                            config, method, count, seconds, prompts, expected, logs, server_flags,
-                            disturbance_of(found), near_ties,
-                        )
-                    )
+                    rows.append(measure_clients(config, method, count, seconds, asked, logs, server_flags))
     except KeyboardInterrupt:
         interrupted = True
     written = {

@@ -17,26 +17,21 @@ from rich.console import Console
 
 from cloud_verifier.engine.policy import Policy
 from specdec.errors import SpecdecError
-from specdec.sampling.disturbed import Disturbance
 from specnav.bench.data.points import load_point
 from specnav.bench.records.batch import BatchCurve, load_curve
 from specnav.bench.records.clients import DISTURBED, ClientsRow
 from specnav.bench.records.study import CELLS, STUDY_FILE, CellRecord, StudyResults, load_study
-from specnav.bench.runner.acceptance import disturbance_of
 from specnav.bench.runner.clients import (
-    ask_for,
-    drafts_disturbed,
+    ClientQuestions,
+    ask_target,
     measure_clients,
     methods_for_clients,
-    near_ties_of,
     numbers_of,
     settling_s,
 )
 from specnav.bench.runner.jobs import check_flags, in_words, scaled
-from specnav.bench.runner.near_ties import NearTies
 from specnav.bench.runner.run import LOGS, settings_of
 from specnav.bench.runner.study import keep_study, show, study_folder
-from specnav.bench.runner.target import load_target
 from specnav.bench.settings import BenchConfig, make_config
 from specnav.bench.studies import study_named
 from specnav.bench.studies.cells import COUNTS, METHODS, RTTS, ServingCell, best_gammas, cells, searches
@@ -232,23 +227,15 @@ def in_one_line(row: ClientsRow, scale: float) -> str:
 
 def _measuring(plan: ServingPlan, console: Console) -> Measure:
     """Real measurements; the target is asked alone first, so that every answer can be compared."""
-    asked: list[tuple[list[Any], list[tuple[int, ...]], Disturbance | None, NearTies | None]] = []
+    asked: list[ClientQuestions] = []
 
     def measure(cell: ServingCell, logs: Path) -> ClientsRow:
         if not asked:
-            say(console, "what the target alone answers")
-            target = load_target(plan.config)
-            found = drafts_disturbed(plan.config, target, lambda words: say(console, words))
-            plan.results.notes.extend([] if found is None else [found.line])
-            prompts, expected = ask_for(plan.config, target)
-            near_ties = near_ties_of(plan.config, target, prompts, expected)
-            asked.append((prompts, expected, disturbance_of(found), near_ties))
-        prompts, expected, disturbance, near_ties = asked[0]
+            asked.append(ask_target(plan.config, lambda words: say(console, words)))
+            plan.results.notes.extend(one.acceptance.line for one in asked if one.acceptance is not None)
         groups = ("--groups", str(cell.groups))
-        return measure_clients(
-            plan.config_for(cell), cell.method, cell.clients, plan.seconds_of(cell), prompts, expected, logs, groups,
-            disturbance=disturbance, near_ties=near_ties,
-        )  # fmt: skip
+        config = plan.config_for(cell)
+        return measure_clients(config, cell.method, cell.clients, plan.seconds_of(cell), asked[0], logs, groups)
 
     return measure
 

@@ -18,12 +18,13 @@ from specdec.errors import SpecdecError
 from specdec.models import GgufOptions, load_draft
 from specdec.models.gguf.files import gguf_file
 from specdec.models.threads import set_threads
+from specdec.settings import words as split_words
 from specnav.bench.records.study import DraftRecord, SettingRecord, StudyResults
 from specnav.bench.runner.forwards import time_rows_of
 from specnav.bench.runner.points import is_finished
 from specnav.bench.runner.run import run_bench
 from specnav.bench.runner.study import keep_study, show, study_folder
-from specnav.bench.settings import BenchConfig, make_config
+from specnav.bench.settings import BenchConfig, DraftsWords, make_config
 from specnav.bench.studies.drafts import METHODS, ROWS, RTTS, STUDY
 from specnav.errors import HarnessError, UsageError
 from specnav.results.demo import RESULTS_FILE, SCHEMA
@@ -34,18 +35,15 @@ from specnav.terminal import say
 
 CONTEXT = 113
 """Tokens in the cache while forwards are timed."""
-SECONDS = 2.0
-"""Of timing each draft."""
 FILES = "gguf"
 
 
 def run_drafts_study(
-    flags: Mapping[str, Any], backends: str | None, models: str | None, seconds: float | None,
-    bench: Callable[[BenchConfig], int] = run_bench,
+    flags: Mapping[str, Any], words: DraftsWords, bench: Callable[[BenchConfig], int] = run_bench
 ) -> int:
-    """Run it; returns the exit code (130 when interrupted). flags: the bench's, None where not given. seconds: of
-    timing each draft's forwards. bench: makes one run. Raises UsageError and the rooms' errors.
-    """  # fmt: skip
+    """Run it; returns the exit code (130 when interrupted). flags: the bench's, None where not given. bench: makes one
+    run. Raises UsageError and the rooms' errors.
+    """
     if flags.get("draft_model") is not None:
         raise UsageError("--draft-model is one draft; name those to compare with --models")
     if flags.get("acceptance") is not None or flags.get("at_paper_acceptance"):
@@ -54,9 +52,9 @@ def run_drafts_study(
     rtt = given.pop("rtt_ms", None)
     config = make_config({"methods": METHODS, "max_new_tokens": 48, "limit": 8, **given})
     rtts = RTTS if rtt is None else (RTTS[0], float(rtt)) if rtt else (0.0,)
-    candidates = candidates_of(backends, models, config.draft_model, Path(FILES))  # wrong words end it now
+    candidates = candidates_of(words, config.draft_model, Path(FILES))  # wrong words end it now
     folder = study_folder(flags.get("out"), bool(flags.get("resume"))) / STUDY.name
-    candidates = candidates_of(backends, models, config.draft_model, folder / FILES)
+    candidates = candidates_of(words, config.draft_model, folder / FILES)
     console, began, code, error = Console(stderr=True), time.monotonic(), 0, ""
     results = StudyResults(schema=SCHEMA, name=STUDY.name, settings=[], started_at=started_at())
     try:
@@ -64,7 +62,7 @@ def run_drafts_study(
             make_files(candidates)
             for number, one in enumerate(candidates, start=1):
                 say(console, f"draft {number} of {len(candidates)}: {one.label}")
-                results.drafts.append(_timed(one, config, seconds or SECONDS))
+                results.drafts.append(_timed(one, config, words.seconds))
                 code = _run_links(one, config, rtts, folder, results, bench)
                 if code:
                     break
@@ -157,18 +155,18 @@ class DraftCandidate:
         return "".join(letter if letter.isalnum() or letter in "-_" else "-" for letter in self.label)
 
 
-def candidates_of(backends: str | None, models: str | None, default: str, work: Path) -> list[DraftCandidate]:
-    """backends: "torch,gguf", each also with a number type ("torch:8bit", "gguf:q4_0"); None: both. models: folders and
-    GGUF files by commas, None: the default. work: where files that are made on the way go. Raises UsageError.
+def candidates_of(asked: DraftsWords, default: str, work: Path) -> list[DraftCandidate]:
+    """Every model on every backend. default: the model where none is named. work: where files that are made on the way
+    go. Raises UsageError.
     """
-    asked = [_backend(word) for word in _words(backends) or [TORCH, GGUF]]
+    backends = [_backend(word) for word in split_words(asked.backends or f"{TORCH},{GGUF}")]
     found: list[DraftCandidate] = []
-    for name in _words(models) or [default]:
+    for name in split_words(asked.models or "") or (default,):
         path = Path(name)
         file = gguf_file(path)
         if not (path.exists() if file is None else file.is_file()):
             raise UsageError(f"draft model {name} does not exist: give Hugging Face folders or GGUF files")
-        for backend, kind in asked:
+        for backend, kind in backends:
             found += _of(path, file, backend, kind, work)
     if not found:
         raise UsageError("no draft is left to compare: a GGUF file runs on gguf, a folder on torch or gguf")
@@ -205,7 +203,3 @@ def _backend(word: str) -> tuple[str, str]:
     if backend == TORCH and kind and kind not in TORCH_KINDS:
         raise UsageError(f"--backends {word!r}: torch takes {', '.join(TORCH_KINDS)}")
     return backend, kind
-
-
-def _words(given: str | None) -> list[str]:
-    return [word.strip() for word in (given or "").split(",") if word.strip()]

@@ -16,7 +16,7 @@ from torch import Tensor
 from specdec.errors import OptionsError
 from specdec.link.convert import floats_to_wire, row_from_wire, row_to_wire
 from specdec.link.wire import More, RowDown, SampledUp, VerdictDown, decode_down, encode
-from specdec.options import DecodingOptions, GenerationOptions
+from specdec.options import GenerationOptions
 from specdec.sampling import process_logits
 from specdec.sampling.recoveries import Recovery
 from specdec.sampling.recovery import EdgeRecovery, describe_row
@@ -40,10 +40,10 @@ class RowShape:
     The draft's logits are the target's plus normal noise of deviation `noise` on every token.
     """
 
-    vocab: int = 150_000
+    vocab: int = PayloadsAsked.vocab
     exponents: tuple[float, float] = (1.1, 3.0)
-    noise: float = 0.7
-    temperature: float = 1.0
+    noise: float = PayloadsAsked.noise
+    temperature: float = PayloadsAsked.temperature
     top_k: int = 0
     top_p: float = 1.0
 
@@ -100,9 +100,9 @@ class _Round:
 def payloads(
     shape: RowShape,
     schemes: Sequence[Scheme] = SCHEMES,
-    rounds: int = 100,
-    gamma: int = DecodingOptions.gamma,
-    seed: int = 0,
+    rounds: int = PayloadsAsked.rounds,
+    gamma: int = PayloadsAsked.gamma,
+    seed: int = PayloadsAsked.seed,
 ) -> list[PayloadRecord]:
     """The schemes on the same rounds. Raises EvaluationError."""
     if rounds < 1 or gamma < 1:

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 from rich.console import Console
 
+from specdec.settings import words
 from specnav.bench.data.names import unlike_methods
 from specnav.bench.data.points import POINTS, load_point
 from specnav.bench.data.questions import load_questions
@@ -124,7 +125,7 @@ def point_names(given: str | None) -> list[str]:
     """The points that a `--point` names; every file of config/points for "all". Raises UsageError."""
     if given == ALL:
         return sorted(path.stem for path in POINTS.glob("*.yaml"))
-    names = [name.strip() for name in (given or "").split(",") if name.strip()]
+    names = list(words(given or ""))
     if len({_own_name(name) for name in names}) < len(names):
         raise UsageError(f"{given} names a point twice: give each once")
     return names

@@ -8,6 +8,7 @@ nothing; figures of papers come from papers.yaml only.
 
 from __future__ import annotations
 
+from specdec.settings import words
 from specnav.bench.studies import (
     ablation,
     batch,
@@ -59,7 +60,7 @@ def study_names(given: str) -> list[str]:
     """The studies that are named; one that is not made of bench runs stands alone. Raises EvaluationError."""
     if given.strip() == ALL:
         return [name for name, study in STUDIES.items() if study.kind == "runs"]
-    names = [name.strip() for name in given.split(",") if name.strip()]
+    names = list(words(given))
     for name in names or [given]:
         study_named(name)
     alone = [name for name in names if STUDIES[name].kind != "runs"]

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from specdec.options import DecodingOptions
@@ -26,17 +26,6 @@ class Price:
 
 
 @dataclass(frozen=True)
-class ApiWorkload:
-    """`requests` of `tokens_in` prompt and `tokens_out` answer tokens; gamma drafts a round, tau tokens gained."""
-
-    requests: int = 1_000_000
-    tokens_in: int = 100
-    tokens_out: int = 500
-    gamma: int = DecodingOptions.gamma
-    tau: float = 2.5
-
-
-@dataclass(frozen=True)
 class ApiCost:
     """Dollars for the whole workload."""
 
@@ -45,7 +34,7 @@ class ApiCost:
     edge_sd: float
 
 
-def api_cost(target: Price, draft: Price, work: ApiWorkload) -> ApiCost:
+def api_cost(target: Price, draft: Price, work: CostAsked) -> ApiCost:
     """Cost by method when a verified round is billed as one output token of the target.
 
     This reading reproduces all twelve figures of the early-exit paper's Table 1 (which truncates to whole dollars):
@@ -71,7 +60,7 @@ def kilotokens_per_dollar(
 
 @dataclass(frozen=True)
 class CostAsked:
-    """The numbers of the study. Raises UsageError."""
+    """The numbers of the study: what is paid for, and its prices. Raises UsageError."""
 
     target_price: str = setting("", "IN,OUT dollars per million tokens; none: the early-exit paper's four pairs.")
     draft_price: str = setting("0,0", "IN,OUT of a draft model that runs in the cloud.")
@@ -85,11 +74,6 @@ class CostAsked:
         check_settings(self, UsageError)
         for price in filter(None, (self.target_price, self.draft_price)):
             parse_price(price)
-
-    @property
-    def work(self) -> ApiWorkload:
-        """What is paid for."""
-        return ApiWorkload(self.requests, self.tokens_in, self.tokens_out, self.gamma, self.tau)
 
 
 def parse_price(text: str) -> Price:
@@ -113,8 +97,8 @@ def _read(results: StudyResults) -> StudyFindings:
             (f"{row['draft']} → {row['target']}", Price(*row["target_price"]), Price(*row["draft_price"]), row)
             for row in figures()["fsd_000"]["api_cost"]["rows"]
         ]
-    is_printed = asked.work == ApiWorkload()
-    costs = {name: api_cost(target, draft, asked.work) for name, target, draft, _ in pairs}
+    is_printed = replace(asked, target_price="", draft_price=CostAsked.draft_price) == CostAsked()
+    costs = {name: api_cost(target, draft, asked) for name, target, draft, _ in pairs}
     rows = []
     for name, _, _, paper in pairs:
         cost = costs[name]

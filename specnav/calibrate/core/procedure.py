@@ -11,6 +11,7 @@ from collections.abc import Generator
 from dataclasses import dataclass, field
 
 from spec_vlm_nav.common.geometry import wrap
+from specnav.calibrate.config import CalibrateConfig
 from specnav.calibrate.core.guard import SafetyGuard
 from specnav.calibrate.core.measuring import (
     EDGE_S,
@@ -61,11 +62,11 @@ class CalibrationError(UsageError):
 class CalibrationLimits:
     """What may be used: m/s, rad/s, metres ahead. stop_style: how stops are said, "" where there are no styles."""
 
-    max_linear: float = 0.3
-    max_angular: float = 0.6
-    room_m: float = 1.0
-    repetitions: int = 3
-    stop_style: str = "epsilon"
+    max_linear: float = CalibrateConfig.max_linear
+    max_angular: float = CalibrateConfig.max_angular
+    room_m: float = CalibrateConfig.room_m
+    repetitions: int = CalibrateConfig.repetitions
+    stop_style: str = CalibrateConfig.stop_style
 
 
 @dataclass

@@ -9,6 +9,7 @@ from specdec.options import DTYPES, DecodingOptions, ModelOptions
 from specdec.settings import check_settings, same_as, setting, words
 from specnav.errors import UsageError
 from specnav.paths import DEFAULT_DRAFT, DEFAULT_TARGET
+from specnav.settings import Printed
 
 QUANTISED = ("8bit", "4bit")
 
@@ -66,7 +67,7 @@ class GpuDoctorConfig:
         unit="s",
     )
     rtts_ms: tuple[float, ...] = (0.0, 15.0, 40.0, 80.0)
-    json: bool = setting(False, "Machine-readable output.")
+    json: bool = same_as(Printed, "json")
 
     def __post_init__(self) -> None:
         check_settings(self, UsageError)

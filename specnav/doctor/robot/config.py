@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specdec.settings import setting
+from specdec.settings import same_as, setting
+from specnav.doctor.gpu.config import GpuDoctorConfig
 
 
 @dataclass(frozen=True)
 class RobotDoctorConfig:
-    """seconds: how long to listen."""
+    """Where the robot is, and its verifier."""
 
     namespace: str = setting("", "With --robot: namespace of our nodes.", metavar="NS")
     image: str = setting(
@@ -26,5 +27,5 @@ class RobotDoctorConfig:
         "", "With --robot: tcp:// or fleet://HOST:PORT.", metavar="ADDRESS", shown="vlm_nav_node's"
     )
     key: str = setting("", "With --robot: key for the verifier.", metavar="FILE", shown="vlm_nav_node's")
-    seconds: float = 4.0
-    as_json: bool = False
+    seconds: float = same_as(GpuDoctorConfig, "seconds")
+    json: bool = same_as(GpuDoctorConfig, "json")

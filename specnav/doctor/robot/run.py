@@ -25,7 +25,7 @@ def run_robot_doctor(config: RobotDoctorConfig) -> int:
             f"a look at a robot needs ROS 2 (rclpy): source an installation, or make setup ({error})"
         ) from error
     lines = examine(gather(config))
-    show(lines, config.as_json)
+    show(lines, config.json)
     return 1 if any(line.verdict is Verdict.FAIL for line in lines) else 0
 
 

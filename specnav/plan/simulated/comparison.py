@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from specdec.link.shaping import LinkProfile
+from specdec.options import DecodingOptions
 from specdec.row_ms import RowMs, read_ms
 from specnav.bench.data.latency import acceptance_for
 from specnav.bench.records.clients import ClientsRow
@@ -109,7 +110,7 @@ def fleet_of(saved: SavedClients, row: ClientsRow, overhead_ms: float = OVERHEAD
             "that run's verifier was not paced, so the file does not say what its forwards took"
         )
     draft_ms = number(config, "draft_ms") or NO_TIME_MS
-    gamma = int(number(config, "gamma", 4.0))
+    gamma = int(number(config, "gamma", DecodingOptions.gamma))
     alpha = acceptance_for(row.tokens_a_round, gamma)
     tree_alpha = (
         acceptance_for(row.tokens_a_round, 6) if row.method == "specedge" else 1 - TREE_FAILS * (1 - alpha)

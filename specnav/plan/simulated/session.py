@@ -35,12 +35,14 @@ class SimulatedEdge:
 @dataclass
 class SimulatedDecision:
     """What became of one. due_ms: when the robot wanted it; began_ms: when its prompt left; ended_ms: the answer was
-    there, -1 while it is not. way: the method that answered. chunks: (ms, tokens) as they came to the robot.
+    there, -1 while it is not. prompt, answer: their tokens. way: the method that answered. chunks: (ms, tokens) as they
+    came to the robot.
     """
 
     robot: int
     due_ms: float
     began_ms: float
+    prompt: int
     answer: int
     way: str
     ended_ms: float = -1.0
@@ -49,8 +51,11 @@ class SimulatedDecision:
 
 @dataclass(frozen=True)
 class SessionFigures:
-    """Counts over all sessions. rounds, gained: of verdicts; cloud_ms: waiting and forward of each, where kept."""
+    """Counts over all sessions. keep: whether each chunk's time, and each verdict's, is wanted. rounds, gained: of
+    verdicts; cloud_ms: waiting and forward of each, where kept.
+    """
 
+    keep: bool
     cloud_ms: list[float] = field(default_factory=list)
     rounds: list[int] = field(default_factory=lambda: [0, 0])
 
@@ -65,22 +70,19 @@ class RobotSession:
         way: MethodModel,
         pair: SimulatedPair,
         replica: SimulatedReplica,
-        prompt: int,
         drawn: Random,
         done: Callable[[RobotSession, float], None],
         figures: SessionFigures,
-        keep: bool,
     ) -> None:
-        """prompt: rows to compute. keep: whether each chunk's time, and each verdict's, is wanted."""
         self.decision = decision
-        self.tokens = prompt + decision.answer
+        self.tokens = decision.prompt + decision.answer
         self.rank, self.number, self.owner = 0, edge.number, edge.number.to_bytes(4, "big")
         self._edge, self._way, self._pair, self._replica = edge, way, pair, replica
-        self._prompt = prompt
+        self._prompt = decision.prompt
         self._drawn = drawn
         self._done = done
         self._figures = figures
-        self._keep = keep
+        self._keep = figures.keep
         self._left = decision.answer
         self._opened = False
         self._drafting = 0

@@ -128,7 +128,7 @@ class _FleetState:
             for number, profile in zip(range(fleet.work.robots), _dealt(fleet.links), strict=False)
         ]
         self.drawn = Random(seed)
-        self.figures = SessionFigures()
+        self.figures = SessionFigures(keep)
         self.decisions: list[SimulatedDecision] = []
         self.in_progress = 0
         self.pictures_free = {id(replica): 0.0 for replica in self.replicas}
@@ -154,7 +154,7 @@ class _FleetState:
         replica, knows = self.directory.choose(edge.number)
         way = self.ways[edge.profile]
         prompt, answer = drawn.choice(work.prompts), drawn.choice(work.answers)
-        decision = SimulatedDecision(edge.number, due_ms, now, answer, way.name)
+        decision = SimulatedDecision(edge.number, due_ms, now, prompt, answer, way.name)
         if self.window.warm_ms <= due_ms < self.window.end_ms or self.keep:
             self.decisions.append(decision)
         picture_ms = 0.0
@@ -168,11 +168,9 @@ class _FleetState:
             way,
             fleet.pair,
             replica,
-            prompt,
             drawn,
             lambda one, at: self.ended(one, edge, replica, at),
             self.figures,
-            self.keep,
         )
         session.open(now, work.picture_bytes, int(fleet.kept * prompt) if knows else 0, picture_ms)
 
@@ -297,7 +295,7 @@ def _unbegun(run: _FleetState) -> list[SimulatedDecision]:
     """Decisions that still waited on their robots."""
     window = run.window
     return [
-        SimulatedDecision(edge.number, due, -1.0, 1, run.method)
+        SimulatedDecision(edge.number, due, -1.0, 0, 1, run.method)
         for edge in run.edges
         for due in edge.waiting
         if window.warm_ms <= due < window.end_ms
