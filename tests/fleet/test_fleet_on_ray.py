@@ -11,7 +11,6 @@ import os
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import threading
@@ -32,8 +31,10 @@ from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
 from specnav.fleet.cluster import (
     PORTS,
+    TOKEN_FILE,
     LocalCluster,
     end_session,
+    members,
     reach,
     start_here,
     start_node,
@@ -42,6 +43,8 @@ from specnav.fleet.cluster import (
 )
 from specnav.fleet.run import DIRECTORY, NAMESPACE
 from specnav.fleet.status import FleetStatus
+from specnav.supervise.processes import ChildSpec, Supervisor
+from tests.graph.forking import forking_parent
 
 pytestmark = [
     pytest.mark.graph,
@@ -55,10 +58,14 @@ OPTIONS = GenerationOptions(max_new_tokens=40)
 
 def specnav(*words: str, code: int = 0) -> str:
     """Run the command; returns what it said."""
-    command = [sys.executable, "-m", "specnav.cli", *words]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=LONG_S + 60)
-    assert run.returncode == code, run.stdout + run.stderr
-    return run.stdout + run.stderr
+    spec = ChildSpec("", [sys.executable, "-m", "specnav.cli", *words])
+    with tempfile.TemporaryFile() as stream:
+        process = forking_parent().start(spec, stream) or Supervisor.launch(spec, stream)
+        ended = process.wait(LONG_S + 60)
+        stream.seek(0)
+        said = stream.read().decode()
+    assert ended == code, said
+    return said
 
 
 @dataclass
@@ -91,12 +98,19 @@ class Running:
 
 
 @pytest.fixture(scope="module")
-def running(text_pair, tmp_path_factory) -> Iterator[Running]:
+def here() -> Iterator[LocalCluster]:
+    """The cluster that `fleet up` would start."""
+    started = start_here(2)
+    yield started
+    stop_here(started)
+
+
+@pytest.fixture(scope="module")
+def running(here, text_pair, tmp_path_factory) -> Iterator[Running]:
     """Two nodes and two replicas; forwards are paced, so that there is time to kill somebody in an answer."""
     state = tmp_path_factory.mktemp("fleet")
     settings = state / "verifier.yaml"
     settings.write_text(f"model: {text_pair.target.path}\nverify_ms: 25\nexits: none\ndrain_s: 10\nkv_gb: 0.05\n")
-    here = start_here(2)
     second, temp = 0, Path(tempfile.mkdtemp(prefix="ray-"))
     try:
         join = [sys.executable, "-m", "ray.scripts.scripts", "start", "--address", here.ray, "--block", *PORTS]
@@ -113,7 +127,6 @@ def running(text_pair, tmp_path_factory) -> Iterator[Running]:
         ray.shutdown()
         end_session(second)
         shutil.rmtree(temp, ignore_errors=True)
-        stop_here(here)
 
 
 class Edges:
@@ -177,6 +190,19 @@ def edges(running, text_pair) -> Iterator[Edges]:
         yield some
         some.more(6)
     assert some.wrong == []
+
+
+def test_nobody_else_can_enter_the_clusters_folder_and_its_metrics_are_shown_to_nobody(here):
+    """The first one: nothing but Ray listens yet."""
+    assert Path(here.temp).stat().st_mode & 0o077 == 0
+    assert (Path(here.temp) / TOKEN_FILE).stat().st_mode & 0o177 == 0
+    listening = [
+        one.laddr.ip
+        for process in members(here.session)
+        for one in process.net_connections("inet")
+        if one.status == psutil.CONN_LISTEN
+    ]
+    assert listening and "0.0.0.0" not in listening
 
 
 def test_all_replicas_get_edges_and_status_shows_them(running, edges):
