@@ -11,6 +11,7 @@ import os
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import threading
@@ -43,8 +44,6 @@ from specnav.fleet.cluster import (
 )
 from specnav.fleet.run import DIRECTORY, NAMESPACE
 from specnav.fleet.status import FleetStatus
-from specnav.supervise.processes import ChildSpec, Supervisor
-from tests.graph.forking import forking_parent
 
 pytestmark = [
     pytest.mark.graph,
@@ -58,14 +57,10 @@ OPTIONS = GenerationOptions(max_new_tokens=40)
 
 def specnav(*words: str, code: int = 0) -> str:
     """Run the command; returns what it said."""
-    spec = ChildSpec("", [sys.executable, "-m", "specnav.cli", *words])
-    with tempfile.TemporaryFile() as stream:
-        process = forking_parent().start(spec, stream) or Supervisor.launch(spec, stream)
-        ended = process.wait(LONG_S + 60)
-        stream.seek(0)
-        said = stream.read().decode()
-    assert ended == code, said
-    return said
+    command = [sys.executable, "-m", "specnav.cli", *words]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=LONG_S + 60)
+    assert run.returncode == code, run.stdout + run.stderr
+    return run.stdout + run.stderr
 
 
 @dataclass
