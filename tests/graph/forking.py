@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -258,6 +259,8 @@ def main() -> None:
     connection = socket.socket(fileno=int(sys.argv[1]))
     for name in PRELOADED:
         importlib.import_module(name)
+    gc.collect()
+    gc.freeze()  # Else each child goes through all of it at its end, for half a second.
     serve_and_run(connection)
     os._exit(0)  # taking apart torch's modules takes seconds
 
