@@ -62,14 +62,14 @@ def robot(pair, tmp_path_factory) -> Iterator[Stack]:
         yield stack
 
 
-def sound(stack: Stack, policy: str) -> None:
-    """A sound robot in a new room, without an instruction."""
+def sound(stack: Stack, policy: str, ahead: bool = False) -> None:
+    """A sound robot in a new room, without an instruction. ahead: it faces what it is to find."""
     stack.set_simulator(odom_fault="none", base_fault="none", drops_zeros=False)
     stack.start_what_is_down()
     stack.cancel()
     stack.probe.call(Trigger, "motion_node/reset", Trigger.Request())
     stack.probe.set_parameters("vlm_nav_node", exploration=policy)
-    stack.reset("heldout")
+    stack.reset("heldout", ahead=ahead)
 
 
 def drive(stack: Stack, timeout_s: float) -> Driven:
@@ -111,7 +111,7 @@ def place(stack: Stack) -> tuple[float, float]:
 
 def stop_while_moving(stack: Stack, text: str, drops_zeros: bool = False) -> tuple[float, float]:
     """Seconds until the last motion after a stop, and metres gone after it."""
-    sound(stack, "auto")
+    sound(stack, "auto", ahead=drops_zeros)  # to be found going forward
     stack.set_simulator(drops_zeros=drops_zeros)
     began = stack.instruct(stack.instruction)
 
