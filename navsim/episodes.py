@@ -24,6 +24,7 @@ SPLITS = ("train", "heldout")
 HIDDEN_STARTS = 0.10
 SIGHT_RANGE = 5.5  # metres
 MIN_START_DISTANCE = 1.3
+AHEAD_RAD, AHEAD_M = 0.2, 1.8
 START_MARGIN = 0.15
 HELD_OUT_TARGETS = 0.5  # share of held-out episodes whose target is a held-out pair
 _STREAM = "navsim-1"  # change it when the making of rooms changes
@@ -51,6 +52,16 @@ class Episode:
         """Whether the named pair was kept out of every training room."""
         colour, kind = self.target_name.split(" ", 1)
         return (kind, colour) in HELD_OUT
+
+    @property
+    def target_is_ahead(self) -> bool:
+        """Whether the robot faces its target at the start: within `AHEAD_RAD`, at least `AHEAD_M` away, in sight."""
+        if self.target is None:
+            return False
+        dx, dy = self.target.x - self.start.x, self.target.y - self.start.y
+        off = math.remainder(math.atan2(dy, dx) - self.start.yaw, math.tau)
+        in_sight = line_of_sight(self.room, self.start.x, self.start.y, self.target) >= 0.6
+        return abs(off) < AHEAD_RAD and math.hypot(dx, dy) >= AHEAD_M and in_sight
 
 
 def make_episode(seed: int, split: str = "train", absent: bool = False) -> Episode:

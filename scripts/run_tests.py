@@ -29,7 +29,7 @@ FAST = "not graph and not slow and not docker"
 IN_FRONT = ("graph", "realtime")
 AT_ONCE = 3
 """This many files with bounds in real time run at the same time: each keeps about half a core busy."""
-LONGEST = ("test_drill.py", "test_bench_run.py", "test_calibrate.py", "test_demo_graph.py", "test_bag_play.py")
+LONGEST = ("test_drill.py", "test_calibrate.py", "test_bench_run.py", "test_bag_play.py", "test_demo_graph.py")
 """They begin first, so that none of them is waited for alone."""
 FEW = 10
 """Of more failures than that, none is put down to what ran beside it."""

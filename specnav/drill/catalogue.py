@@ -30,6 +30,8 @@ from specnav.supervise.robot_stack import COMMAND, METRICS, STATUS, SUPERVISION,
 DECIDER = "vlm_nav_node"
 THINKING = (Moment.PREFILL, Moment.MID_ROUND, Moment.BETWEEN_ROUNDS)
 
+LONG_CUT_S = 12.0
+"""The verifier forgets a connection that is silent for 10 s."""
 LINK = TimeBound((Term(DECIDER, "link_timeout_s"),))
 CAMERA = TimeBound((Term(DECIDER, "camera_timeout_s"),))
 ODOMETRY = TimeBound((Term(MOVER, "odom_timeout_s"),))
@@ -52,7 +54,7 @@ STALE_ODOM = (Reason(STATUS, "STALE_ODOM"),)
 def _cuts() -> list[Drill]:
     found = []
     for moment in (*THINKING, Moment.MOVING):
-        for lasts_s in (0.2, 2.0, 20.0):
+        for lasts_s in (0.2, 2.0, LONG_CUT_S):
             short = lasts_s < 1.0
             found.append(
                 Drill(
@@ -64,7 +66,7 @@ def _cuts() -> list[Drill]:
                     () if short else LINK_LOST,
                     ExpectedReaction.GOES_ON if short else ExpectedReaction.STOPS,
                     lasts_s=lasts_s,
-                    tested=lasts_s < 20 or moment is Moment.MOVING,
+                    tested=lasts_s < LONG_CUT_S or moment is Moment.MOVING,
                 )
             )
     return found

@@ -100,7 +100,7 @@ class FaultInjector:
         stack.start_what_is_down()
         stack.cancel()
         self._use_policy(drill.policy)
-        stack.reset(absent=not drill.present)
+        stack.reset(absent=not drill.present, ahead=drill.present and drill.needs == "forward")
         problems: list[str] = []
         instructed: float | None = None
         lasts_s = bound_s + AFTER_BOUND_S if drill.lasts_s is None else drill.lasts_s

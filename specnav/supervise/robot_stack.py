@@ -200,9 +200,11 @@ class Stack(Graph):
         """Drop the instruction; returns when."""
         return self.probe.say("vlm_nav_node/cancel", Empty())
 
-    def reset(self, split: str = "train", absent: bool = False) -> int:
-        """A new room; returns its seed."""
+    def reset(self, split: str = "train", absent: bool = False, ahead: bool = False) -> int:
+        """A new room; returns its seed. ahead: the robot faces what it is to find."""
         self.seed += 1
+        while ahead and not make_episode(self.seed, split).target_is_ahead:
+            self.seed += 1
         request = {"seed": self.seed, "split": split, "absent": absent}
         said = self.probe.say("navsim/reset", String(data=json.dumps(request)))
         wait_until(lambda: self._shows(said, absent), RESET_S, "the reset", lambda: self.simulator.text)

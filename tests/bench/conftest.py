@@ -8,7 +8,7 @@ from tests.helpers.servers import model_root, start_server, text_pair  # noqa: F
 
 @pytest.fixture
 def quickly_started():
-    """What a run in this process starts is forked; runs that are processes of their own start all they need afresh."""
+    """What a run starts is forked."""
     from tests.graph.forking import forked_children
 
     with forked_children():

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
 import sys
 import time
 from dataclasses import replace
@@ -19,11 +17,11 @@ from specnav.bench.records.bench import load_bench
 from specnav.bench.runner.run import logs_folder, run_bench
 from specnav.bench.settings import BenchConfig
 from specnav.errors import UsageError
+from specnav.supervise.processes import ChildSpec, Running, Supervisor
 
 TOKENS = 32
 SLOW_MS = 50.0
 """A target so slow that a run is still busy when a starved test process gets to stop it."""
-ROOT = Path(__file__).resolve().parents[2]
 pytestmark = [pytest.mark.graph, pytest.mark.timeout(900), pytest.mark.usefixtures("quickly_started")]
 
 
@@ -38,19 +36,19 @@ def config(model_root, tmp_path):
     )
 
 
-def command(config: BenchConfig, *more: str) -> list[str]:
-    argv = [
-        sys.executable,
-        "-m",
-        "specnav.cli",
-        "bench",
-        "run",
-        "--out",
-        str(config.out),
-        "--max-new-tokens",
-        str(TOKENS),
-    ]
-    return [*argv, "--target-model", config.target_model, "--draft-model", config.draft_model, *more]
+def started(config: BenchConfig, *more: str) -> tuple[Running, Path]:
+    """The command as a process, and where its stderr is kept."""
+    argv = [sys.executable, "-m", "specnav.cli", "bench", "run", "--max-new-tokens", str(TOKENS)]
+    argv += ["--out", str(config.out), "--target-model", config.target_model, "--draft-model", config.draft_model]
+    errors = config.out.with_name("errors")
+    with config.out.with_name("said").open("wb") as to_said, errors.open("wb") as to_errors:
+        return Supervisor.launch(ChildSpec("", [*argv, *more]), to_said, to_errors), errors
+
+
+def its_processes(bench: Running) -> dict[str, psutil.Process]:
+    """What a run has started, by name."""
+    found = psutil.Process(bench.pid).children(recursive=True)
+    return {child.name(): child for child in found if child.name() != "forking_parent"}
 
 
 def wait_for(path: Path, what: bytes = b"\n", timeout_s: float = 200) -> None:
@@ -62,15 +60,15 @@ def wait_for(path: Path, what: bytes = b"\n", timeout_s: float = 200) -> None:
 
 def test_all_methods_and_oracles_over_an_emulated_link(config, capsys):
     methods = (*METHODS, "sd+tree:8x3", "hf-generate", "hf-assisted")
-    assert run_bench(replace(config, limit=2, methods=methods, rtt_ms=20.0, verify_ms=4.0)) == 0
+    assert run_bench(replace(config, limit=1, methods=methods, rtt_ms=20.0, verify_ms=4.0)) == 0
     results = load_bench(config.out)
     assert [row.method for row in results.rows] == list(methods)
-    assert all(row.identical_to_ar and row.questions == 2 for row in results.rows)
+    assert all(row.identical_to_ar and row.questions == 1 for row in results.rows)
     by_method = {row.method: row for row in results.rows}
     assert by_method["ar"].ttft_ms >= 20 and by_method["ar"].uplink_bytes_per_round is not None
     assert by_method["hf-generate"].uplink_bytes_per_round is None  # no link: how fast it is depends on the machine
     assert 1.0 <= by_method["sd"].overhead_over_floor < 3
-    assert results.config["rtt_ms"] == 20.0 and results.asked == 2 and not results.error
+    assert results.config["rtt_ms"] == 20.0 and results.asked == 1 and not results.error
     lines = [json.loads(line) for line in (config.out / "rounds.jsonl").read_text().splitlines()]
     sd = [line for line in lines if line["method"] == "sd"]
     assert len(sd) == by_method["sd"].rounds and all(line["wait_ms"] >= 20 for line in sd)
@@ -80,12 +78,11 @@ def test_all_methods_and_oracles_over_an_emulated_link(config, capsys):
 
 def test_a_dead_verifier_ends_the_run_with_what_was_answered_and_it_can_be_resumed(config):
     slow = ["--verify-ms", str(SLOW_MS), "--methods", "ar,sd"]
-    process = subprocess.Popen(command(config, *slow), stderr=subprocess.PIPE, cwd=ROOT, text=True)
+    process, errors = started(config, *slow)
     wait_for(config.out / "answers.jsonl")
-    children = psutil.Process(process.pid).children(recursive=True)
-    next(c for c in children if "cloud_verifier" in " ".join(c.cmdline())).send_signal(signal.SIGKILL)
-    _, words = process.communicate(timeout=200)
-    assert process.returncode == 1
+    its_processes(process)["cloud_verifier"].send_signal(signal.SIGKILL)
+    assert process.wait(200) == 1
+    words = errors.read_text()
     last = words.strip().splitlines()[-1]
     assert "cloud_verifier ended (signal SIGKILL)" in last and "Traceback" not in words
     broken = load_bench(config.out)
@@ -99,23 +96,18 @@ def test_a_dead_verifier_ends_the_run_with_what_was_answered_and_it_can_be_resum
     assert whole.started_at == broken.started_at and whole.wall_s > broken.wall_s
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_run_keeps_its_questions_draws_the_report_and_leaves_no_process(config, number):
-    process = subprocess.Popen(
-        command(config, "--verify-ms", str(SLOW_MS), "--methods", "ar,sd"),
-        stderr=subprocess.PIPE,
-        cwd=ROOT,
-        text=True,
-    )
+def test_an_ended_run_keeps_its_questions_draws_the_report_and_leaves_no_process(config):
+    """By SIGTERM; Ctrl-C raises the same exception (specnav.signals)."""
+    process, errors = started(config, "--verify-ms", str(SLOW_MS), "--methods", "ar,sd")
     wait_for(config.out / "answers.jsonl", b'"method":"sd"')
-    children = psutil.Process(process.pid).children(recursive=True)
-    os.kill(process.pid, number)
-    _, words = process.communicate(timeout=200)
-    assert process.returncode == 130 and "Traceback" not in words
+    children = its_processes(process)
+    assert "cloud_verifier" in children
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(200) == 130 and "Traceback" not in errors.read_text()
     results = load_bench(config.out)
     assert results.interrupted and results.rows[0].questions >= 1
     assert "Interrupted" in (config.out / "report.html").read_text()
-    assert not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in children)
+    assert not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in children.values())
 
 
 def test_models_that_do_not_fit_together_or_have_no_weights_are_refused_in_one_line(

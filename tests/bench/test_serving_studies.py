@@ -281,6 +281,7 @@ class TestForwards:
 
 
 @pytest.mark.graph
+@pytest.mark.usefixtures("quickly_started")
 def test_one_measurement_with_groups_and_one_without_over_real_processes(tmp_path: Path, model_root: Path) -> None:
     flags = {
         "out": tmp_path / "s", "methods": ("specedge",), "rtt_ms": 15.0, "max_new_tokens": 16, "limit": 2,

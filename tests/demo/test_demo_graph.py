@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -16,24 +15,12 @@ import pytest
 
 from specnav.results.demo import DemoResults, load_results
 from specnav.results.trace import load_traces
+from specnav.supervise.processes import ChildSpec, Running, Supervisor
+from tests.helpers.graph import quickly_started  # noqa: F401
+from tests.helpers.waiting import until
 
-ROOT = Path(__file__).resolve().parents[2]
-
-pytestmark = [pytest.mark.graph, pytest.mark.timeout(400)]
-CHILDREN = ("cloud_verifier", "navsim.ros_node", "motion_node", "vlm_nav_node")
-CODE = """
-import sys
-from pathlib import Path
-from specnav.demo.run import DemoConfig, run_demo
-from specnav.errors import user_errors
-base, out = Path(sys.argv[1]), Path(sys.argv[2])
-with user_errors():
-    sys.exit(run_demo(DemoConfig(
-        episodes=int(sys.argv[3]), max_decisions=int(sys.argv[4]), out=out, headless=True, max_new_tokens=24,
-        rtt_ms=float(sys.argv[5]), target_model=str(base / "target"), draft_model=str(base / "draft"),
-        robot_config=base / "robot.yaml",
-    )))
-"""
+pytestmark = [pytest.mark.graph, pytest.mark.timeout(400), pytest.mark.usefixtures("quickly_started")]
+CHILDREN = ("cloud_verifier", "ros_node", "motion_node", "vlm_nav_node")
 
 
 @pytest.fixture(scope="module")
@@ -49,24 +36,22 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @dataclass
 class Demo:
-    process: subprocess.Popen[str]
+    process: Running
     out: Path
+    said: Path
+    errors: Path
 
     def children(self) -> dict[str, psutil.Process]:
-        found = {}
-        for child in psutil.Process(self.process.pid).children(recursive=True):
-            words = " ".join(child.cmdline())
-            found |= {name: child for name in CHILDREN if name in words}
-        return found
+        found = psutil.Process(self.process.pid).children(recursive=True)
+        return {child.name(): child for child in found if child.name() in CHILDREN}
 
     def wait_for_words(self, words: str, within_s: float = 180.0) -> None:
-        assert self.process.stdout is not None
-        deadline = time.monotonic() + within_s
-        for line in self.process.stdout:
-            if words in line:
-                return
-            assert time.monotonic() < deadline, f"{words!r} did not come"
-        raise AssertionError(f"the demo ended before {words!r}: {self.process.communicate()[1]}")
+        until(
+            lambda: words in self.said.read_text() or self.process.poll() is not None,
+            within_s,
+            self.errors.read_text,
+        )
+        assert words in self.said.read_text(), f"the demo ended before {words!r}: {self.errors.read_text()}"
 
 
 @pytest.fixture
@@ -74,16 +59,18 @@ def start(base: Path, tmp_path: Path) -> Iterator[Callable[..., Demo]]:
     started = []
 
     def begin(episodes: int, decisions: int, rtt_ms: float = 0.0) -> Demo:
-        out = tmp_path / "run"
-        argv = [sys.executable, "-c", CODE, str(base), str(out), str(episodes), str(decisions), str(rtt_ms)]
-        pipe = subprocess.PIPE
-        started.append(Demo(subprocess.Popen(argv, stdout=pipe, stderr=pipe, text=True, cwd=ROOT), out))
+        out, said, errors = (tmp_path / name for name in ("run", "said", "errors"))
+        argv = [sys.executable, "-m", "tests.demo.small_demo", str(base), str(out)]
+        argv += [str(episodes), str(decisions), str(rtt_ms)]
+        with said.open("wb") as to_said, errors.open("wb") as to_errors:
+            process = Supervisor.launch(ChildSpec("", argv), to_said, to_errors)
+        started.append(Demo(process, out, said, errors))
         return started[-1]
 
     yield begin
     for demo in started:
         if demo.process.poll() is None:
-            demo.process.terminate()
+            demo.process.send_signal(signal.SIGTERM)
             demo.process.wait(60)
 
 
@@ -92,11 +79,11 @@ def segments() -> set[str]:
 
 
 def finish(demo: Demo, pids: set[int]) -> tuple[int, str, DemoResults]:
-    _, errors = demo.process.communicate(timeout=180)
+    code = demo.process.wait(180)
     assert not [pid for pid in pids if psutil.pid_exists(pid)], "a process was left behind"
     results = load_results(demo.out)
     assert (demo.out / "report.html").stat().st_size > 10_000
-    return demo.process.returncode, errors, results
+    return code, demo.errors.read_text(), results
 
 
 def test_whole_run_records_compares_and_leaves_nothing_behind(start: Callable[..., Demo]) -> None:
@@ -150,7 +137,7 @@ def test_dead_verifier_ends_the_run_with_one_line_and_a_report(start: Callable[.
 
 
 def test_sigterm_ends_the_run_keeps_what_was_finished_and_draws_the_report(start: Callable[..., Demo]) -> None:
-    """SIGINT takes the same way: specnav.signals, and test_bench_run."""
+    """SIGINT takes the same way: specnav.signals."""
     demo = start(episodes=1000, decisions=3)
     demo.wait_for_words("episode 2/1000")
     pids = {child.pid for child in demo.children().values()}

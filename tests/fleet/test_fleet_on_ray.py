@@ -32,8 +32,10 @@ from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
 from specnav.fleet.cluster import (
     PORTS,
+    TOKEN_FILE,
     LocalCluster,
     end_session,
+    members,
     reach,
     start_here,
     start_node,
@@ -91,12 +93,19 @@ class Running:
 
 
 @pytest.fixture(scope="module")
-def running(text_pair, tmp_path_factory) -> Iterator[Running]:
+def here() -> Iterator[LocalCluster]:
+    """The cluster that `fleet up` would start."""
+    started = start_here(2)
+    yield started
+    stop_here(started)
+
+
+@pytest.fixture(scope="module")
+def running(here, text_pair, tmp_path_factory) -> Iterator[Running]:
     """Two nodes and two replicas; forwards are paced, so that there is time to kill somebody in an answer."""
     state = tmp_path_factory.mktemp("fleet")
     settings = state / "verifier.yaml"
     settings.write_text(f"model: {text_pair.target.path}\nverify_ms: 25\nexits: none\ndrain_s: 10\nkv_gb: 0.05\n")
-    here = start_here(2)
     second, temp = 0, Path(tempfile.mkdtemp(prefix="ray-"))
     try:
         join = [sys.executable, "-m", "ray.scripts.scripts", "start", "--address", here.ray, "--block", *PORTS]
@@ -113,7 +122,6 @@ def running(text_pair, tmp_path_factory) -> Iterator[Running]:
         ray.shutdown()
         end_session(second)
         shutil.rmtree(temp, ignore_errors=True)
-        stop_here(here)
 
 
 class Edges:
@@ -177,6 +185,19 @@ def edges(running, text_pair) -> Iterator[Edges]:
         yield some
         some.more(6)
     assert some.wrong == []
+
+
+def test_nobody_else_can_enter_the_clusters_folder_and_its_metrics_are_shown_to_nobody(here):
+    """The first one: nothing but Ray listens yet."""
+    assert Path(here.temp).stat().st_mode & 0o077 == 0
+    assert (Path(here.temp) / TOKEN_FILE).stat().st_mode & 0o177 == 0
+    listening = [
+        one.laddr.ip
+        for process in members(here.session)
+        for one in process.net_connections("inet")
+        if one.status == psutil.CONN_LISTEN
+    ]
+    assert listening and "0.0.0.0" not in listening
 
 
 def test_all_replicas_get_edges_and_status_shows_them(running, edges):

@@ -17,7 +17,7 @@ class FakeBase:
 
     def __init__(self, graph: Graph, hold_s: float = 1.0, namespace: str = "") -> None:
         self.x = self.y = self.yaw = 0.0
-        self.publish_odometry, self.broken_odometry = True, False
+        self.publish_odometry = True
         self._twist, self._at, self._hold_s = Twist(), 0.0, hold_s
         node = graph.probe.node
         node.create_subscription(Twist, f"{namespace}cmd_vel", self._on_twist, 10)
@@ -40,7 +40,7 @@ class FakeBase:
                 self.y += self._twist.linear.x * dt * math.sin(self.yaw)
             if self.publish_odometry:
                 message = Odometry()
-                message.pose.pose.position.x = math.nan if self.broken_odometry else self.x
+                message.pose.pose.position.x = self.x
                 message.pose.pose.position.y = self.y
                 message.pose.pose.orientation.z = math.sin(self.yaw / 2)
                 message.pose.pose.orientation.w = math.cos(self.yaw / 2)

@@ -1,13 +1,15 @@
 """A parent that has imported what our processes import, and forks them: they are up in a fraction of a second.
 
 For tests of what processes do, not of how they start. A forked process has its own session, environment, log and
-signals, runs its module as `python -m` does, and ends as an interpreter ends.
+signals, runs its module as `python -m` does, and ends as an interpreter ends. Its name (`psutil.Process.name`) is that
+of its module. What starts processes of its own (`COMMANDS`) has a parent of this kind below itself.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -19,6 +21,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from functools import cache
+from pathlib import Path
 from typing import IO
 
 from specnav.supervise.processes import ChildSpec, Supervisor, die_with_parent
@@ -33,9 +36,16 @@ PRELOADED = (
     "spec_vlm_nav.ros.nodes.motion_node",
     "spec_vlm_nav.ros.nodes.vlm_nav_node",
     "specdec.edge.decoder",
+    "specdec.link.emulator",
     "specdec.models.direct",
+    "specnav.bench.runner.edge",
+    "specnav.bench.runner.run",
+    "specnav.cli.app",
+    "specnav.demo.run",
     "torch",
 )
+COMMANDS = ("specnav.cli", "tests.demo.small_demo")
+"""Modules that start processes."""
 READ_AT_THE_START = {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.environ.get("PYTHONPATH")}
 """What the interpreter and torch read of the environment only once: a process that wants others can't be forked."""
 MESSAGE_BYTES = 1 << 20
@@ -83,19 +93,12 @@ class ForkedProcess:
 
 
 class ForkingParent:
-    """The parent, seen from the tests; close it."""
+    """The parent, seen by those who ask it: it ends when they hang up."""
 
-    def __init__(self) -> None:
-        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket = connection
         # Room for an environment and a long command line.
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MESSAGE_BYTES)
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.graph.forking", str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
-                env={**os.environ, "OMP_NUM_THREADS": "1"},
-                preexec_fn=die_with_parent,
-            )
 
     def start(
         self, spec: ChildSpec, log: IO[bytes], errors: IO[bytes] | None = None
@@ -120,9 +123,13 @@ class ForkingParent:
         return ForkedProcess(spec.argv, pid, ended)
 
     def close(self) -> None:
-        """End it, and what it has forked."""
+        """Hang up."""
         self._socket.close()
-        self._process.wait(30)
+
+
+def connected() -> tuple[socket.socket, socket.socket]:
+    """The two ends of a connection: of those who ask, and of the parent."""
+    return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
 
 def serve(connection: socket.socket) -> list[str] | None:
@@ -174,6 +181,12 @@ def prepare(request: dict, logs: Sequence[int]) -> None:
         os.close(descriptor)
     for text in (sys.stdout, sys.stderr):
         text.reconfigure(write_through=True, line_buffering=True)
+    take_name(request["argv"][0].removesuffix(".__main__").rpartition(".")[2])
+
+
+def take_name(name: str) -> None:
+    """Be called so in lists of processes; the kernel keeps 15 characters."""
+    Path("/proc/self/comm").write_text(name[:15])
 
 
 def run(argv: Sequence[str]) -> None:
@@ -188,17 +201,26 @@ def run(argv: Sequence[str]) -> None:
 @cache
 def forking_parent() -> ForkingParent:
     """The one parent of this process's tests, until they end."""
-    parent = ForkingParent()
+    ours, theirs = connected()
+    with theirs:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.graph.forking", str(theirs.fileno())],
+            pass_fds=[theirs.fileno()],
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            preexec_fn=die_with_parent,
+        )
+    parent = ForkingParent(ours)
+    atexit.register(process.wait, 30)  # last registered, first called: after hanging up
     atexit.register(parent.close)
     return parent
 
 
 @contextlib.contextmanager
-def forked_children() -> Iterator[None]:
-    """What a Supervisor starts meanwhile is forked, where it can be."""
-    afresh, parent = Supervisor.launch, forking_parent()
+def forked_children(parent: ForkingParent | None = None) -> Iterator[None]:
+    """What a Supervisor starts meanwhile is forked, where it can be. parent: by default the one of these tests."""
+    afresh, forks = Supervisor.launch, parent or forking_parent()
     Supervisor.launch = staticmethod(
-        lambda spec, log, errors=None: parent.start(spec, log, errors) or afresh(spec, log, errors)
+        lambda spec, log, errors=None: forks.start(spec, log, errors) or afresh(spec, log, errors)
     )
     try:
         yield
@@ -206,17 +228,41 @@ def forked_children() -> Iterator[None]:
         Supervisor.launch = staticmethod(afresh)
 
 
-def main() -> None:
-    """Import, serve; in a child: run."""
-    connection = socket.socket(fileno=int(sys.argv[1]))
-    for name in PRELOADED:
-        importlib.import_module(name)
+def parent_below() -> ForkingParent:
+    """A parent that is forked from this process, which has no threads yet; it ends with it."""
+    ours, theirs = connected()
+    if not os.fork():
+        ours.close()
+        die_with_parent()
+        take_name("forking_parent")
+        serve_and_run(theirs)
+        os._exit(0)
+    theirs.close()
+    return ForkingParent(ours)
+
+
+def serve_and_run(connection: socket.socket) -> None:
+    """Fork what is asked for until no caller asks any more; in a child: run it to its end."""
     # Ctrl-C is for those who ask: they end this process by hanging up.
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     child = serve(connection)
     signal.signal(signal.SIGINT, before)
-    if child is not None:
+    if child is None:
+        return
+    with forked_children(parent_below()) if child[0] in COMMANDS else contextlib.nullcontext():
         run(child)
+    sys.exit()
+
+
+def main() -> None:
+    """Import, and serve."""
+    connection = socket.socket(fileno=int(sys.argv[1]))
+    for name in PRELOADED:
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()  # Else each child goes through all of it at its end, for half a second.
+    serve_and_run(connection)
+    os._exit(0)  # taking apart torch's modules takes seconds
 
 
 if __name__ == "__main__":

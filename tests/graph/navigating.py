@@ -75,6 +75,15 @@ class Robot:
         """Whether every velocity since then was zero."""
         return all(speed(h) == 0 for h in self.probe.heard("cmd_vel", at))
 
+    def make_ready(self):
+        """Active, standing, with a camera."""
+        self.camera.on = True
+        if self.operator.state() == "unconfigured":
+            assert self.operator.set(draft_model="org/any") == "" and self.operator.transition("configure")
+        if self.operator.state() == "inactive":
+            assert self.operator.transition("activate")
+        wait_until(lambda: not self.is_moving, 8, "standing")
+
     def close(self):
         self.base.close()
         self.camera.close()

@@ -160,36 +160,41 @@ def test_a_verifier_of_another_version_is_named_as_such(graph, pair):
         context.term()
 
 
-@pytest.mark.parametrize("fault", ["missing", "another type", "no weights"])
-def test_a_model_folder_that_cannot_be_used_is_one_line_and_exit_code_1(graph, pair, tmp_path, request, fault):
-    if fault == "missing":
-        request.getfixturevalue("afresh")
-    folder = tmp_path / "model"
-    if fault != "missing":
+def test_a_model_folder_that_is_missing_is_one_line_and_exit_code_1_as_a_user_starts_it(graph, pair, tmp_path, afresh):
+    refused_for_its_model(start(graph, pair, draft_model=str(tmp_path / "model")), tmp_path / "model")
+
+
+def test_a_model_folder_that_cannot_be_used_is_one_line_and_exit_code_1(graph, pair, tmp_path):
+    started = {}
+    for fault in ("another type", "no weights"):
+        folder = tmp_path / fault
         shutil.copytree(pair.draft, folder)
-    if fault == "another type":
-        config = json.loads((folder / "config.json").read_text())
-        (folder / "config.json").write_text(json.dumps({**config, "model_type": "bert"}))
-    if fault == "no weights":
-        (folder / "model.safetensors").unlink()
-    node = start(graph, pair, draft_model=str(folder))
-    assert node.popen.wait(60) == 1
+        if fault == "another type":
+            config = json.loads((folder / "config.json").read_text())
+            (folder / "config.json").write_text(json.dumps({**config, "model_type": "bert"}))
+        else:
+            (folder / "model.safetensors").unlink()
+        started[folder] = start(graph, pair, draft_model=str(folder))
+    for folder, node in started.items():
+        refused_for_its_model(node, folder)
+
+
+def refused_for_its_model(node, folder):
+    assert node.popen.wait(120) == 1
     lines = [line for line in node.text.splitlines() if line.startswith("error: ")]
     assert len(lines) == 1 and str(folder) in lines[0] and "Traceback" not in node.text
 
 
-@pytest.mark.parametrize(
-    ("parameters", "line"),
-    [
-        ({"gamma": 99}, "parameter gamma = 99 refused: allowed is int, 1 to 32"),
-        ({"method": "magic"}, "parameter method = 'magic' refused: allowed is one of ar, cloud-sd, sd"),
-        ({"exploration": "wild"}, "allowed is one of auto, frontier_search, none"),
-        ({"prompt": "poetry"}, "no prompt preset 'poetry'"),
-    ],
-)
-def test_a_wrong_parameter_is_refused_in_one_line(graph, pair, request, parameters, line):
-    if "gamma" in parameters:
-        request.getfixturevalue("afresh")
-    node = start(graph, pair, **parameters)
-    assert node.popen.wait(60) == 1
-    assert line in node.text and "Traceback" not in node.text
+def test_a_wrong_parameter_is_refused_in_one_line(graph, pair):
+    refused = [
+        (start(graph, pair, **parameters), line)
+        for parameters, line in (
+            ({"gamma": 99}, "parameter gamma = 99 refused: allowed is int, 1 to 32"),
+            ({"method": "magic"}, "parameter method = 'magic' refused: allowed is one of ar, cloud-sd, sd"),
+            ({"exploration": "wild"}, "allowed is one of auto, frontier_search, none"),
+            ({"prompt": "poetry"}, "no prompt preset 'poetry'"),
+        )
+    ]
+    for node, line in refused:
+        assert node.popen.wait(60) == 1
+        assert line in node.text and "Traceback" not in node.text

@@ -1,4 +1,4 @@
-"""motion_node as a real process: what ends a motion, and how fast."""
+"""motion_node as a real process: what ends a motion, and how fast (broken odometry: tests/system/test_drill.py)."""
 
 from __future__ import annotations
 
@@ -118,27 +118,13 @@ def test_a_signal_while_moving_means_a_burst_of_zeros_exit_0_and_nothing_left(gr
     assert {s for s in segments if s.exists()} <= segments_of([os.getpid()])
 
 
-def test_odometry_that_stops_means_zero_within_its_timeout(graph, base, node):
-    moving(graph)
-    base.publish_odometry = False
-    assert first_zero_after(graph, time.monotonic()) < 0.3 + 0.1
-    last = graph.probe.heard("motion_status")[-1].message
-    assert last.state == MotionStatus.STALE_ODOM and "old" in last.reason
-
-
-def test_odometry_of_nan_means_zero_at_once(graph, base, node):
-    moving(graph)
-    base.broken_odometry = True
-    assert first_zero_after(graph, time.monotonic()) < 0.15
-    assert "not a number" in graph.probe.heard("motion_status")[-1].message.reason
-
-
-@pytest.mark.parametrize("distance", [float("nan"), float("inf"), 100.0])
-def test_a_command_that_is_no_sane_number_is_refused_and_moves_nothing(graph, base, node, distance):
-    said = graph.probe.order("motion_command", command(distance=distance))
-    wait_for_status(graph, said, lambda status: status.state == MotionStatus.REFUSED)
+def test_commands_that_are_no_sane_numbers_are_refused_and_move_nothing(graph, base, node):
+    began = time.monotonic()
+    for sequence, distance in enumerate((float("nan"), float("inf"), 100.0), 1):
+        said = graph.probe.order("motion_command", command(sequence, distance))
+        wait_for_status(graph, said, lambda status: status.state == MotionStatus.REFUSED)
     time.sleep(0.2)
-    assert all(is_zero(h) for h in graph.probe.heard("cmd_vel", said)) and base.x == 0
+    assert all(is_zero(h) for h in graph.probe.heard("cmd_vel", began)) and base.x == 0
 
 
 def test_stop_means_zero_at_once_and_latches_against_the_next_command(graph, node):
@@ -159,19 +145,19 @@ def test_twist_stamped_is_published_when_asked_for(graph):
     assert header.frame_id == "base_link" and header.stamp.sec > 0
 
 
-@pytest.mark.parametrize(
-    ("parameters", "said"),
-    [
-        ({"rate_hz": "fast"}, "parameter rate_hz = fast refused: allowed is float, 20 to 200"),
-        ({"rate_hz": 5.0}, "parameter rate_hz = 5.0 refused: allowed is float, 20 to 200"),
-        ({"max_linear": -1.0}, "parameter max_linear = -1.0 refused: allowed is float, 0.05 to 1.5"),
-        (
-            {"odom_reliability": "maybe"},
-            "odom_reliability = 'maybe' refused: allowed is one of best_effort, reliable",
-        ),
-    ],
-)
-def test_a_wrong_parameter_is_refused_in_one_line_with_the_allowed_range(graph, parameters, said):
-    node = graph.start("motion_node", NODE, *ros_args(**parameters))
-    assert node.popen.wait(20) == 1
-    assert said in node.text and "Traceback" not in node.text
+def test_a_wrong_parameter_is_refused_in_one_line_with_the_allowed_range(graph):
+    refused = [
+        (graph.start("motion_node", NODE, *ros_args(**parameters)), said)
+        for parameters, said in (
+            ({"rate_hz": "fast"}, "parameter rate_hz = fast refused: allowed is float, 20 to 200"),
+            ({"rate_hz": 5.0}, "parameter rate_hz = 5.0 refused: allowed is float, 20 to 200"),
+            ({"max_linear": -1.0}, "parameter max_linear = -1.0 refused: allowed is float, 0.05 to 1.5"),
+            (
+                {"odom_reliability": "maybe"},
+                "odom_reliability = 'maybe' refused: allowed is one of best_effort, reliable",
+            ),
+        )
+    ]
+    for node, said in refused:
+        assert node.popen.wait(60) == 1
+        assert said in node.text and "Traceback" not in node.text

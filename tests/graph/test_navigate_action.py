@@ -26,12 +26,7 @@ def robot(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def ready(robot):
-    robot.camera.on = True
-    if robot.operator.state() == "unconfigured":
-        assert robot.operator.set(draft_model="org/any") == "" and robot.operator.transition("configure")
-    if robot.operator.state() == "inactive":
-        assert robot.operator.transition("activate")
-    wait_until(lambda: not robot.is_moving, 8, "standing")
+    robot.make_ready()
 
 
 def test_a_goal_tells_what_it_does_and_ends_when_the_model_says_so(robot):

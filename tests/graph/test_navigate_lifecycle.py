@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
+from contextlib import contextmanager
 
 import pytest
 from spec_vlm_nav_interfaces.action import NavigateInstruction
@@ -16,13 +17,32 @@ pytestmark = pytest.mark.graph
 RESULT = NavigateInstruction.Result
 
 
-@pytest.fixture
-def robot(tmp_path):
-    with Graph(tmp_path) as graph:
+@contextmanager
+def running(folder):
+    with Graph(folder) as graph:
         made = Robot(graph)
         yield made
         made.close()
         assert "Traceback" not in made.node.text
+
+
+@pytest.fixture(scope="module")
+def started(tmp_path_factory):
+    with running(tmp_path_factory.mktemp("lifecycle")) as robot:
+        yield robot
+
+
+@pytest.fixture
+def robot(started):
+    started.make_ready()
+    return started
+
+
+@pytest.fixture
+def ending(tmp_path):
+    """One of its own, for a test that ends its node."""
+    with running(tmp_path) as robot:
+        yield robot
 
 
 def end_of(robot):
@@ -56,22 +76,22 @@ def test_a_cancel_overtaken_by_a_deactivation_still_ends_the_goal(robot):
     assert goal.result(3)[1].error_code == RESULT.CANCELED
 
 
-def test_a_shutdown_transition_tells_the_goal_and_the_node_then_ends_as_any_other(robot):
-    goal = robot.operator.send("drive on")
-    robot.wait_until_moving()
-    assert robot.operator.transition("shutdown")
+def test_a_shutdown_transition_tells_the_goal_and_the_node_then_ends_as_any_other(ending):
+    goal = ending.operator.send("drive on")
+    ending.wait_until_moving()
+    assert ending.operator.transition("shutdown")
     assert goal.result(3)[1].error_code == RESULT.CANCELED
-    assert robot.operator.state() == "finalized" and not robot.is_moving
-    robot.node.popen.send_signal(signal.SIGTERM)
-    assert end_of(robot) == 0
+    assert ending.operator.state() == "finalized" and not ending.is_moving
+    ending.node.popen.send_signal(signal.SIGTERM)
+    assert end_of(ending) == 0
 
 
-def test_sigterm_tells_the_goal_how_it_ended(robot):
-    goal = robot.operator.send("drive on")
-    robot.wait_until_moving()
-    robot.node.popen.send_signal(signal.SIGTERM)
+def test_sigterm_tells_the_goal_how_it_ended(ending):
+    goal = ending.operator.send("drive on")
+    ending.wait_until_moving()
+    ending.node.popen.send_signal(signal.SIGTERM)
     assert goal.result(3)[1].error_code == RESULT.CANCELED
-    assert end_of(robot) == 0 and not robot.is_moving
+    assert end_of(ending) == 0 and not ending.is_moving
 
 
 def test_a_flood_of_goals_from_two_clients_ends_each_exactly_once(robot):

@@ -55,6 +55,16 @@ def test_every_target_has_look_alikes_and_names_are_unique(episodes):
         assert episode.instruction == f"find the {episode.target.name}"
 
 
+def test_some_robots_face_what_they_are_to_find(episodes):
+    facing = [episode for episode in episodes["train"] if episode.target_is_ahead]
+    assert facing and len(facing) < len(SEEDS) / 4 and not make_episode(5, absent=True).target_is_ahead
+    for episode in facing:
+        start, target = episode.start, episode.target
+        along = math.cos(start.yaw) * (target.x - start.x) + math.sin(start.yaw) * (target.y - start.y)
+        across = math.cos(start.yaw) * (target.y - start.y) - math.sin(start.yaw) * (target.x - start.x)
+        assert along > 1.7 and abs(across) < 0.25 * along
+
+
 def test_absent_target_is_missing_while_its_look_alikes_are_there():
     for seed in range(30):
         episode = make_episode(seed, "heldout", absent=True)

@@ -1,4 +1,7 @@
-"""The simulator's node as its own process: what it publishes, how it moves and stops, how it ends."""
+"""The simulator's node as its own process: what it publishes, how it moves and stops, how it ends.
+
+One simulator is forked for the tests of what it does; those of how it ends start it as a user does.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,19 @@ import json
 import math
 import os
 import signal
-import subprocess
 import sys
 import time
+from dataclasses import dataclass
+from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
 
+from specnav.supervise.processes import ChildSpec, Running, Supervisor
 from specnav.supervise.surroundings import Domain, ports_in_use, read_udp_tables
+from tests.helpers.graph import quickly_started  # noqa: F401
+from tests.helpers.waiting import until
 
 pytestmark = [pytest.mark.graph, pytest.mark.timeout(120)]
 rclpy = pytest.importorskip("rclpy")
@@ -23,32 +30,46 @@ rclpy = pytest.importorskip("rclpy")
 DOMAIN = Domain(ports_in_use(read_udp_tables()), first=os.getpid())
 """Held as long as the tests' process lives: another file of tests may run beside this one."""
 START_SECONDS = 30.0
+AFRESH = staticmethod(Supervisor.launch)
 
 
-def environment() -> dict[str, str]:
-    return os.environ | {"ROS_DOMAIN_ID": str(DOMAIN.number), "ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST"}
+ENVIRONMENT = {"ROS_DOMAIN_ID": str(DOMAIN.number), "ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST"}
 
 
-def start(*parameters: str) -> subprocess.Popen[str]:
+@dataclass
+class Simulator:
+    """A started process, and what it says."""
+
+    process: Running
+    log: Path
+
+    def finish(self, sign: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
+        """End it, unless it has ended; returns its exit code and all that it said."""
+        if self.process.poll() is None:
+            self.process.send_signal(sign)
+        return self.ended(20)
+
+    def ended(self, seconds: float = 30) -> tuple[int, str]:
+        """Wait for its end."""
+        try:
+            code = self.process.wait(seconds)
+        finally:
+            self.kill()
+        return code, self.log.read_text()
+
+    def kill(self) -> None:
+        """How a forked one ends of itself is not told: what its renderer takes apart is its parent's."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGKILL)
+            self.process.wait(10)
+
+
+def start(folder: Path, *parameters: str) -> Simulator:
     words = [word for parameter in parameters for word in ("-p", parameter)]
-    return subprocess.Popen(
-        [sys.executable, "-m", "navsim.ros_node", "--ros-args", *words],
-        env=environment(),
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def finish(process: subprocess.Popen[str], sign: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
-    if process.poll() is None:
-        process.send_signal(sign)
-    try:
-        _, errors = process.communicate(timeout=20)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.communicate()
-        raise
-    return process.returncode, errors
+    log = folder / f"{len(list(folder.iterdir()))}.log"
+    with log.open("wb") as stream:
+        argv = [sys.executable, "-m", "navsim.ros_node", "--ros-args", *words]
+        return Simulator(Supervisor.launch(ChildSpec("", argv, ENVIRONMENT), stream), log)
 
 
 class Robot:
@@ -96,9 +117,23 @@ class Robot:
 
     def wait_until_ready(self) -> None:
         self.wait_for(lambda: self.states and self.states[-1]["ready"] and self.pictures and self.odometry)
+        self.wait_until_heard()
+
+    def wait_until_heard(self) -> None:
         self.wait_for(
             lambda: self._velocity.get_subscription_count() and self._reset.get_subscription_count()
         )
+        assert self._parameters.wait_for_services(START_SECONDS)
+
+    def make_sound(self) -> None:
+        """Have everything mended, and stand at the start of room 3."""
+        self.wait_until_heard()
+        for name, value in (("camera_fault", "none"), ("odom_fault", "none"), ("stamp_offset_s", 0.0)):
+            assert self.set_parameter(name, value)
+        before = len(self.states)
+        self.reset('{"seed": 3, "split": "train"}')
+        self.wait_for(lambda: any(state["episode_seed"] == 3 and state["ready"] for state in self.states[before:]))
+        self.wait_until_ready()
 
     def drive(self, vx: float, wz: float, seconds: float) -> None:
         twist, stamped, _ = self._types
@@ -130,14 +165,29 @@ def robot():
     made.close()
 
 
+@pytest.fixture(scope="module")
+def simulator(tmp_path_factory, quickly_started):  # noqa: F811
+    started = start(tmp_path_factory.mktemp("simulator"), "seed:=3")
+    yield started
+    started.kill()
+
+
 @pytest.fixture
-def simulator():
-    process = start("seed:=3")
-    yield process
-    finish(process)
+def alone(simulator, monkeypatch):
+    """For a simulator of a test's own, started as a user does; the shared one has ended by then."""
+    simulator.kill()
+    monkeypatch.setattr(Supervisor, "launch", AFRESH)
+
+
+@pytest.fixture
+def shared(simulator, robot):
+    """A robot of the one simulator, which is sound."""
+    robot.make_sound()
+    return robot
 
 
 def test_frames_and_odometry_arrive_and_describe_the_start(simulator, robot):
+    """The first one: the room is that of the command line."""
     from navsim.episodes import make_episode
 
     robot.wait_until_ready()
@@ -156,18 +206,18 @@ def test_frames_and_odometry_arrive_and_describe_the_start(simulator, robot):
     assert not robot.clocks
 
 
-def test_cmd_vel_moves_it_and_silence_stops_it_after_a_second(simulator, robot):
-    robot.wait_until_ready()
+def test_cmd_vel_moves_it_and_silence_stops_it_after_a_second(shared):
+    robot, yaw = shared, shared.states[-1]["yaw"]
     robot.drive(0.0, 0.6, 1.0)
     robot.wait_for(lambda: robot.odometry[-1].twist.twist.angular.z > 0.5, 2.0)
     moving_until = time.monotonic()
     robot.wait_for(lambda: robot.odometry[-1].twist.twist.angular.z == 0.0, 3.0)
     assert 0.7 < time.monotonic() - moving_until < 1.8
-    assert robot.states[-1]["yaw"] != robot.states[0]["yaw"]
+    assert robot.states[-1]["yaw"] != yaw
 
 
-def test_reset_changes_the_room_and_a_bad_one_is_ignored(simulator, robot):
-    robot.wait_until_ready()
+def test_reset_changes_the_room_and_a_bad_one_is_ignored(simulator, shared):
+    robot, said = shared, simulator.log.read_text()
     robot.reset('{"seed": 8, "split": "heldout"}')
     robot.wait_for(lambda: robot.states[-1]["episode_seed"] == 8 and robot.states[-1]["ready"], 5.0)
     assert robot.states[-1]["split"] == "heldout"
@@ -175,13 +225,11 @@ def test_reset_changes_the_room_and_a_bad_one_is_ignored(simulator, robot):
         robot.reset(text)
         robot.spin(0.3)
     assert robot.states[-1]["episode_seed"] == 8
-    code, errors = finish(simulator)
-    assert code == 0
-    assert errors.count("[WARN]") == 3
+    until(lambda: simulator.log.read_text().count("[WARN]") - said.count("[WARN]") == 3, 5)
 
 
-def test_camera_faults_can_be_injected_while_it_runs(simulator, robot):
-    robot.wait_until_ready()
+def test_camera_faults_can_be_injected_while_it_runs(shared):
+    robot = shared
     assert robot.set_parameter("camera_fault", "frozen_restamped")
     robot.spin(0.5)
     robot.drive(0.0, 1.0, 0.6)
@@ -207,8 +255,8 @@ def test_camera_faults_can_be_injected_while_it_runs(simulator, robot):
     assert not robot.set_parameter("seed", 5)
 
 
-def test_odometry_faults_and_wrong_stamps_can_be_injected_while_it_runs(simulator, robot):
-    robot.wait_until_ready()
+def test_odometry_faults_and_wrong_stamps_can_be_injected_while_it_runs(shared):
+    robot = shared
     assert robot.set_parameter("odom_fault", "jumping")
     robot.spin(0.3)
     xs = [message.pose.pose.position.x for message in robot.odometry[-4:]]
@@ -228,10 +276,9 @@ def test_odometry_faults_and_wrong_stamps_can_be_injected_while_it_runs(simulato
     assert len(robot.odometry) == silent
 
 
-def test_simulated_time_runs_faster_with_a_clock_raw_pictures_and_stamped_commands():
-    process = start(
-        "publish_clock:=true", "time_scale:=4.0", "publish_raw:=true", "enable_stamped_cmd_vel:=true"
-    )
+def test_simulated_time_runs_faster_with_a_clock_raw_pictures_and_stamped_commands(tmp_path, alone):
+    faster = ("publish_clock:=true", "time_scale:=4.0", "publish_raw:=true", "enable_stamped_cmd_vel:=true")
+    simulator = start(tmp_path, *faster)
     robot = Robot(stamped=True)
     try:
         robot.wait_until_ready()
@@ -247,45 +294,39 @@ def test_simulated_time_runs_faster_with_a_clock_raw_pictures_and_stamped_comman
         assert robot.raw[-1].header.stamp.sec <= robot.clocks[-1].clock.sec < 10_000
     finally:
         robot.close()
-        code, errors = finish(process)
+        code, errors = simulator.finish()
     assert code == 0, errors
 
 
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
-def test_signals_end_it_cleanly_while_it_renders(sign, robot):
-    process = start("camera_rate:=60.0")
+def test_signals_end_it_cleanly_while_it_renders(sign, robot, tmp_path, alone):
+    simulator = start(tmp_path, "camera_rate:=60.0")
     robot.wait_until_ready()
-    code, errors = finish(process, sign)
+    code, errors = simulator.finish(sign)
     assert code == 0
     assert "Traceback" not in errors
     assert "terminate" not in errors
 
 
-@pytest.mark.parametrize(
-    "parameter", ["seed:=-3", "split:=moon", "camera_rate:=fast", "width:=100000", "odom_fault:=odd"]
-)
-def test_a_parameter_it_cannot_use_is_one_line_and_exit_code_two(parameter):
-    code, errors = finish_by_itself(start(parameter))
-    assert code == 2
-    assert len(errors.strip().splitlines()) == 1
-    assert errors.startswith("navsim: ")
+def test_a_parameter_it_cannot_use_is_one_line_and_exit_code_two(tmp_path, quickly_started):  # noqa: F811
+    wrong = ("seed:=-3", "split:=moon", "camera_rate:=fast", "width:=100000", "odom_fault:=odd")
+    for started in [start(tmp_path, parameter) for parameter in wrong]:
+        code, errors = started.ended()
+        assert code == 2, errors
+        assert len(errors.strip().splitlines()) == 1
+        assert errors.startswith("navsim: ")
 
 
-def test_a_machine_that_cannot_render_is_told_so_in_one_line(monkeypatch):
+def test_a_machine_that_cannot_render_is_told_so_in_one_line(monkeypatch, tmp_path, alone):
     monkeypatch.setenv("MUJOCO_GL", "nonsense")
-    code, errors = finish_by_itself(start())
+    code, errors = start(tmp_path).ended()
     assert code == 1
     assert len(errors.strip().splitlines()) == 1
     assert "MUJOCO_GL=nonsense" in errors
 
 
-def finish_by_itself(process: subprocess.Popen[str]) -> tuple[int, str]:
-    _, errors = process.communicate(timeout=30)
-    return process.returncode, errors
-
-
-def test_rendering_at_sixty_hertz_does_not_hold_up_the_base(robot):
-    process = start("camera_rate:=60.0", "odom_rate:=100.0")
+def test_rendering_at_sixty_hertz_does_not_hold_up_the_base(robot, tmp_path, alone):
+    simulator = start(tmp_path, "camera_rate:=60.0", "odom_rate:=100.0")
     try:
         robot.wait_until_ready()
         arrivals = []
@@ -297,4 +338,4 @@ def test_rendering_at_sixty_hertz_does_not_hold_up_the_base(robot):
         # Generous, because other work may share the machine: a held-up base would show the whole rendering time.
         assert np.median(gaps) < 0.02
     finally:
-        finish(process)
+        simulator.finish()
