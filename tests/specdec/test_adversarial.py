@@ -99,8 +99,8 @@ def test_drafts_longer_than_the_answer_may_be(method: str, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("method", DRAFTING)
 def test_sampled_answers_have_the_length_they_may_have(method: str) -> None:
-    for limit in (1, 2, 3, 5, 8):
-        for seed in range(4):
+    for limit in (1, 2, 5):
+        for seed in range(3):
             options = GenerationOptions(limit, temperature=1.5, seed=seed)
             for pair in (SELF, UNLIKE, eager_to_end(1)):
                 link = WiredLink(TARGET, pair.draft, slowness=0.3, seed=seed)
@@ -134,10 +134,20 @@ ADVERSARIES = {
 }
 
 
-@pytest.mark.parametrize("adversary", ADVERSARIES)
-@pytest.mark.parametrize("method", ["dsd", "dssd", *PARTS_OF_ROWS[:2]])
+@pytest.mark.parametrize(
+    ("method", "adversary"),
+    [
+        *(
+            (method, name)
+            for method in ["dsd", "dssd", *PARTS_OF_ROWS[:2]]
+            for name in ADVERSARIES
+            if name != "the same"
+        ),
+        ("dsd", "the same"),  # nothing is rejected, so that how a token is recovered plays no part
+    ],
+)
 def test_no_draft_changes_what_is_sampled(method: str, adversary: str) -> None:
-    check_distribution(method, pair=ADVERSARIES[adversary], samples=600)
+    check_distribution(method, pair=ADVERSARIES[adversary])
 
 
 @pytest.mark.parametrize("method", REJECTION)

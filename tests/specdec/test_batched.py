@@ -102,7 +102,7 @@ def test_sixteen_mixed_sessions_answer_as_each_does_alone(pair: Pair, start_serv
 
         return ask
 
-    run_side_by_side([job(number, method) for number, method in enumerate([*ALL_METHODS, *ALL_METHODS])])
+    run_side_by_side([job(number, method) for number, method in enumerate(ALL_METHODS)])
     load = server.server._engine.load
     assert load.sessions > 1.5 * load.forwards, "hardly any forward was shared: this shows little"
 

@@ -18,11 +18,7 @@ from specnav.supervise.children import verifier_spec
 from tests.helpers import tiny_models as tiny
 from tests.specdec.wired import WiredLink
 
-ASKED = (
-    "what is seven times eight?",
-    "tell me about dogs",
-    "how many apples are left if I eat three of nine?",
-)
+ASKED = ("what is seven times eight?", "tell me about dogs")
 PIECES, VARIANTS = 3, 2
 
 

@@ -23,7 +23,7 @@ from tests.helpers.servers import Pair, patiently_connected
 
 pytestmark = pytest.mark.slow
 
-TEXTS = ["find the silver bottle", "hello", "the quick brown fox jumps over the lazy dog", "1 + 1 ="]
+TEXTS = ["find the silver bottle", "1 + 1 ="]
 
 
 @pytest.fixture
@@ -33,9 +33,10 @@ def link(servers: dict[str, str], pair: Pair) -> Iterator[Link]:
 
 
 def prompts(model: LoadedModel) -> list[Prompt]:
-    """Text prompts, and for vision models prompts with one and two images of different sizes."""
+    """Text prompts; for vision models one, and prompts with one and two images of different sizes."""
     found = [chat_prompt(model, text) for text in TEXTS]
     if model.is_multimodal:
+        del found[1:]
         found.append(chat_prompt(model, ["find the ball", tiny.picture(1)]))
         found.append(chat_prompt(model, "compare", images=[tiny.picture(2), tiny.picture(3, 112, 224)]))
         found.append(chat_prompt(model, "what?", images=[tiny.picture(4, 224, 140)]))
@@ -88,20 +89,21 @@ def test_greedy_equals_the_librarys_generate(pair: Pair, link: Link, method: str
 @pytest.mark.parametrize(
     "options",
     [
-        GenerationOptions(40, temperature=0.8, seed=1),
-        GenerationOptions(40, temperature=0.8, seed=2, top_k=10),
-        GenerationOptions(40, temperature=1.0, seed=3, top_p=0.8),
-        GenerationOptions(40, temperature=1.3, seed=4, min_p=0.1, top_k=50, top_p=0.95),
+        GenerationOptions(30, temperature=0.8, seed=1),
+        GenerationOptions(30, temperature=0.8, seed=2, top_k=10),
+        GenerationOptions(30, temperature=1.0, seed=3, top_p=0.8),
+        GenerationOptions(30, temperature=1.3, seed=4, min_p=0.1, top_k=50, top_p=0.95),
     ],
     ids=["plain", "top-k", "top-p", "all"],
 )
 def test_shared_noise_gives_one_answer_for_a_seed_with_any_method(
     pair: Pair, link: Link, options: GenerationOptions
 ) -> None:
-    for which, prompt in enumerate(prompts(pair.target)):
+    found = prompts(pair.target)
+    for which, prompt in enumerate(found):
         expected = generate_local(pair.target, prompt, options)
-        # Each method meets every second prompt here, and the others with the next options.
-        for method in NOISE_METHODS[(which + options.seed) % 2 :: 2]:
+        # Each method meets one of the prompts with these options, and the others with the next ones.
+        for method in NOISE_METHODS[(which + options.seed) % len(found) :: len(found)]:
             decoder = EdgeDecoder(link, pair.draft, method=method, front_model=pair.target)
             assert answer(decoder, prompt, options) == expected, method
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from specdec.drafting import ChainDrafter, Draft, DraftModel
-from specdec.edge.decoder import EdgeDecoder, connect
+from specdec.edge.decoder import EdgeDecoder
 from specdec.edge.flight import DraftInFlight, DraftPreparation, Flight
 from specdec.errors import OptionsError
 from specdec.methods import get_method
@@ -24,7 +24,7 @@ SHARED_NOISE = [name if name != "picospec" else "picospec+payload:ids" for name 
 
 def prompts(model: LoadedModel) -> list[Prompt]:
     images = [tiny.picture(1)] if model.is_multimodal else []
-    return [chat_prompt(model, text, images=images) for text in ("one", "two", "and three")]
+    return [chat_prompt(model, text, images=images) for text in ("one", "two")]
 
 
 def sent(round_: int, base: int, *ids: int) -> DraftInFlight:
@@ -144,11 +144,11 @@ def test_answers_are_the_targets(
     pair: Pair, servers: dict[str, str], method: str, options: GenerationOptions
 ) -> None:
     with patiently_connected(servers[pair.target.path]) as link:
-        for prompt in prompts(pair.target):
-            expected = generate_local(pair.target, prompt, options)
-            for draft in (pair.draft, pair.target):
-                decoder = EdgeDecoder(link, draft, method)
-                assert [t for chunk in decoder.generate(prompt, options) for t in chunk] == expected
+        # A draft that is often wrong, and one that never is.
+        for prompt, draft in zip(prompts(pair.target), (pair.draft, pair.target), strict=True):
+            decoder = EdgeDecoder(link, draft, method)
+            ids = [t for chunk in decoder.generate(prompt, options) for t in chunk]
+            assert ids == generate_local(pair.target, prompt, options)
 
 
 @pytest.mark.realtime
@@ -168,28 +168,6 @@ def test_stream_has_several_drafts_in_flight_over_a_slow_link(
             assert [t for chunk in decoder.generate(prompt, options) for t in chunk] == expected
             took[method] = decoder.stats.total_ms
     assert took["sd+overlap:stream"] < 0.6 * took["sd"]
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [("--rtt", "30", "--jitter", "20"), ("--rtt", "10", "--outage", "0.2:0.8")],
-    ids=["jitter", "outage"],
-)
-@pytest.mark.parametrize("method", SHARED_NOISE)
-def test_answers_over_a_bad_link_are_the_targets(
-    text_pair: Pair, servers: dict[str, str], method: str, settings: tuple[str, ...]
-) -> None:
-    from tests.helpers.emulated import emulated
-
-    prompt = prompts(text_pair.target)[1]
-    options = GenerationOptions(40, temperature=0.7, seed=9)
-    expected = generate_local(text_pair.target, prompt, options)
-    with (
-        emulated(servers[text_pair.target.path], *settings) as address,
-        connect(address, reply_timeout_s=0.5) as link,
-    ):
-        decoder = EdgeDecoder(link, text_pair.draft, method, resume_timeout_s=20)
-        assert [t for chunk in decoder.generate(prompt, options) for t in chunk] == expected
 
 
 @pytest.mark.parametrize(
