@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -48,7 +47,6 @@ class ChainDrafter:
         self._drawn: list[tuple[Tensor, Tensor]] = []
         greedy = not sampled and model.options.temperature == 0.0
         self._reads_on_cpu = greedy and not model.stays_on_device
-        self._scratch = np.empty(model.vocab_size if self._reads_on_cpu else 0, np.float32)
         self._redraws = 0
         self._rows: dict[int, Tensor] = {}
 
@@ -110,7 +108,7 @@ class ChainDrafter:
             return True
         rows = yield from self._model.cursor.rows.plan(predicted)
         if self.tells_chances and self._reads_on_cpu:
-            token, chance = likeliest_on_cpu(self._model.without_placeholders(rows), self._scratch)
+            token, chance = likeliest_on_cpu(self._model.without_placeholders(rows))
             self._append([token], [chance])
         elif self.tells_chances:
             self._append(*self._read(self._pick(rows, len(predicted))))

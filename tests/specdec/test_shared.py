@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from specdec.downloads import models_folder
 from specdec.errors import ModelError
-from specdec.models import load_model
+from specdec.models import LoadedModel, load_model
 from specdec.models.drafts import load_draft, load_draft_tokenizer
 from specdec.models.loading import load_tokenizer
 from specdec.models.shared import FILE, digest, share, shared_of
@@ -70,7 +70,10 @@ def replace(folder: Path, other: Path) -> None:
 
 
 def logits(path: Path, dtype: str = "auto") -> torch.Tensor:
-    model = load_model(path, dtype=dtype)
+    return logits_of(load_model(path, dtype=dtype))
+
+
+def logits_of(model: LoadedModel) -> torch.Tensor:
     session = model.new_session()
     from specdec.models import Prompt
 
@@ -160,6 +163,16 @@ def test_two_other_targets_of_its_name_are_refused(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     retrained_ends(target, models_folder() / "target")
     replace(target, retrained_ends(target, tmp_path / "other"))
+    with pytest.raises(ModelError, match="another target"):
+        load_model(sharing)
+
+
+def test_a_draft_that_is_loaded_goes_on_when_its_target_is_replaced(
+    sharing: Path, target: Path, tmp_path: Path
+) -> None:
+    model, expected = load_model(sharing), logits(sharing)
+    replace(target, retrained_ends(target, tmp_path / "other"))
+    assert torch.equal(logits_of(model), expected)
     with pytest.raises(ModelError, match="another target"):
         load_model(sharing)
 
