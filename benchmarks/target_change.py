@@ -75,7 +75,7 @@ class Size:
 SIZES = {
     "text": Size(48, 80, "16,64,160", False, ("--minutes", "1", "--lr", "5e-4")),
     # So many updates take a minute of a core with AMX. The head over 49,152 tokens would take longer than the layers.
-    "smollm2": Size(32, 40, "16,64", True, (
+    "smollm2": Size(32, 30, "16,64", True, (
         "--steps", "150", "--lr", "1e-3", "--batch", "5", "--length", "256", "--new-tokens", "32", "--tokens", "4096",
     )),
 }  # fmt: skip
