@@ -1,21 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """A target that is fine-tuned under its draft, over a running edge: tau before, after, and as the draft learns.
 
-    python -m benchmarks.target_change --questions FILE.jsonl ... [--answers 16,64,160] [--minutes 1]
+    python -m benchmarks.target_change --questions FILE.jsonl ... [--pair text|smollm2] [--keep DIR]
 
-The text target is fine-tuned with a LoRA (rank 8 in every linear layer) on the functions of the package `specdec`,
+The pair's target is fine-tuned with a LoRA (rank 8 in every linear layer) on the functions of the package `specdec`,
 asked for by the first lines of their docstrings. This process is the edge; the verifier is another, on loopback. After
 16 answers it is killed in the middle of one, and one with the fine-tuned target is started in its place. The edge goes
 on, and keeps a log of verdicts. After each of `--answers` a third process learns from that log (`specnav train draft
 --verdict-log`), beside the edge, which takes the new draft over between two answers. tau is that of chains (`sd`) at
 gamma 4, greedy. Forwards of the target are paced, which changes no tau. Every fifth question is only measured on,
-without a link. Every answer is compared with that of its target alone.
+without a link. Every answer is compared with that of its target alone. `--keep DIR` keeps the fine-tuned target and
+what both targets say alone, so that a second run, with another draft say, need not work them out again.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import hashlib
 import itertools
 import json
 import shutil
@@ -40,20 +42,43 @@ from specdec.models import LoadedModel, Prompt, chat_prompt, load_draft, load_mo
 from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
 from specdec.verdict_log import VerdictLog
-from specnav.paths import DEFAULT_TEXT_DRAFT, DEFAULT_TEXT_TARGET, ROOT
+from specdec.whole_files import write_whole
+from specnav.paths import ROOT
+from specnav.published.pairs import pair_named
 from specnav.supervise.children import LOOPBACK, endpoint_of, verifier_spec
 from specnav.supervise.processes import Child, ChildSpec, Supervisor
 
-TARGET, DRAFT = DEFAULT_TEXT_TARGET, DEFAULT_TEXT_DRAFT
 CODE = ROOT / "specdec"
-GAMMA, TOKENS = 4, 48
+GAMMA = 4
 HELD_OUT = 5
 BEFORE, WINDOW = 16, 32
 """Answers of the first target; about so many of the second make a row of the table."""
 VERIFY_MS = 60.0
-PATIENCE_S = 120.0
+PATIENCE_S = 600.0
 RANK, LORA_LR, LORA_BATCH, MOST_IDS = 8, 1e-3, 4, 128
 Answers = list[tuple[Prompt, list[int]]]
+
+
+@dataclass(frozen=True)
+class Size:
+    """What a pair's size calls for. tokens: of an answer. questions: of each file. answers: of the new target; the
+    draft learns after these. half: learn in bfloat16. learning: how, in the words of `specnav train draft`.
+    """
+
+    tokens: int
+    questions: int
+    answers: str
+    half: bool
+    learning: tuple[str, ...]
+
+
+SIZES = {
+    "text": Size(48, 80, "16,64,160", False, ("--minutes", "1", "--lr", "5e-4")),
+    # So many updates take a minute of a core with AMX. The head over 49,152 tokens would take longer than the layers.
+    "smollm2": Size(32, 30, "16,64", True, (
+        "--steps", "150", "--lr", "1e-3", "--batch", "5", "--length", "256", "--new-tokens", "32", "--tokens", "4096",
+    )),
+}  # fmt: skip
 
 
 class Lora(nn.Module):
@@ -75,13 +100,13 @@ class Lora(nn.Module):
         return self.inner
 
 
-def fine_tune(steps: int, folder: Path) -> float:
-    """Save a fine-tuned target; returns its last loss on what it learnt."""
+def fine_tune(target: str, steps: int, half: bool, folder: Path) -> float:
+    """Save a fine-tuned target; returns its last loss on what it learnt. half: work it out in bfloat16."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     torch.manual_seed(0)
-    network = AutoModelForCausalLM.from_pretrained(TARGET, dtype=torch.float32).requires_grad_(False)
-    tokenizer = AutoTokenizer.from_pretrained(TARGET)
+    network = AutoModelForCausalLM.from_pretrained(target, dtype=torch.float32).requires_grad_(False)
+    tokenizer = AutoTokenizer.from_pretrained(target)
     layers = [(name, one) for name, one in network.model.named_modules() if isinstance(one, nn.Linear)]
     added = []
     for name, layer in layers:
@@ -95,14 +120,18 @@ def fine_tune(steps: int, folder: Path) -> float:
     for step in range(steps):
         rows = [lessons[(step * LORA_BATCH + place) * 7 % len(lessons)] for place in range(LORA_BATCH)]
         ids, labels = batch_of(tokenizer, rows)
-        loss = network(input_ids=ids, labels=labels).loss
+        with torch.autocast("cpu", torch.bfloat16, enabled=half):
+            loss = network(input_ids=ids, labels=labels).loss
         optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
     for parent, own, lora in added:
         setattr(parent, own, lora.merged())
-    shutil.copytree(TARGET, folder)
-    network.save_pretrained(folder)
+    building = folder.with_name(f"{folder.name} (building)")
+    shutil.rmtree(building, ignore_errors=True)
+    shutil.copytree(target, building, ignore=shutil.ignore_patterns("*.safetensors", "*.gguf"))
+    network.save_pretrained(building)
+    building.rename(folder)
     return loss.item()
 
 
@@ -127,16 +156,35 @@ def batch_of(tokenizer: Any, rows: Sequence[tuple[str, str]]) -> tuple[Tensor, T
     return ids, labels
 
 
-def answers_of(model: LoadedModel, prompts: Sequence[Prompt]) -> Answers:
-    """What a target says to each."""
-    return [(prompt, generate_local(model, prompt, GenerationOptions(TOKENS))) for prompt in prompts]
+@dataclass(frozen=True)
+class Alone:
+    """A target without a link; what it says is kept in a folder, one file an answer."""
+
+    model: LoadedModel
+    tokens: int
+    folder: Path
+
+    def says(self, prompt: Prompt) -> list[int]:
+        """Its answer to a prompt."""
+        about = repr((self.model.weights_digest, self.tokens, prompt.ids)).encode()
+        file = self.folder / f"{hashlib.sha256(about).hexdigest()[:32]}.json"
+        if not file.exists():
+            answer = generate_local(self.model, prompt, GenerationOptions(self.tokens))
+            write_whole(file, json.dumps(answer).encode())
+        return list(json.loads(file.read_bytes()))
+
+    def to_each(self, prompts: Sequence[Prompt]) -> Answers:
+        """Its answers to several."""
+        return [(prompt, self.says(prompt)) for prompt in prompts]
 
 
-def rounds_of(draft: LoadedModel, prompt: Prompt, answer: Sequence[int]) -> list[tuple[int, int]]:
-    """The rounds of `sd` behind this answer: tokens drafted and accepted. An answer that is short ends with an EOS."""
-    drafter = ChainDrafter(DraftModel(draft, GenerationOptions(TOKENS)))
+def rounds_of(draft: LoadedModel, prompt: Prompt, answer: Sequence[int], tokens: int) -> list[tuple[int, int]]:
+    """The rounds of `sd` behind this answer: tokens drafted and accepted. An answer of less than `tokens` ends with an
+    EOS.
+    """
+    drafter = ChainDrafter(DraftModel(draft, GenerationOptions(tokens)))
     drafter.prefill(prompt)
-    answer = answer if len(answer) == TOKENS else [*answer, min(draft.eos_token_ids)]
+    answer = answer if len(answer) == tokens else [*answer, min(draft.eos_token_ids)]
     rounds, base = [], 1  # the prompt's own row says the first token
     while base < len(answer):
         drafted = drafter.chain(answer[:base], min(GAMMA, len(answer) - base)).draft.ids
@@ -147,9 +195,9 @@ def rounds_of(draft: LoadedModel, prompt: Prompt, answer: Sequence[int]) -> list
     return rounds
 
 
-def tau(draft: LoadedModel, answers: Answers) -> float:
+def tau(draft: LoadedModel, answers: Answers, tokens: int) -> float:
     """Tokens a round, the target's own included; without a link."""
-    return mean_tau([one for prompt, answer in answers for one in rounds_of(draft, prompt, answer)])
+    return mean_tau([one for prompt, answer in answers for one in rounds_of(draft, prompt, answer, tokens)])
 
 
 def mean_tau(rounds: Sequence[tuple[int, int]]) -> float:
@@ -174,6 +222,7 @@ class RunningEdge:
     drafts: by their names, the one that drafts among them. answered: of the second target. learner: while one learns.
     """
 
+    size: Size
     folder: Path
     supervisor: Supervisor
     decoder: EdgeDecoder
@@ -184,7 +233,7 @@ class RunningEdge:
 
     def ask(self, prompt: Prompt) -> Answered:
         """One answer. Raises TargetChanged."""
-        ids = [token for chunk in self.decoder.generate(prompt, GenerationOptions(TOKENS)) for token in chunk]
+        ids = [token for chunk in self.decoder.generate(prompt, self._options) for token in chunk]
         rounds = [(one.drafted, one.accepted) for one in self.decoder.stats.rounds]
         return Answered(prompt, ids, rounds, self.drafting)
 
@@ -195,9 +244,9 @@ class RunningEdge:
         ids: list[int] = []
         killed_s = 0.0
         try:
-            for chunk in self.decoder.generate(prompt, GenerationOptions(TOKENS)):
+            for chunk in self.decoder.generate(prompt, self._options):
                 ids += chunk
-                if not killed_s and len(ids) >= TOKENS // 4:
+                if not killed_s and len(ids) >= self.size.tokens // 4:
                     killed_s = time.time()
                     first.process.send_signal(signal.SIGKILL)
                     self.supervisor.stop(first.name)
@@ -210,27 +259,36 @@ class RunningEdge:
         ready = json.loads(self.supervisor.wait_ready(child, PATIENCE_S))
         return ids, ready["time"] - killed_s, noticed_s - killed_s
 
-    def go_on(self, prompts: Sequence[Prompt], learn_after: Sequence[int], minutes: float) -> None:
-        """Answer these, learn after so many answers, and end a window of answers behind the last draft that learnt."""
+    @property
+    def _options(self) -> GenerationOptions:
+        return GenerationOptions(self.size.tokens)
+
+    def go_on(self, prompts: Sequence[Prompt], learn_after: Sequence[int]) -> None:
+        """Answer these, learn after so many answers, and end a window of answers behind the last draft that learnt. A
+        learner is waited for only where the questions would run out.
+        """
         waiting, took_over = list(learn_after), 0
         for prompt in prompts:
             self.answered.append(self.ask(prompt))
             count = len(self.answered)
+            if self.learner is not None and len(prompts) - count <= WINDOW + len(waiting) + 1:
+                self.learner.process.wait()
             if self.learner is not None and self.learner.process.poll() is not None:
                 self._take_over(self.learner)
                 took_over = count
             if waiting and self.learner is None and count >= waiting[0]:
                 waiting.pop(0)
-                self._learn(count, minutes)
+                self._learn(count)
             if not waiting and self.learner is None and count >= took_over + WINDOW:
                 return
         raise AssertionError("the questions ended before the draft had learnt: give more of them")
 
-    def _learn(self, count: int, minutes: float) -> None:
+    def _learn(self, count: int) -> None:
         out = self.folder / f"learnt from {count}"
-        argv = [sys.executable, "-m", "specnav.cli", "train", "draft", "--draft", DRAFT, "--out", out]
+        start = self.drafts["shipped"].path
+        argv = [sys.executable, "-m", "specnav.cli", "train", "draft", "--draft", start, "--out", out]
         argv += ["--verdict-log", self.folder / "log", "--held-out", max(2, count // 16)]
-        argv += ["--minutes", minutes, "--lr", 5e-4, "--no-compile"]
+        argv += [*self.size.learning, "--no-compile"]
         self.learner = self.supervisor.start(ChildSpec(out.name, [str(word) for word in argv], cwd=ROOT))
 
     def _take_over(self, learner: Child) -> None:
@@ -251,7 +309,7 @@ class RunningEdge:
             for row in range(rows):
                 part = same[row * len(same) // rows : (row + 1) * len(same) // rows]
                 own = mean_tau([one for answer in part for one in answer.rounds])
-                shipped = tau(self.drafts["shipped"], [(one.prompt, one.ids) for one in part])
+                shipped = tau(self.drafts["shipped"], [(one.prompt, one.ids) for one in part], self.size.tokens)
                 lines.append(f"| {done + 1} to {done + len(part)} | {name} | {own:.2f} | {shipped:.2f} |")
                 done += len(part)
         return lines
@@ -261,54 +319,64 @@ def main() -> int:
     """Fine-tune, answer, change the target, learn, print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--questions", nargs="+", type=Path, required=True, help="JSON lines with `turns`")
-    parser.add_argument("--limit", type=int, default=80, help="questions of each file")
-    parser.add_argument("--answers", default="16,64,160", help="of the new target: the draft learns after these")
-    parser.add_argument("--minutes", type=float, default=1.0, help="of training, each time")
+    parser.add_argument("--pair", choices=list(SIZES), default="text")
+    parser.add_argument("--draft", help="a draft's folder in place of the pair's")
+    parser.add_argument("--limit", type=int, help="questions of each file; by default by the pair's size")
+    parser.add_argument("--answers", help="of the new target, like 16,64: the draft learns after these")
     parser.add_argument("--lora-steps", type=int, default=80)
+    parser.add_argument("--keep", type=Path, help="folder for what a second run need not work out again")
     given = parser.parse_args()
     torch.set_num_threads(1)
-    files = [file.read_text(encoding="utf-8").splitlines()[: given.limit] for file in given.questions]
+    pair, size = pair_named(given.pair), SIZES[given.pair]
+    limit, learn_after = given.limit or size.questions, (given.answers or size.answers).split(",")
+    files = [file.read_text(encoding="utf-8").splitlines()[:limit] for file in given.questions]
     asked = [json.loads(line)["turns"][0] for row in zip(*files, strict=False) for line in row]
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        loss = fine_tune(given.lora_steps, folder / "target")
-        old, new, draft = load_model(TARGET), load_model(folder / "target"), load_draft(DRAFT)
-        prompts = [chat_prompt(old, text) for text in asked]
-        prompts = [prompt for prompt in prompts if len(prompt.ids) < draft.context_limit - TOKENS]
+        kept = (given.keep or folder).resolve()
+        (said := kept / "said").mkdir(parents=True, exist_ok=True)
+        tuned = kept / f"{given.pair}, {given.lora_steps} steps"
+        if not tuned.is_dir():
+            loss = fine_tune(pair.target, given.lora_steps, size.half, tuned)
+            print(f"LoRA of {given.lora_steps} steps: loss {loss:.2f}", flush=True)
+        draft = load_draft(Path(given.draft).resolve() if given.draft else pair.draft)
+        old, new = (Alone(load_model(target), size.tokens, said) for target in (pair.target, tuned))
+        prompts = [chat_prompt(old.model, text) for text in asked]
+        prompts = [prompt for prompt in prompts if len(prompt.ids) < draft.context_limit - size.tokens]
         measured = [prompt for place, prompt in enumerate(prompts) if place % HELD_OUT == 0]
         traffic = [prompt for place, prompt in enumerate(prompts) if place % HELD_OUT]
-        before, after = answers_of(old, measured), answers_of(new, measured)
-        same = sum(one == other for one, other in zip(before, after, strict=True))
-        print(f"LoRA of {given.lora_steps} steps, loss {loss:.2f}: {same} of {len(measured)} held-out answers stay")
 
         supervisor = stack.enter_context(Supervisor(folder))
-        config = ServerConfig(str(TARGET), bind=f"{LOOPBACK}:0", verify_ms=VERIFY_MS)
+        config = ServerConfig(pair.target, bind=f"{LOOPBACK}:0", verify_ms=VERIFY_MS)
         first = supervisor.start(verifier_spec(config, {}))
         address = endpoint_of(supervisor.wait_ready(first, PATIENCE_S))
-        second = verifier_spec(replace(config, model=str(folder / "target"), bind=address), {})
+        second = verifier_spec(replace(config, model=str(tuned), bind=address), {})
         log = VerdictLog(folder / "log", "prompts", part_s=1.0)
         stack.callback(log.close)
         link = stack.enter_context(connect(address))
         decoder = EdgeDecoder(link, draft, "sd", GAMMA, resume_timeout_s=PATIENCE_S, verdict_log=log)
-        edge = RunningEdge(folder, supervisor, decoder, {"shipped": draft})
+        edge = RunningEdge(size, folder, supervisor, decoder, {"shipped": draft})
         earlier = [edge.ask(prompt) for prompt in traffic[:BEFORE]]
         broken, ready_s, noticed_s = edge.change_target(traffic[BEFORE], first, replace(second, name="second"))
-        edge.go_on(traffic[BEFORE:], [int(number) for number in given.answers.split(",")], given.minutes)
-
-        alone = [generate_local(model, one.prompt, GenerationOptions(TOKENS)) for model, said in
-                 ((old, earlier), (new, edge.answered)) for one in said]  # fmt: skip
-        exact = sum(one.ids == ids for one, ids in zip([*earlier, *edge.answered], alone, strict=True))
-        begun = generate_local(old, traffic[BEFORE], GenerationOptions(TOKENS))
-        print(f"{exact} of {len(alone)} answers are their target's own, {len(earlier)} of them the first one's")
-        kept = "as" if broken == begun[: len(broken)] else "NOT as"
-        print(f"broken off after {len(broken)} of {len(begun)} tokens, {kept} the first target says")
         print(f"the second verifier was ready {ready_s:.1f} s after the kill; the edge knew after {noticed_s:.1f} s")
-        print(f"tau before the change: {mean_tau([one for said in earlier for one in said.rounds]):.2f}")
-        print("\n".join(edge.table()))
-        print(f"{len(measured)} held-out answers, without a link:")
+        first_rounds = [one for answer in earlier for one in answer.rounds]
+        print(f"tau before the change: {mean_tau(first_rounds):.2f}, of {len(earlier)} answers", flush=True)
+        edge.go_on(traffic[BEFORE:], [int(number) for number in learn_after])
+        print("\n".join(edge.table()), flush=True)
+
+        begun = old.says(traffic[BEFORE])
+        kind = "as" if broken == begun[: len(broken)] else "NOT as"
+        print(f"broken off after {len(broken)} of {len(begun)} tokens, {kind} the first target says", flush=True)
+        told = [(target, one) for target, answers in ((old, earlier), (new, edge.answered)) for one in answers]
+        exact = sum(target.says(one.prompt) == one.ids for target, one in told)
+        print(f"{exact} of {len(told)} answers are their target's own, {len(earlier)} of them the first one's")
+        before, after = old.to_each(measured), new.to_each(measured)
+        same = sum(one == other for one, other in zip(before, after, strict=True))
+        print(f"{same} of {len(measured)} held-out answers are the same from both targets; without a link:")
         print("| draft | tau, new target | tau, old target |\n|---|---|---|")
         for name, model in edge.drafts.items():
-            print(f"| {name} | {tau(model, after):.2f} | {tau(model, before):.2f} |", flush=True)
+            figures = (tau(model, answers, size.tokens) for answers in (after, before))
+            print("|", name, *(f"| {figure:.2f}" for figure in figures), "|", flush=True)
     return 0
 
 

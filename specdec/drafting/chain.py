@@ -14,7 +14,7 @@ from specdec.errors import ModelError
 from specdec.models import Prompt
 from specdec.models.plans import Plan, planned
 from specdec.sampling import process_logits
-from specdec.sampling.choice import chance_on_cpu, chances_of
+from specdec.sampling.choice import chance_on_cpu, chances_of, likeliest_on_cpu
 from specdec.sampling.rejection import draw_on_device
 from specdec.sampling.uniform import Purpose, uniform
 
@@ -45,6 +45,8 @@ class ChainDrafter:
         self._aside: list[int] = []
         self._aside_chances: list[float] = []
         self._drawn: list[tuple[Tensor, Tensor]] = []
+        greedy = not sampled and model.options.temperature == 0.0
+        self._reads_on_cpu = greedy and not model.stays_on_device
         self._redraws = 0
         self._rows: dict[int, Tensor] = {}
 
@@ -105,11 +107,13 @@ class ChainDrafter:
             yield from self._plan_run(min(base + size - len(predicted), self._model.room(len(predicted))))
             return True
         rows = yield from self._model.cursor.rows.plan(predicted)
-        picked = self._pick(rows, len(predicted))
-        if self.tells_chances:
-            self._append(*self._read(picked))
+        if self.tells_chances and self._reads_on_cpu:
+            token, chance = likeliest_on_cpu(self._model.without_placeholders(rows))
+            self._append([token], [chance])
+        elif self.tells_chances:
+            self._append(*self._read(self._pick(rows, len(predicted))))
         else:
-            self._append([int(picked)])
+            self._append([int(self._pick(rows, len(predicted)))])
         if self._model.options.grammar and predicted[-1] not in self._model.eos_ids:
             end = min(base + size, len(predicted) + self._model.room(len(predicted)))
             yield from self._plan_force(end - len(predicted))

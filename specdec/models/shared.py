@@ -4,7 +4,8 @@ folder whenever the draft is loaded.
 
 A small draft is mostly embeddings: of three layers beside SmolLM2's, 57 of 78 MB. A folder that shares has no such
 tensors and a FILE that names the target and says what the shared tensors must be. Loading never takes anything else for
-them: a target that is missing or another one is a ModelError of one line.
+them: a target that is missing or another one is a ModelError of one line. What the verifier runs makes no difference: a
+draft that learns from a fine-tuned target goes on sharing with the target that it was made with.
 """
 
 from __future__ import annotations
@@ -59,6 +60,14 @@ class Shared:
                 )
         return found
 
+    @property
+    def fits(self) -> bool:
+        """Whether the target is the one that the draft was made with, as far as they share."""
+        try:
+            return bool(self.files)
+        except ModelError:
+            return False
+
     def tensors(self) -> dict[str, Tensor]:
         """The shared tensors as the target stores them. Raises ModelError."""
         return {name: _read(file, name) for name, file in self.files.items()}
@@ -73,9 +82,12 @@ def shared_of(folder: str | Path) -> Shared | None:
         about = msgspec.json.decode((place / FILE).read_bytes(), type=SharedMetadata)
     except (OSError, msgspec.MsgspecError) as error:
         raise ModelError(f"{place / FILE} cannot be read ({error}): copy the folder again") from error
-    for target in _places(place, about.target):
-        if (target / "config.json").is_file():
-            return Shared(place, target, about)
+    places = dict.fromkeys(target for target in _places(place, about.target) if (target / "config.json").is_file())
+    found = [Shared(place, target, about) for target in places]
+    if len(found) > 1:  # a fine-tuned target may have taken the name in one place
+        return next((one for one in found if one.fits), found[0])
+    if found:
+        return found[0]
     raise ModelError(
         f"{place} needs weights of its target {about.target}, which is not on this machine: "
         f"run `specnav models get {Path(about.target).name}`, or put the target's folder beside the draft's"
@@ -112,7 +124,7 @@ def _places(folder: Path, target: str) -> list[Path]:
     """Folders in which the target may lie, the likeliest first."""
     if Path(target).is_absolute():
         return [Path(target)]
-    places = [folder.resolve().parent / target, models_folder() / target]
+    places = [folder.resolve().parent / target, models_folder().resolve() / target]
     cached = _hub_folder(target)
     return places if cached is None else [*places, cached]
 

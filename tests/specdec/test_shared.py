@@ -12,11 +12,12 @@ from safetensors.torch import load_file, save_file
 
 from specdec.downloads import models_folder
 from specdec.errors import ModelError
-from specdec.models import load_model
+from specdec.models import LoadedModel, load_model
 from specdec.models.drafts import load_draft, load_draft_tokenizer
 from specdec.models.loading import load_tokenizer
 from specdec.models.shared import FILE, digest, share, shared_of
 from tests.helpers.tiny_models import build_llama
+from tests.helpers.tuned import tuned
 
 ENDS = ("model.embed_tokens.weight", "lm_head.weight")
 IDS = torch.tensor([5, 60, 7, 80, 9])
@@ -53,8 +54,26 @@ def sharing(whole: Path, target: Path, tmp_path: Path) -> Path:
     return folder
 
 
+def retrained_ends(target: Path, folder: Path) -> Path:
+    """The target with other embeddings, in another folder."""
+    shutil.copytree(target, folder)
+    weights = load_file(folder / "model.safetensors")
+    weights[ENDS[0]] += 1e-3
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
+
+
+def replace(folder: Path, other: Path) -> None:
+    """Put another folder in a folder's place."""
+    shutil.rmtree(folder)
+    shutil.move(other, folder)
+
+
 def logits(path: Path, dtype: str = "auto") -> torch.Tensor:
-    model = load_model(path, dtype=dtype)
+    return logits_of(load_model(path, dtype=dtype))
+
+
+def logits_of(model: LoadedModel) -> torch.Tensor:
     session = model.new_session()
     from specdec.models import Prompt
 
@@ -115,6 +134,55 @@ def test_another_target_is_told_in_one_line(sharing: Path, target: Path, dtype: 
     with pytest.raises(ModelError, match="another target") as caught:
         load_model(sharing, dtype=dtype)
     assert "\n" not in str(caught.value) and ENDS[0] in str(caught.value)
+
+
+@pytest.mark.parametrize("beside", ["the fine-tuned one", "the one it was made with"])
+def test_of_two_targets_of_a_name_the_one_it_was_made_with_is_taken(
+    sharing: Path, target: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, beside: str
+) -> None:
+    expected = logits(sharing)
+    (sharing / FILE).write_text(json.dumps(json.loads((sharing / FILE).read_text()) | {"target": "target"}))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    cached = models_folder() / "target"
+    cached.parent.mkdir(parents=True)
+    other = retrained_ends(target, tmp_path / "other")
+    if beside == "the fine-tuned one":
+        shutil.move(target, cached)
+        shutil.move(other, target)
+    else:
+        shutil.move(other, cached)
+    assert torch.equal(logits(sharing), expected)
+    shutil.rmtree(cached if beside == "the one it was made with" else target)
+    assert torch.equal(logits(sharing), expected)
+
+
+def test_two_other_targets_of_its_name_are_refused(
+    sharing: Path, target: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (sharing / FILE).write_text(json.dumps(json.loads((sharing / FILE).read_text()) | {"target": "target"}))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    retrained_ends(target, models_folder() / "target")
+    replace(target, retrained_ends(target, tmp_path / "other"))
+    with pytest.raises(ModelError, match="another target"):
+        load_model(sharing)
+
+
+def test_a_draft_that_is_loaded_goes_on_when_its_target_is_replaced(
+    sharing: Path, target: Path, tmp_path: Path
+) -> None:
+    model, expected = load_model(sharing), logits(sharing)
+    replace(target, retrained_ends(target, tmp_path / "other"))
+    assert torch.equal(logits_of(model), expected)
+    with pytest.raises(ModelError, match="another target"):
+        load_model(sharing)
+
+
+def test_a_target_that_was_fine_tuned_in_what_is_not_shared_will_do(
+    sharing: Path, target: Path, tmp_path: Path
+) -> None:
+    expected = logits(sharing)
+    replace(target, tuned(target, tmp_path / "tuned"))
+    assert torch.equal(logits(sharing), expected)
 
 
 @pytest.mark.parametrize("broken", ["gone", "cut", "shards"])

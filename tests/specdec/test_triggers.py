@@ -19,7 +19,7 @@ from specdec.errors import OptionsError
 from specdec.methods import get_method
 from specdec.models import Prompt
 from specdec.options import GenerationOptions
-from specdec.sampling.choice import chance_on_cpu, chances_of
+from specdec.sampling.choice import chance_on_cpu, chances_of, likeliest_on_cpu
 from tests.helpers.table_models import (
     PROMPT,
     STATES,
@@ -284,3 +284,16 @@ def test_a_chance_is_the_softmax_before_anything_is_cut() -> None:
         rows = zip(logits.split(1), best.tolist(), strict=True)
         one_by_one = [chance_on_cpu(row, token, temperature) for row, token in rows]
         assert one_by_one == pytest.approx(chances_of(logits, best, temperature).tolist(), abs=1e-6)
+
+
+def test_the_likeliest_token_and_its_chance_are_read_at_once() -> None:
+    logits = 4.0 * torch.randn(20, 3000)
+    logits[:, 7] = -torch.inf  # a placeholder that is never drafted
+    logits[3, [40, 90]] = 30.0
+    best = logits.argmax(-1)
+    found = [likeliest_on_cpu(row) for row in logits.split(1)]
+    assert [token for token, _ in found] == best.tolist() and found[3][0] == 40
+    assert [chance for _, chance in found] == pytest.approx(chances_of(logits, best, 0.0).tolist(), abs=1e-6)
+    for broken in (torch.nan, torch.inf):
+        logits[0, 5] = broken
+        assert math.isnan(likeliest_on_cpu(logits[:1])[1])

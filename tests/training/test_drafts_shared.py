@@ -12,6 +12,7 @@ from safetensors import safe_open
 from specdec.drafting.lookup.drafter import LookupDrafter
 from specdec.models import load_model
 from specdec.models.shared import shared_of
+from specdec.verdict_log import LoggedAnswer, VerdictLog
 from specnav.recipes.drafts.data.assistant import (
     KINDS,
     SHARES,
@@ -29,6 +30,7 @@ from specnav.recipes.drafts.train import train_draft
 from specnav.recipes.errors import TrainingError
 from specnav.recipes.samples import ExitSample, cut
 from specnav.recipes.some_tokens import some_tokens
+from tests.helpers.tuned import tuned
 from tests.specdec.pretended_device import PretendedDevice, on_device
 from tests.training.test_drafts import little
 from tests.training.words import WORDS, said_by
@@ -73,6 +75,34 @@ def test_a_draft_that_shares_can_be_trained_further(model_root: Path, tmp_path: 
     )
     second = train_draft(config).folder
     assert shared_of(second) is not None and not (second / "tokenizer.json").exists()
+
+
+def test_a_draft_that_shares_learns_what_a_fine_tuned_target_says_and_shares_on_with_the_old_one(
+    model_root: Path, tmp_path: Path
+) -> None:
+    """The low-rank term is in a layer that the draft shares: it must not come into it."""
+    config = little(model_root, tmp_path, draft="layers:0,2", share=True, share_first=1, on_policy=0.0)
+    first = train_draft(config).folder
+    other = DraftNetwork(str(tuned(model_root / "text-target", tmp_path / "tuned")))
+    said = other.answer(question_prompts(other.loaded, WORDS, "words"), 12)
+    log = VerdictLog(tmp_path / "log", "prompts")
+    for text in said:
+        ids = text.ids
+        log.add(LoggedAnswer(other.loaded.vocabulary_fingerprint, ids[text.start :], prompt=ids[: text.start]))
+    log.close()
+    changed = {"target": "", "draft": str(first), "out": tmp_path / "learnt", "run": tmp_path / "more", "tokens": 200}
+    sources = Sources(verdicts=(log.folder,))
+    learnt = train_draft(little(model_root, tmp_path, sources=sources, steps=40, lr=5e-3, **changed)).folder
+    figures = [draft_figures(DraftNetwork(str(folder)), said, 4) for folder in (first, learnt)]
+    assert figures[1].agreement > figures[0].agreement
+    shared, before = shared_of(learnt), shared_of(first)
+    assert shared is not None and before is not None and shared.about == before.about
+    assert shared.target.samefile(model_root / "text-target")
+    folders = (model_root / "text-target", tmp_path / "tuned", learnt)
+    old, new, own = (load_model(folder).network.state_dict() for folder in folders)
+    moved = "model.layers.0.self_attn.o_proj.weight"
+    assert moved in shared.about.sha256 and not torch.equal(old[moved], new[moved])
+    assert all(torch.equal(own[name], old[name]) for name in shared.about.sha256)
 
 
 @pytest.mark.parametrize(
