@@ -27,7 +27,7 @@ import pytest
 
 FAST = "not graph and not slow and not docker"
 IN_FRONT = ("graph", "realtime")
-AT_ONCE = 4
+AT_ONCE = 3
 """This many files with bounds in real time run at the same time: each keeps about half a core busy."""
 LONGEST = ("test_drill.py", "test_calibrate.py", "test_bench_run.py", "test_bag_play.py", "test_demo_graph.py")
 """They begin first, so that none of them is waited for alone."""
