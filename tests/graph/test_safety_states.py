@@ -61,7 +61,7 @@ class Mover(Graph):
         self.node.popen.wait(5)
         return self.start_node(**parameters)
 
-    def move(self, session=1, distance=0.5, **more):
+    def move(self, session=1, distance=0.5, tries=8, **more):
         """Metres that the robot moves after a command of the next instruction."""
         number, before = next(NUMBERS), self.base.x
         message = MotionCommand(kind=MotionCommand.MOVE, session=session, instruction=number, sequence=number)
@@ -77,6 +77,11 @@ class Mover(Graph):
         )
         if self.refused(number):
             time.sleep(0.3)
+        if f"command {number} REFUSED: from a session never heard of" in self.node.text and tries > 1:
+            # DDS delivers commands to a node that was started again, but no signs of life yet.
+            time.sleep(1.0)
+            self.introduce(session)
+            return self.move(session, distance, tries - 1, **more)
         return self.base.x - before
 
     def refused(self, number):

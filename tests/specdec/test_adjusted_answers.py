@@ -215,6 +215,7 @@ class TestOverALink:
                 assert one.stats.finish == "stop"
 
 
+ADJUSTED_SAMPLES = 800
 ADJUSTED = replace(SAMPLED, repetition_penalty=3.0, logit_bias=((0, 1.5), (3, -1.0)), min_new_tokens=2)
 
 
@@ -223,7 +224,7 @@ class TestDistribution:
 
     @pytest.mark.parametrize("method", ["sd", "dssd", "specedge"])
     def test_a_method_samples_as_the_adjusted_target_alone(self, method: str) -> None:
-        check_distribution(method, ADJUSTED)
+        check_distribution(method, ADJUSTED, samples=ADJUSTED_SAMPLES)
 
     def test_a_penalty_that_forgets_the_draft_would_be_noticed(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """The negative control: rows in the middle of a draft, adjusted as if they followed the answer alone."""
@@ -233,7 +234,7 @@ class TestDistribution:
             return right(self, scores, seen, [()] * len(tails))
 
         monkeypatch.setattr(Adjuster, "_penalise", forgetful)
-        assert sampled_pvalue("dssd", ADJUSTED, looks=EARLY) < FALSE_ALARM
+        assert sampled_pvalue("dssd", ADJUSTED, samples=ADJUSTED_SAMPLES, looks=EARLY) < FALSE_ALARM
 
 
 def test_a_stream_is_the_same_token_by_token(text_pair: Pair) -> None:
