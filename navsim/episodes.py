@@ -12,7 +12,7 @@ import random
 from dataclasses import dataclass
 
 from navsim.errors import BadRequest, RoomError
-from navsim.geometry import Pose2D
+from navsim.geometry import Pose2D, bearing_to
 from navsim.kinds import ALL_PAIRS, HELD_OUT, TRAIN_PAIRS
 from navsim.layout import furnish, wanted_pairs
 from navsim.planner import ROBOT_RADIUS, grid_of, shortest_path_length
@@ -23,6 +23,7 @@ SPLITS = ("train", "heldout")
 # share of tries at a start from which the target is hidden whatever the heading; half succeed
 HIDDEN_STARTS = 0.10
 SIGHT_RANGE = 5.5  # metres
+IN_SIGHT = 0.6  # share of the target that must be seen
 MIN_START_DISTANCE = 1.3
 AHEAD_RAD, AHEAD_M = 0.2, 1.8
 START_MARGIN = 0.15
@@ -58,10 +59,10 @@ class Episode:
         """Whether the robot faces its target at the start: within `AHEAD_RAD`, at least `AHEAD_M` away, in sight."""
         if self.target is None:
             return False
-        dx, dy = self.target.x - self.start.x, self.target.y - self.start.y
-        off = math.remainder(math.atan2(dy, dx) - self.start.yaw, math.tau)
-        in_sight = line_of_sight(self.room, self.start.x, self.start.y, self.target) >= 0.6
-        return abs(off) < AHEAD_RAD and math.hypot(dx, dy) >= AHEAD_M and in_sight
+        start, target = self.start, self.target
+        off, metres = bearing_to(start, target.x, target.y), math.hypot(target.x - start.x, target.y - start.y)
+        seen = line_of_sight(self.room, start.x, start.y, target)
+        return abs(off) < AHEAD_RAD and metres >= AHEAD_M and seen >= IN_SIGHT
 
 
 def make_episode(seed: int, split: str = "train", absent: bool = False) -> Episode:
@@ -103,7 +104,7 @@ def _start(rng: random.Random, room: Room, target: SceneObject | None) -> Pose2D
         sight = line_of_sight(room, pose.x, pose.y, target)
         if hidden and sight > 0.0:
             continue
-        if not hidden and (sight < 0.6 or math.hypot(pose.x - target.x, pose.y - target.y) > SIGHT_RANGE):
+        if not hidden and (sight < IN_SIGHT or math.hypot(pose.x - target.x, pose.y - target.y) > SIGHT_RANGE):
             continue
         if math.isfinite(shortest_path_length(room, pose, target)):
             return pose

@@ -11,8 +11,9 @@ import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from navsim.geometry import movement
 from navsim.imperfect_base import Base, BaseTraits, Odometry, OdometryMessage
-from spec_vlm_nav.common.geometry import Motion, Pose, Velocity, wrap
+from spec_vlm_nav.common.geometry import Motion, Pose, Velocity
 from spec_vlm_nav.common.parameters import Value
 from spec_vlm_nav.common.status import UNDER_WAY
 from spec_vlm_nav.motion.command import Command, CommandKind
@@ -117,11 +118,10 @@ def carry_out(world: SimulatedBase, motion: Motion, values: Mapping[str, Value])
                 ended_at = world.now
         if world.now > ended_at + END_S:
             break
-    pose = world.base.pose
-    ahead = (pose.x - origin.x) * math.cos(origin.yaw) + (pose.y - origin.y) * math.sin(origin.yaw)
+    ahead, _, turned = movement(origin, world.base.pose)
     return MotionOutcome(
         core.status.state.name,
         core.status.reason,
         ahead - motion.distance_m,
-        wrap(pose.yaw - origin.yaw) - motion.angle_rad,
+        turned - motion.angle_rad,
     )

@@ -175,10 +175,10 @@ def train_draft(config: TrainDraftConfig) -> DraftResult:
         config.run.mkdir(parents=True, exist_ok=True)
         _keep_settings(config, speaker)
         start = start_folder(config.draft, speaker, config.run, config.share, config.share_first)
-    numbers = number_type(speaker)
+    dtype = number_type(speaker)
     del speaker
     with stages() as shown, threads(config.workers):
-        return _DraftTraining(config, start, numbers, shown).whole()
+        return _DraftTraining(config, start, dtype, shown).whole()
 
 
 def _keep_settings(config: TrainDraftConfig, speaker: LoadedModel) -> None:
@@ -196,10 +196,10 @@ def _keep_settings(config: TrainDraftConfig, speaker: LoadedModel) -> None:
 class _DraftTraining:
     """The stages of one run, in order."""
 
-    def __init__(self, config: TrainDraftConfig, start: str, numbers: str, shown: Stages) -> None:
-        """numbers: what the target computes in, where it is here."""
+    def __init__(self, config: TrainDraftConfig, start: str, dtype: str, shown: Stages) -> None:
+        """dtype: of the target, where it is here and only speaks."""
         self.config, self.start, self.shown, self.run = config, start, shown, config.run
-        self.number_type = numbers
+        self.dtype = dtype
         self.prompts, self.texts, self.given, self.held_out, self.sampled = (
             config.run / f"{name}.jsonl"
             for name in ("prompts", "texts", "given", "held-out", "held-out-sampled")
@@ -309,7 +309,7 @@ class _DraftTraining:
         parts = [texts[at : at + SHARD] for at in range(0, len(texts), SHARD)]
         files = [self.run / f"lessons-{number:04d}.pt" for number in range(len(parts))]
         if not all(file.exists() for file in files):
-            target = DraftNetwork(self.config.target, dtype=self.number_type)
+            target = DraftNetwork(self.config.target, dtype=self.dtype)
             teacher = Teacher(target, DraftNetwork(self.start), self.config.length)
             with self.shown.counted("what the target says", len(texts)) as progress, roomy(self.run):
                 for number, (part, file) in enumerate(zip(parts, files, strict=True), 1):
@@ -321,7 +321,7 @@ class _DraftTraining:
     def _target(self, stack: ExitStack) -> DraftNetwork | RemoteTarget:
         config = self.config
         if config.target:
-            return DraftNetwork(config.target, dtype=self.number_type)
+            return DraftNetwork(config.target, dtype=self.dtype)
         speaker = load_model(config.draft)
         if not config.connect:
             return RemoteTarget(None, speaker)
