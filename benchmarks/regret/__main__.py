@@ -7,6 +7,7 @@ The real edge decodes, with its controller, drafters and estimates; forwards, li
     python -m benchmarks.regret --worlds 40                       # the worlds of the tests
     python -m benchmarks.regret --worlds 200 --first 10000        # fresh ones
     python -m benchmarks.regret --worlds 60 --repeats 0.5         # text that repeats itself; with `ngram`
+    python -m benchmarks.regret --worlds 60 --misjudged 1.8       # several rows take longer than the verifier says
     python -m benchmarks.regret --worlds 60 --bounds              # what is lost by somebody who knows the world
     python -m benchmarks.regret --worlds 60 --compare sd+overlap:hinted-stream,sd+overlap:stream   # two fixed methods
 """
@@ -44,6 +45,9 @@ def main() -> int:
     parser.add_argument("--worlds", type=int, default=40, help="how many (40)")
     parser.add_argument("--first", type=int, default=0, help="the seed of the first (0)")
     parser.add_argument("--repeats", type=float, default=0.0, help="share of the text that is said again (0)")
+    parser.add_argument(
+        "--misjudged", type=float, default=1.0, help="forwards of several rows take so many times as told (1)"
+    )
     parser.add_argument("--processes", type=int, default=1, help="worlds at a time (1)")
     parser.add_argument("--out", type=Path, default=Path("runs/regret"), help="folder (runs/regret)")
     parser.add_argument("--bounds", action="store_true", help="what knowing the world beforehand brings; no page")
@@ -53,6 +57,8 @@ def main() -> int:
         parser.error("--worlds and --processes are at least 1, --first at least 0")
     if not 0.0 <= flags.repeats < 1.0 or (flags.repeats and (flags.bounds or flags.compare)):
         parser.error("--repeats is 0 or more and below 1, and takes no --bounds or --compare")
+    if not 1.0 <= flags.misjudged <= 10.0 or (flags.misjudged > 1.0 and (flags.bounds or flags.compare)):
+        parser.error("--misjudged is 1 to 10, and takes no --bounds or --compare")
     methods = flags.compare.split(",") if flags.compare else []
     try:
         if methods and (len(methods) != 2 or flags.bounds):
@@ -76,7 +82,7 @@ def main() -> int:
             found_of_two = list(played(partial(compared.compared_in, first=first, second=second)))
             print("\n".join(compared.words(found_of_two, first, second)))
             return 0
-        worlds = list(played(partial(regret_in, repeats=flags.repeats)))
+        worlds = list(played(partial(regret_in, repeats=flags.repeats, misjudged=flags.misjudged)))
     found = Regret(worlds=worlds)
     flags.out.mkdir(parents=True, exist_ok=True)
     write_bytes_atomic(flags.out / "regret.json", msgspec.json.format(msgspec.json.encode(found), indent=1))

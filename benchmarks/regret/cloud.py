@@ -177,6 +177,7 @@ class SimulatedCloud:
         _, slower, wait_ms = self._world.phase(self._begins + len(self._answer))
         noise = math.exp(self._random.gauss(0.0, self._world.noise)) if self._world.noise else 1.0
         takes_s = self._world.verify.for_rows(rows) / 1e3 * times * slower * noise
+        takes_s *= self._world.misjudged if rows > 1 else 1.0
         wait_s = self._random.expovariate(1e3 / wait_ms) if wait_ms else 0.0
         return SimulatedForward(
             about, wait_s, takes_s, takes_s, self._now if came_s is None else came_s, rows

@@ -95,14 +95,17 @@ def described(world: SimulatedWorld) -> str:
     words += [f"{len(world.phases) - 1} changes"] if len(world.phases) > 1 else []
     words += [f"shared core {world.contention:.1f}"] if world.contention else []
     words += [] if world.told else ["nothing told"]
+    words += [f"several rows ×{world.misjudged:g} of what was told"] if world.misjudged != 1.0 else []
     words += ["hints"] if world.hint_at else []
     words += [f"{100 * world.fit.repeats:.0f} % said before"] if world.fit.repeats else []
     return ", ".join(words)
 
 
-def regret_in(seed: int, most_answers: int = 4, repeats: float = 0.0) -> WorldRegret:
+def regret_in(
+    seed: int, most_answers: int = 4, repeats: float = 0.0, misjudged: float = 1.0
+) -> WorldRegret:
     """One world, all methods."""
-    world = random_world(seed, most_answers, repeats)
+    world = random_world(seed, most_answers, repeats, misjudged)
     language = language_of(world)
     played = {name: play(world, name, language) for name in (*methods_in(world), "auto")}
     return WorldRegret(

@@ -44,6 +44,7 @@ class SimulatedWorld:
     draft, verify, cloud_draft: forwards by their rows; cloud_draft None: no draft model there. noise: of every forward,
     as a share. prompt: times a forward of one row that a prompt takes. phases: the first from token 0 on. contention:
     1: both sides compute on one core, 0: each has its own. told: both sides tell what rows cost, when they are idle.
+    misjudged: this many times as long as was told forwards of several rows take.
     hint_at: the part of a verification after which an exit gives a hint, 0: never; hint_right: how often it is right.
     answers: their lengths.
     """
@@ -62,6 +63,7 @@ class SimulatedWorld:
     hint_at: float
     hint_right: float
     answers: tuple[int, ...]
+    misjudged: float = 1.0
 
     @property
     def tokens(self) -> int:
@@ -81,8 +83,12 @@ def forwards(one_ms: float, a_row: float) -> RowMs:
     return RowMs(tuple((rows, one_ms * (1 + a_row * (rows - 1))) for rows in ROWS))
 
 
-def random_world(seed: int, most_answers: int = 4, repeats: float = 0.0) -> SimulatedWorld:
-    """One world, with this many answers at most. repeats: as in Fit."""
+def random_world(
+    seed: int, most_answers: int = 4, repeats: float = 0.0, misjudged: float = 1.0
+) -> SimulatedWorld:
+    """One world, with this many answers at most. repeats: as in Fit. misjudged: as in SimulatedWorld; above 1, the rows
+    are told in every world.
+    """
     draw = Random(seed)
 
     def between(low: float, high: float) -> float:
@@ -117,10 +123,11 @@ def random_world(seed: int, most_answers: int = 4, repeats: float = 0.0) -> Simu
         ),
         phases=_phases(draw, sum(lengths), verify_ms),
         contention=sometimes(0.3, draw.uniform(0.3, 1.0)),
-        told=draw.random() < 0.6,
+        told=draw.random() < 0.6 or misjudged > 1.0,
         hint_at=sometimes(0.4, draw.uniform(0.3, 0.8)),
         hint_right=draw.uniform(0.4, 0.95),
         answers=tuple(lengths),
+        misjudged=misjudged,
     )
 
 

@@ -48,8 +48,8 @@ _SETTLED_DRAFTS = 8
 _HOPELESS = 0.1
 """Where drafting takes so much longer than the cloud alone, as this many drafts say, that will hardly change soon."""
 _PROVEN, _PLAIN = 2, 1.5
-"""A near cloud must have decoded _PROVEN tokens alone before plans are tried that promise less than _PLAIN times its
-speed.
+"""What a token of the cloud alone takes is known when it has decoded _PROVEN of them. A near cloud must have, before
+plans are tried that promise less than _PLAIN times its speed.
 """
 _NEWS = 0.1
 """A link that is quicker by this much may change what is best."""
@@ -251,9 +251,14 @@ class Controller:
     def _alone_s(self) -> float | None:
         """A token of the cloud alone. Where that may feel drafts for longer than is seen, it is as it was in peace:
         else it would be taken for slow because the edge drafts, and drafting for worth its while because it is slow.
+        Before it was tried it is no slower than the verifier says: drafts that take long may do so because of their
+        rows, and trying it tells.
         """
         measured = self.measured
         alone_s, in_peace_s = measured.alone_s, measured.alone_in_peace_s
+        told_s = measured.told_rows_s(1)
+        if alone_s is not None and told_s is not None and measured.tokens_alone < _PROVEN:
+            return min(alone_s, told_s + measured.queue_alone_s)
         if alone_s is None or in_peace_s is None or not measured.may_feel_drafts_unseen:
             return alone_s
         return min(alone_s, in_peace_s)
