@@ -22,7 +22,7 @@ from spec_vlm_nav.common.geometry import ZERO
 from specnav.calibrate.asking import StepPrompt
 from specnav.calibrate.config import CalibrateConfig
 from specnav.calibrate.core.course import CalibrationPhase, CalibrationRun
-from specnav.calibrate.core.procedure import CalibrationError, CalibrationFindings, CalibrationLimits
+from specnav.calibrate.core.procedure import CalibrationError, CalibrationFindings
 from specnav.calibrate.wire import Wire
 from specnav.errors import UsageError
 from specnav.ros_names import checked_namespace
@@ -40,14 +40,7 @@ class Live:
     ) -> None:
         """ended: whether anything wants it to end."""
         self._config, self._say, self._ended = config, say, ended
-        limits = CalibrationLimits(
-            config.max_linear,
-            config.max_angular,
-            config.room_m,
-            config.repetitions,
-            stop_style=config.stop_style if config.backend == "twist" else "",
-        )
-        self.course = CalibrationRun(limits)
+        self.course = CalibrationRun(config)
         self.node = _make_node(config)
         self._executor = SingleThreadedExecutor()
         self._executor.add_node(self.node)

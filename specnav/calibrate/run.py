@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 
 from specnav.calibrate.config import CalibrateConfig
 from specnav.calibrate.core.result import calibration, check
-from specnav.calibrate.files import Circumstances, check_out, given_parameters, text_of, write
+from specnav.calibrate.files import check_out, given_parameters, text_of, write
 from specnav.calibrate.view import show
 from specnav.errors import UsageError
 
@@ -36,20 +36,10 @@ def run_calibrate(config: CalibrateConfig) -> int:
     except KeyboardInterrupt:
         _say("\ninterrupted: the robot was stopped, nothing is written")
         raise
-    style = config.stop_style if config.backend == "twist" else ""
-    found = calibration(findings, config.max_linear, style)
+    found = calibration(findings, config.max_linear, config.style)
     show(found, given)
     check(found, given)
-    kind = "TwistStamped" if config.stamped else "Twist"
-    about = Circumstances(
-        when=datetime.now(timezone.utc),
-        commands=f"{wire.topic} ({kind if config.backend == 'twist' else 'Request'})",
-        odometry=wire.odom_topic,
-        noise=findings.noise,
-        max_linear=config.max_linear,
-        max_angular=config.max_angular,
-        repetitions=config.repetitions,
-    )
-    write(config.out, text_of(found, about))
+    now = datetime.now(timezone.utc)
+    write(config.out, text_of(found, config, findings.noise, wire.commands, wire.odom_topic, now))
     _say(f"{config.out}: written; give it to motion_node with --params-file, after your own file")
     return 0
