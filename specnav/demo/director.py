@@ -17,10 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-import rclpy
 from builtin_interfaces.msg import Time
-from rclpy.context import Context
-from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
 from rclpy.qos import QoSProfile, ReliabilityPolicy, qos_profile_sensor_data
 from sensor_msgs.msg import CompressedImage
 from spec_vlm_nav_interfaces.msg import DecisionMetrics, MotionCommand, MotionStatus
@@ -31,6 +28,7 @@ from spec_vlm_nav.common.codes import SOURCES, ErrorCode, MotionState
 from specnav.demo.errors import DemoError
 from specnav.demo.recorder import EpisodeRecorder, SimState
 from specnav.results.trace import Decision, Span
+from specnav.ros_node import spinning_node
 
 POLL_S = 0.02
 AT_START_M = 0.05
@@ -148,9 +146,8 @@ class Director:
         self._past: tuple[int, int] | None = None  # the same, when the instruction was published
         self._motion_state: tuple[int, int] | None = None
         self._latest_state: SimState | None = None
-        self._context = Context()
-        rclpy.init(context=self._context, domain_id=domain)
-        self._node = rclpy.create_node("demo_director", context=self._context)
+        self._running = contextlib.ExitStack()
+        self._node = self._running.enter_context(spinning_node("demo_director", domain))
         reliable = QoSProfile(depth=50, reliability=ReliabilityPolicy.RELIABLE)
         make = self._node.create_subscription
         make(CompressedImage, topics.image, self._on_image, qos_profile_sensor_data)
@@ -161,24 +158,12 @@ class Director:
         self._instruct = self._node.create_publisher(String, topics.instruction, reliable)
         self._cancel = self._node.create_publisher(Empty, topics.cancel, reliable)
         self._reset = self._node.create_publisher(String, topics.reset, reliable)
-        self._executor = SingleThreadedExecutor(context=self._context)
-        self._executor.add_node(self._node)
-        self._thread = threading.Thread(target=self._spin, name="director", daemon=True)
-        self._thread.start()
 
     def __enter__(self) -> Director:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # The thread must be gone before the context is, otherwise the process aborts.
-        self._executor.shutdown()
-        self._thread.join(timeout=5.0)
-        self._node.destroy_node()
-        rclpy.try_shutdown(context=self._context)
-
-    def _spin(self) -> None:
-        with contextlib.suppress(ExternalShutdownException):
-            self._executor.spin()
+        self._running.close()
 
     # -- what others publish
 

@@ -115,12 +115,12 @@ def run_live(config: MissionConfig) -> int:
     """Carry out a mission on a live robot; 0, or 1 when a step failed. Raises UsageError; Ctrl-C: the robot stands."""
     text, plan = _read(config.mission)
     _need_ros()
-    from specnav.mission.live import MissionClient
+    from specnav.mission.live import mission_client
     from specnav.signals import ends_on_signals
 
     show_plan(json.loads(plan_json(plan)))
     console = Console(stderr=True)
-    with ends_on_signals(), MissionClient(config.namespace) as client:
+    with ends_on_signals(), mission_client(config.namespace) as client:
         results = client.run(text, lambda words: say(console, words))
     return _finish(results, config.out)
 
@@ -134,7 +134,7 @@ def run_in_demo(asked: MissionConfig) -> int:
     from specnav.demo.run import check_inputs, server_settings
     from specnav.demo.stage import open_stage
     from specnav.demo.views import PlainView
-    from specnav.mission.live import MissionClient
+    from specnav.mission.live import mission_client
     from specnav.run_folder import new_run_folder
     from specnav.signals import ends_on_signals
     from specnav.supervise import children
@@ -153,7 +153,7 @@ def run_in_demo(asked: MissionConfig) -> int:
         node = children.mission_spec((config.robot_config,), stage.environment, run / "mission.json")
         stage.start(node, config.start_timeout_s)
         stage.enter(make_episode(config.seed, config.split, False))
-        with MissionClient(domain=stage.domain) as client:
+        with mission_client(domain=stage.domain) as client:
             results = client.run(text, lambda words: say(console, words), stage.check)
     return _finish(results, run / "results.json")
 
@@ -165,9 +165,9 @@ def give_order(config: OrderConfig) -> int:
         raise UsageError(f"order {what!r} is unknown; choose {', '.join(ORDERS)}")
     text = _read(config.steps)[0] if what == "append" else ""
     _need_ros()
-    from specnav.mission.live import MissionClient
+    from specnav.mission.live import mission_client
 
-    with MissionClient(config.namespace) as client:
+    with mission_client(config.namespace) as client:
         good, said, results = client.order(what, step=config.step, place=config.place, steps=text)
     if what == "show":
         if results is None:

@@ -24,7 +24,7 @@ def names(values, given="", found=()):
     return {
         name: topic_of(
             role, given if name == "image" else "", found, lambda n: n if n[0] == "/" else f"/{n}"
-        )[0]
+        )
         for name, role in wanted.items()
     }
 
