@@ -43,14 +43,14 @@ def user_errors() -> Iterator[None]:
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
             print(f"specnav: error: {error.strerror}: {error.filename or 'what is printed'}", file=sys.stderr)
             sys.exit(1)
-        # The rooms' error types are looked up only now: importing them costs seconds (torch).
-        if not isinstance(error, (UsageError, HarnessError, *_room_errors())):
+        if not is_for_users(error):
             raise
         print(f"specnav: error: {one_line(error)}", file=sys.stderr)
         sys.exit(1)
 
 
-def _room_errors() -> tuple[type[BaseException], ...]:
+def is_for_users(error: Exception) -> bool:
+    """Whether an error is one that a user can act on."""
     names = (
         ("specdec.errors", "SpecdecError"),
         ("cloud_verifier.errors", "VerifierError"),
@@ -58,6 +58,6 @@ def _room_errors() -> tuple[type[BaseException], ...]:
         ("specnav.results.errors", "EvaluationError"),
         ("navsim.errors", "NavsimError"),
     )
-    # Only rooms already imported can have raised.
+    # Only rooms already imported can have raised; importing them costs seconds (torch).
     found = (getattr(sys.modules.get(module), name, None) for module, name in names)
-    return tuple(kind for kind in found if kind is not None)
+    return isinstance(error, (UsageError, HarnessError, *filter(None, found)))

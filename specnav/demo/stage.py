@@ -18,7 +18,7 @@ from cloud_verifier.config import ServerConfig
 from navsim.episodes import Episode
 from specnav.demo.config import DemoConfig
 from specnav.demo.decider import vlm_spec
-from specnav.demo.director import Director, Topics
+from specnav.demo.director import Director
 from specnav.demo.recorder import Ending, EpisodeLimits, EpisodeRecorder
 from specnav.demo.views import DemoScene, DemoView
 from specnav.supervise import children
@@ -202,7 +202,7 @@ def open_stage(
     os.environ.update(environment)
     segments: frozenset[Path] = frozenset()
     try:
-        with Director(domain.number, Topics()) as director, Supervisor(logs) as supervisor:
+        with Director(domain.number) as director, Supervisor(logs) as supervisor:
             stage = Stage(config, server, supervisor, director, view, environment, verifier=verifier)
             try:
                 stage.open()

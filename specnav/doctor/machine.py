@@ -57,7 +57,7 @@ def _module(module: str, distribution: str, needed_for: str, remedy: str, option
 
 
 def _tried(code: str, late: str) -> tuple[str, str]:
-    """What code prints in a child process, which it may kill; and why it failed, in a line. late: why after a minute."""
+    """What code prints in a child process, which it may kill; and why it failed. late: why after a minute."""
     try:
         run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=ROOT)
     except subprocess.TimeoutExpired:

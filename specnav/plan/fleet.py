@@ -22,7 +22,7 @@ from specdec.settings import words as by_commas
 from specnav.bench.data.papers import figure
 from specnav.errors import UsageError
 from specnav.plan.calibration import calibrated, tree_for
-from specnav.plan.fleet_view import against_table, fleet_table, summary
+from specnav.plan.fleet_view import against_table, fleet_table
 from specnav.plan.simulated.comparison import load_clients, played_beside
 from specnav.plan.simulated.links import in_words, profile_of
 from specnav.plan.simulated.page import write_fleet
@@ -233,6 +233,8 @@ def question_of(config: FleetConfig) -> tuple[PlanQuestion, list[str]]:
 
 def links_of(config: FleetConfig) -> tuple[tuple[LinkProfile, float], ...]:
     """Profiles and shares from `wifi6` or `wifi6=70,lte=30`. Raises UsageError, EvaluationError."""
+    names = ("rtt_ms", "jitter_ms", "bandwidth_mbps", "loss")
+    parts: dict[str, float | None] = {name: getattr(config, name) for name in names}
     found = []
     for part in config.link.split(","):
         name, _, share = part.strip().partition("=")
@@ -242,8 +244,7 @@ def links_of(config: FleetConfig) -> tuple[tuple[LinkProfile, float], ...]:
             weight = 0.0
         if not (weight > 0 and math.isfinite(weight)):
             raise UsageError(f"link {part.strip()!r}: its share must be a number above 0; write wifi6=70,lte=30")
-        profile = profile_of(name, config.rtt_ms, config.jitter_ms, config.bandwidth_mbps, config.loss)
-        found.append((profile, weight))
+        found.append((profile_of(name, **parts), weight))
     return tuple(found)
 
 
@@ -283,8 +284,8 @@ def run_plan_fleet(config: FleetConfig) -> int:
         print(msgspec.json.format(msgspec.json.encode(results)).decode())
     else:
         Console().print(fleet_table(results))
-        for line in summary(results):
-            say(Console(), line)
+        for origin in results.calibrated:
+            say(Console(), f"Calibrated from {origin}.")
     say(console, f"report: {report}")
     return 130 if results.interrupted else 0
 

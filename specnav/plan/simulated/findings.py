@@ -95,13 +95,10 @@ def _lines(results: FleetResults, names: list[str], what: str) -> tuple[ChartLin
 
 
 def _tables(results: FleetResults) -> list[Table]:
-    by_token = results.promise_of == "token"
     rows = []
     for one in order(results.methods):
         here = one.here
-        p95, ci = (
-            (here.token_ms_p95, here.token_ms_p95_ci) if by_token else (here.decision_ms_p95, here.decision_ms_p95_ci)
-        )
+        p95, ci = here.p95(results.promise_of)
         at = one.at_needed
         rows.append(
             (

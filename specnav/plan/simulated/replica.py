@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from cloud_verifier.engine.policy import Policy
 from cloud_verifier.engine.scheduler import Scheduler, WaitingSession
@@ -19,6 +19,8 @@ from specnav.plan.simulated.times import SimulatedForwardTimes
 
 if TYPE_CHECKING:
     import simpy
+
+    from specnav.plan.simulated.session import RobotSession
 
 
 @dataclass(frozen=True)
@@ -33,21 +35,6 @@ class ReplicaPolicy:
     kv_tokens: float = float("inf")
 
 
-class QueuedSession(Protocol):
-    """A session, as a verifier sees it. tokens: that it may come to hold. rank, owner, number: as the scheduler needs
-    them of a session's work.
-    """
-
-    tokens: int
-    rank: int
-    owner: bytes
-    number: int
-
-    def ran(self, now_ms: float, since_ms: float) -> None:
-        """What it asked for has run; it came at `since_ms`."""
-        ...
-
-
 @dataclass
 class SimulatedRows:
     """Rows that a session wants of a forward; what the scheduler asks of an extension, it answers.
@@ -55,7 +42,7 @@ class SimulatedRows:
     prompt: they may come in parts. drafts: they go through the draft model beside the target. since_ms: when it came.
     """
 
-    who: QueuedSession
+    who: RobotSession
     rows: int
     prompt: bool = False
     drafts: bool = False
@@ -118,7 +105,7 @@ class SimulatedReplica:
         self.open = 0
         self.counted = Counted()
         self._held = 0
-        self._outside: deque[tuple[float, QueuedSession, SimulatedRows]] = deque()
+        self._outside: deque[tuple[float, RobotSession, SimulatedRows]] = deque()
         self._coming: list[tuple[float, int, SimulatedRows]] = []
         self._number = 0
         self._waiting: list[WaitingSession] = []
@@ -136,7 +123,7 @@ class SimulatedReplica:
         self._held += who.tokens
         self.comes(ask, at_ms)
 
-    def leave(self, who: QueuedSession) -> None:
+    def leave(self, who: RobotSession) -> None:
         """A session has ended; who waits outside may come in."""
         self.open -= 1
         self._held -= who.tokens

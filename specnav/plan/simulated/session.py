@@ -61,7 +61,10 @@ class SessionFigures:
 
 
 class RobotSession:
-    """Asks a verifier, round after round, as its way says. `done` is told when the answer will be at the robot."""
+    """Asks a verifier, round after round, as its way says. `done` is told when the answer will be at the robot.
+
+    tokens: that it may come to hold. rank, owner, number: as the scheduler needs them of a session's work.
+    """
 
     def __init__(
         self,
@@ -96,7 +99,7 @@ class RobotSession:
         self._replica.admit(SimulatedRows(self, max(1, self._prompt - known_rows), prompt=True), at_ms)
 
     def ran(self, now_ms: float, since_ms: float) -> None:
-        """A forward that this session asked for has run."""
+        """A forward has run that this session asked for at `since_ms`."""
         if not self._opened:  # the last row of a prompt brings the first token
             self._opened = True
             if self._way.cloud_drafts:  # the draft model must read the prompt, too
