@@ -24,6 +24,20 @@ class ChildFailed(HarnessError):
 
 
 @contextmanager
+def needs_ros(what: str, beside: str = "") -> Iterator[None]:
+    """Around imports that need ROS: where it is missing, a UsageError that says how to get it. beside: what works
+    without.
+    """
+    try:
+        yield
+    except ImportError as error:
+        more = f"; {beside} without" if beside else ""
+        raise UsageError(
+            f"{what} needs ROS 2 (rclpy): source an installation, or make setup ({error}){more}"
+        ) from error
+
+
+@contextmanager
 def user_errors() -> Iterator[None]:
     """Print a UsageError or a room's own error as one line and exit with 1; Ctrl-C exits with 130.
 

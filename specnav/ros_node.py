@@ -36,7 +36,7 @@ def checked_namespace(given: str, topics: Iterable[str]) -> str:
 
 @contextlib.contextmanager
 def own_node(
-    name: str, domain: int | None = None, **given: Any
+    name: str, *, domain: int | None = None, **given: Any
 ) -> Iterator[tuple[Node, SingleThreadedExecutor]]:
     """A node in a context of its own, and what spins it; signals are the command's business. given: of create_node."""
     context = Context()
@@ -57,7 +57,7 @@ def own_node(
 @contextlib.contextmanager
 def spinning_node(name: str, domain: int) -> Iterator[Node]:
     """The same, with its callbacks in a thread."""
-    with own_node(name, domain) as (node, executor):
+    with own_node(name, domain=domain) as (node, executor):
 
         def spin() -> None:
             with contextlib.suppress(ExternalShutdownException):

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import msgspec
 
-from specnav.bags.storage import Skipped
 from specnav.results.demo import RESULTS_FILE, Setting, Versioned
 from specnav.results.errors import EvaluationError
 from specnav.results.files import read_json, write_json
@@ -65,6 +64,14 @@ class TopicRecord(msgspec.Struct, frozen=True):
     count: int
 
 
+class SkippedRecord(msgspec.Struct, frozen=True):
+    """Messages that were recorded and are not used. file: or topic; count: null where the file does not report it."""
+
+    file: str
+    count: int | None
+    reason: str
+
+
 class BagRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The bag that was replayed. references: where they are from; frames: on the image topic, of which `selected` were
     to be decided; duration_s: from the first frame to the last, long pauses shortened. messages_found: those used and
@@ -83,7 +90,7 @@ class BagRecord(msgspec.Struct, frozen=True, kw_only=True):
     warnings: list[str] = msgspec.field(default_factory=list)
     messages_found: int = 0
     messages_used: int = 0
-    messages_skipped: list[Skipped] = msgspec.field(default_factory=list)
+    messages_skipped: list[SkippedRecord] = msgspec.field(default_factory=list)
 
 
 class ReplayRow(msgspec.Struct, frozen=True, kw_only=True):

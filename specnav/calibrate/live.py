@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from typing import Any
 
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
@@ -124,7 +125,7 @@ def calibrate_live(config: CalibrateConfig, say: Callable[[str], None]) -> tuple
     """The findings, and where they come from. Raises UsageError; KeyboardInterrupt for SIGINT and SIGTERM."""
     namespace = checked_namespace(config.namespace, (config.cmd_vel, config.odom))
     remaps = ["--ros-args", "-r", f"cmd_vel:={config.cmd_vel}", "-r", f"odom:={config.odom}"]
-    given = {"namespace": namespace, "cli_args": remaps, "use_global_arguments": False}
+    given: dict[str, Any] = {"namespace": namespace, "cli_args": remaps, "use_global_arguments": False}
     try:
         with notes_signals() as ended, own_node("specnav_calibrate", **given) as (node, executor):
             live = Live(config, node, executor, say, ended)

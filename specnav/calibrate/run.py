@@ -9,7 +9,7 @@ from specnav.calibrate.config import CalibrateConfig
 from specnav.calibrate.core.result import calibration, check
 from specnav.calibrate.files import check_out, given_parameters, text_of, write
 from specnav.calibrate.view import show
-from specnav.errors import UsageError
+from specnav.errors import needs_ros
 
 
 def _say(words: str) -> None:
@@ -20,12 +20,8 @@ def run_calibrate(config: CalibrateConfig) -> int:
     """Measure, print, write; returns the exit code. Raises UsageError, and KeyboardInterrupt for Ctrl-C."""
     check_out(config.out)
     given = given_parameters(config.params_file)
-    try:
+    with needs_ros("calibrating a robot"):
         from specnav.calibrate.live import calibrate_live
-    except ImportError as error:
-        raise UsageError(
-            f"calibrating a robot needs ROS 2 (rclpy): source an installation, or make setup ({error})"
-        ) from error
     if not config.yes:
         _say(
             f"The robot will turn on the spot and walk up to {config.room_m:g} m ahead and back, never backwards."

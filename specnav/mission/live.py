@@ -94,5 +94,5 @@ class MissionClient:
 def mission_client(namespace: str = "", domain: int | None = None) -> Iterator[MissionClient]:
     """A client for as long as the block runs. Raises UsageError for a namespace that is none."""
     name = checked_namespace(namespace, ())
-    with own_node("specnav_mission", domain, namespace=name) as (node, executor):
+    with own_node("specnav_mission", domain=domain, namespace=name) as (node, executor):
         yield MissionClient(node, executor)

@@ -23,6 +23,7 @@ from specnav.bags.records import (
     DecisionRecord,
     ReplayResults,
     RunComparison,
+    SkippedRecord,
     TopicRecord,
     append_decisions,
     load_decisions,
@@ -138,7 +139,7 @@ def describe_bag(bag: Bag, contents: BagContents, plan: ReplayPlan, unusable: in
         warnings=[*bag.warnings, *plan.notes],
         messages_found=bag.found,
         messages_used=bag.found - sum(one.count or 0 for one in skipped),
-        messages_skipped=skipped,
+        messages_skipped=[SkippedRecord(one.file, one.count, one.reason) for one in skipped],
     )
 
 

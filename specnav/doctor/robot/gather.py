@@ -362,7 +362,7 @@ def _has_interfaces() -> bool:
 def gather(config: RobotDoctorConfig) -> Facts:
     """The facts of the graph that this process's environment leads to. Raises UsageError; KeyboardInterrupt."""
     topics = filter(None, (config.image, config.odom, config.cmd_vel))
-    given = {"namespace": checked_namespace(config.namespace, topics), "use_global_arguments": False}
-    given |= {"enable_rosout": False, "start_parameter_services": False}
-    with own_node(OWN_NAME, **given) as (node, executor):
+    namespace = checked_namespace(config.namespace, topics)
+    quiet = {"use_global_arguments": False, "enable_rosout": False, "start_parameter_services": False}
+    with own_node(OWN_NAME, namespace=namespace, **quiet) as (node, executor):
         return Gatherer(config, node, executor).gather()

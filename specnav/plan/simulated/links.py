@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 from specdec.errors import OptionsError
 from specdec.link.shaping import LinkProfile
@@ -18,7 +19,7 @@ PRESETS = {
 """Assumptions of ours, of a link to a verifier in the same building or region; measure your own. Bandwidth: upwards."""
 
 
-def profile_of(link: str, **parts: float | None) -> LinkProfile:
+def profile_of(link: str, **parts: Any) -> LinkProfile:
     """A preset's profile, or that of a round trip in milliseconds. parts: fields that are given replace its own.
 
     Raises EvaluationError for a link that is neither, and for figures that no link has.
