@@ -24,7 +24,6 @@ from std_msgs.msg import Empty, String
 
 from navsim.episodes import Episode
 from spec_vlm_nav.common.codes import SOURCES, ErrorCode, MotionState
-from specnav.demo.errors import DemoError
 from specnav.demo.recorder import EpisodeRecorder, SimState
 from specnav.results.trace import Decision, Span
 from specnav.ros_node import spinning_node
@@ -39,7 +38,6 @@ from specnav.supervise.robot_stack import (
     STATUS,
 )
 
-POLL_S = 0.02
 AT_START_M = 0.05
 FRAMES_BEFORE = 5
 # A stale odometry is given by the deciding node as well, and counted there.
@@ -212,19 +210,6 @@ class Director:
             self._motion_state = state
 
     # -- what the demo asks for
-
-    def wait_until(
-        self, done: Callable[[], bool], timeout_s: float, what: str, watch: Callable[[], None]
-    ) -> None:
-        """Wait for a condition, calling `watch` meanwhile (it raises when a child died). Raises DemoError."""
-        deadline = self._clock() + timeout_s
-        while not done():
-            watch()
-            if self._clock() > deadline:
-                raise DemoError(
-                    f"{what} did not happen within {timeout_s:.0f} s; look at the log files of the run"
-                )
-            time.sleep(POLL_S)
 
     def robot_is_connected(self) -> bool:
         """Whether the nodes of robot and simulator have found each other and us."""

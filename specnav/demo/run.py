@@ -77,9 +77,7 @@ def run_episodes(config: DemoConfig, server: ServerConfig, journal: DemoJournal,
         with journal.phase("start"):
             stage = processes.enter_context(open_stage(config, server, journal.run / "logs", view))
             decider = processes.enter_context(ExitStack())
-            decider.enter_context(
-                stage.deciding(config.method, config.rtt_ms, "demo", config.link_is_emulated)
-            )
+            decider.enter_context(stage.deciding(config.method, config.rtt_ms, "demo"))
         with journal.phase("episodes"):
             for index in range(config.episodes):
                 episode = make_episode(config.seed + index, config.split, config.is_absent(index))

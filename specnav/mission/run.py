@@ -138,7 +138,7 @@ def run_in_demo(asked: MissionConfig) -> int:
     with (
         ends_on_signals(),
         open_stage(config, server, run / "logs", view) as stage,
-        stage.deciding(config.method, 0.0, "mission", False),
+        stage.deciding(config.method, 0.0, "mission"),
     ):
         node = children.mission_spec((config.robot_config,), stage.environment, run / "mission.json")
         stage.start(node, config.start_timeout_s)
