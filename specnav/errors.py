@@ -24,6 +24,20 @@ class ChildFailed(HarnessError):
 
 
 @contextmanager
+def needs_ros(what: str, beside: str = "") -> Iterator[None]:
+    """Around imports that need ROS: where it is missing, a UsageError that says how to get it. beside: what works
+    without.
+    """
+    try:
+        yield
+    except ImportError as error:
+        more = f"; {beside} without" if beside else ""
+        raise UsageError(
+            f"{what} needs ROS 2 (rclpy): source an installation, or make setup ({error}){more}"
+        ) from error
+
+
+@contextmanager
 def user_errors() -> Iterator[None]:
     """Print a UsageError or a room's own error as one line and exit with 1; Ctrl-C exits with 130.
 
@@ -43,14 +57,14 @@ def user_errors() -> Iterator[None]:
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
             print(f"specnav: error: {error.strerror}: {error.filename or 'what is printed'}", file=sys.stderr)
             sys.exit(1)
-        # The rooms' error types are looked up only now: importing them costs seconds (torch).
-        if not isinstance(error, (UsageError, HarnessError, *_room_errors())):
+        if not is_for_users(error):
             raise
         print(f"specnav: error: {one_line(error)}", file=sys.stderr)
         sys.exit(1)
 
 
-def _room_errors() -> tuple[type[BaseException], ...]:
+def is_for_users(error: Exception) -> bool:
+    """Whether an error is one that a user can act on."""
     names = (
         ("specdec.errors", "SpecdecError"),
         ("cloud_verifier.errors", "VerifierError"),
@@ -58,6 +72,6 @@ def _room_errors() -> tuple[type[BaseException], ...]:
         ("specnav.results.errors", "EvaluationError"),
         ("navsim.errors", "NavsimError"),
     )
-    # Only rooms already imported can have raised.
+    # Only rooms already imported can have raised; importing them costs seconds (torch).
     found = (getattr(sys.modules.get(module), name, None) for module, name in names)
-    return tuple(kind for kind in found if kind is not None)
+    return isinstance(error, (UsageError, HarnessError, *filter(None, found)))

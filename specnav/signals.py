@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -25,3 +25,19 @@ def ends_on_signals() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def notes_signals() -> Iterator[Callable[[], bool]]:
+    """SIGINT and SIGTERM interrupt nothing; yields what says whether one of them has come."""
+    came = threading.Event()
+
+    def note(number: int, frame: FrameType | None) -> None:
+        came.set()
+
+    before = [(number, signal.signal(number, note)) for number in (signal.SIGINT, signal.SIGTERM)]
+    try:
+        yield came.is_set
+    finally:
+        for number, handler in before:
+            signal.signal(number, handler)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,7 +24,7 @@ from specdec.drafting.memory import KEPT_BYTES
 from specdec.edge.decoder import EdgeDecoder
 from specdec.edge.protocol import check_vocabulary
 from specdec.errors import OptionsError, SpecdecError
-from specdec.isolation.accounts import Accounts, OverSpent, charged
+from specdec.isolation.accounts import Accounts, charged
 from specdec.isolation.workers import Ticket
 from specdec.link.channel import Link, connect
 from specdec.link.wire import Welcome
@@ -125,8 +126,6 @@ class EdgePool:
                 if isinstance(soon, Ticket):
                     soon.abandon()
                 raise
-        except OverSpent as error:
-            raise ApiError(429, str(error), code="rate_limit_exceeded") from error
         except OptionsError as error:
             raise wrong("response_format", " ".join(str(error).split())) from error
         except SpecdecError as error:
@@ -172,8 +171,6 @@ class EdgePool:
             answer.end(outcome)
         except ApiError as error:
             answer.end(error)
-        except OverSpent as error:
-            answer.end(ApiError(429, str(error), code="rate_limit_exceeded"))
         except SpecdecError as error:
             answer.end(api_error(error))
         except Exception as error:
@@ -285,7 +282,4 @@ def _too_long(asked: ApiRequest, length: str, limit: int) -> ApiError:
 
 def _common(one: tuple[int, ...], other: tuple[int, ...]) -> int:
     """How many ids both begin with."""
-    for place, (mine, theirs) in enumerate(zip(one, other, strict=False)):
-        if mine != theirs:
-            return place
-    return min(len(one), len(other))
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))

@@ -13,6 +13,7 @@ from specdec.errors import (
     VerifierBusy,
     VersionMismatch,
 )
+from specdec.isolation.accounts import OverSpent
 
 CLIENT_GONE = 499
 """Of a request whose client has gone away; no client gets this, it stands in the log."""
@@ -64,6 +65,8 @@ def wrong(param: str, message: str, code: str | None = None) -> ApiError:
 def api_error(error: SpecdecError) -> ApiError:
     """What an answer's error means for the one who asked."""
     message = " ".join(str(error).split())
+    if isinstance(error, OverSpent):
+        return ApiError(429, message, code="rate_limit_exceeded")
     if isinstance(error, VerifierBusy):
         return ApiError(429, message, code="verifier_busy")
     if isinstance(error, LinkLost):

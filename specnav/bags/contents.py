@@ -12,6 +12,7 @@ import struct
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
 
 from specnav.bags.source import Bag
@@ -78,7 +79,7 @@ class BagContents:
 
     def instruction_at(self, frame: FrameEntry) -> tuple[int, str]:
         """(number, text) of the instruction in force when the frame was recorded; (-1, "") before the first."""
-        place = bisect.bisect_right([time_ns for time_ns, _ in self.instructions], frame.time_ns) - 1
+        place = bisect.bisect_right(self.instructions, frame.time_ns, key=itemgetter(0)) - 1
         return (place, self.instructions[place][1]) if place >= 0 else (-1, "")
 
 

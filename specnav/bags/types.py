@@ -6,7 +6,6 @@ Older sqlite3 bags (Humble) hold no definitions; the messages read here are the 
 
 from __future__ import annotations
 
-import dataclasses
 import struct
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -172,16 +171,3 @@ def _base(kind: str) -> Any:
     if kind == "bool":
         return False
     return 0.0 if kind.startswith("float") else 0
-
-
-def plain(value: Any) -> Any:
-    """A decoded message as plain Python values, for tests and dumps."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {
-            entry.name: plain(getattr(value, entry.name))
-            for entry in dataclasses.fields(value)
-            if entry.name != "__msgtype__"
-        }
-    if isinstance(value, np.ndarray):
-        return value.tolist()
-    return [plain(item) for item in value] if isinstance(value, list) else value

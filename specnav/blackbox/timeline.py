@@ -43,7 +43,7 @@ def events(bag: Bag, types: Types, notes: list[str]) -> list[TimelineEvent]:
         topic = wanted[message.topic]
         tell = _teller(topic)
         try:
-            told = list(tell(_Lenient(types.decode(topic.kind, message.data)))) if tell is not None else []
+            told = list(tell(Lenient(types.decode(topic.kind, message.data)))) if tell is not None else []
         except (EvaluationError, TypeError, ValueError, LookupError):
             unread[topic.name] += 1
             continue
@@ -57,14 +57,17 @@ def events(bag: Bag, types: Types, notes: list[str]) -> list[TimelineEvent]:
     return sorted(found, key=lambda event: event.time_ns)
 
 
-class _Lenient:
-    """A message of another release: what it does not have is 0."""
+class Lenient:
+    """A message of another release: what it does not have is nothing."""
 
     def __init__(self, message: Any) -> None:
         self._message = message
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._message, name, 0)
+        given = getattr(self._message, name, None)
+        if given is None:
+            return [] if name.startswith(("token_", "span_")) else 0
+        return given
 
 
 Told = Iterator[tuple[str, str, str]]

@@ -51,3 +51,8 @@ class CalibrateConfig:
 
     def __post_init__(self) -> None:
         check_settings(self, UsageError)
+
+    @property
+    def style(self) -> str:
+        """How stops are said, "" where the back-end has no styles."""
+        return self.stop_style if self.backend == "twist" else ""

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import yaml
 
 from spec_vlm_nav.common.parameters import Value
 from spec_vlm_nav.parameters.files import all_said_in
+from specnav.calibrate.config import CalibrateConfig
 from specnav.calibrate.core.measuring import Noise
 from specnav.calibrate.core.result import DEFAULTS, CalibrationResult
 from specnav.errors import UsageError
@@ -19,19 +19,6 @@ from specnav.results.files import write_bytes_atomic
 from specnav.settings import read_yaml
 
 FIRST_LINE = "# Written by specnav calibrate"
-
-
-@dataclass(frozen=True)
-class Circumstances:
-    """How it was measured, for the head of the file."""
-
-    when: datetime
-    commands: str  # topic and type
-    odometry: str
-    noise: Noise
-    max_linear: float
-    max_angular: float
-    repetitions: int
 
 
 def check_out(path: Path) -> None:
@@ -51,16 +38,17 @@ def check_out(path: Path) -> None:
         raise UsageError(f"--out {path} is there and was not written by specnav calibrate; give another name")
 
 
-def text_of(found: CalibrationResult, about: Circumstances) -> str:
-    """The file's text."""
-    noise = about.noise
+def text_of(
+    found: CalibrationResult, config: CalibrateConfig, noise: Noise, commands: str, odometry: str, now: datetime
+) -> str:
+    """The file's text, with how it was measured at its head. commands, odometry: topics, and what commands are."""
     head = [
-        f"{FIRST_LINE}, {about.when:%Y-%m-%d %H:%M} UTC. Give it to motion_node after your own parameters:",
+        f"{FIRST_LINE}, {now:%Y-%m-%d %H:%M} UTC. Give it to motion_node after your own parameters:",
         "#   ros2 run spec_vlm_nav motion_node --ros-args --params-file robot.yaml --params-file calibration.yaml",
-        f"# Commands: {about.commands}, up to {about.max_linear:g} m/s and {about.max_angular:g} rad/s. "
-        f"Odometry: {about.odometry}, {noise.rate_hz:.0f} Hz,",
+        f"# Commands: {commands}, up to {config.max_linear:g} m/s and {config.max_angular:g} rad/s. "
+        f"Odometry: {odometry}, {noise.rate_hz:.0f} Hz,",
         f"# noise {noise.metres * 1e3:.1f} mm and {math.degrees(noise.radians):.2f} degrees at rest. "
-        f"Repetitions: {about.repetitions}; behind each value what they gave.",
+        f"Repetitions: {config.repetitions}; behind each value what they gave.",
     ]
     lines = [*head, *(f"# {note}" for note in found.notes), "/**/motion_node:", "  ros__parameters:"]
     for one in found.values:

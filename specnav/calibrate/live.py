@@ -7,25 +7,23 @@ However it ends, the robot is brought to a stand first.
 from __future__ import annotations
 
 import math
-import signal
 import time
 from collections.abc import Callable
-from types import FrameType
+from typing import Any
 
-import rclpy
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
-from rclpy.signals import SignalHandlerOptions
 
 from spec_vlm_nav.common.errors import NavigationError
 from spec_vlm_nav.common.geometry import ZERO
 from specnav.calibrate.asking import StepPrompt
 from specnav.calibrate.config import CalibrateConfig
 from specnav.calibrate.core.course import CalibrationPhase, CalibrationRun
-from specnav.calibrate.core.procedure import CalibrationError, CalibrationFindings, CalibrationLimits
+from specnav.calibrate.core.procedure import CalibrationError, CalibrationFindings
 from specnav.calibrate.wire import Wire
 from specnav.errors import UsageError
-from specnav.ros_names import checked_namespace
+from specnav.ros_node import checked_namespace, own_node
+from specnav.signals import notes_signals
 
 RATE_HZ, SPIN_S = 30.0, 0.005
 FIND_S, LISTEN_S = 5.0, 1.5  # longest wait for odometry and listeners; so long nothing else may speak
@@ -36,22 +34,17 @@ class Live:
     """One calibration of one robot."""
 
     def __init__(
-        self, config: CalibrateConfig, say: Callable[[str], None], ended: Callable[[], bool]
+        self,
+        config: CalibrateConfig,
+        node: Node,
+        executor: SingleThreadedExecutor,
+        say: Callable[[str], None],
+        ended: Callable[[], bool],
     ) -> None:
         """ended: whether anything wants it to end."""
-        self._config, self._say, self._ended = config, say, ended
-        limits = CalibrationLimits(
-            config.max_linear,
-            config.max_angular,
-            config.room_m,
-            config.repetitions,
-            stop_style=config.stop_style if config.backend == "twist" else "",
-        )
-        self.course = CalibrationRun(limits)
-        self.node = _make_node(config)
-        self._executor = SingleThreadedExecutor()
-        self._executor.add_node(self.node)
-        self.wire = Wire(self.node, config, self.course.hear, self.course.end)
+        self._config, self._executor, self._say, self._ended = config, executor, say, ended
+        self.course = CalibrationRun(config)
+        self.wire = Wire(node, config, self.course.hear, self.course.end)
         self._has_driven = False
 
     def look(self) -> None:
@@ -123,41 +116,23 @@ class Live:
         self._executor.spin_once(timeout_sec=SPIN_S)
 
     def close(self) -> None:
-        """Bring the robot to a stand, if anything was sent, and let go of everything."""
+        """Bring the robot to a stand, if anything was sent."""
         if self._has_driven:
             self.wire.stand()
-        self._executor.shutdown()
-        self.node.destroy_node()
-
-
-def _make_node(config: CalibrateConfig) -> Node:
-    namespace = checked_namespace(config.namespace, (config.cmd_vel, config.odom))
-    remaps = ["--ros-args", "-r", f"cmd_vel:={config.cmd_vel}", "-r", f"odom:={config.odom}"]
-    return rclpy.create_node(
-        "specnav_calibrate", namespace=namespace, cli_args=remaps, use_global_arguments=False
-    )
 
 
 def calibrate_live(config: CalibrateConfig, say: Callable[[str], None]) -> tuple[CalibrationFindings, Wire]:
     """The findings, and where they come from. Raises UsageError; KeyboardInterrupt for SIGINT and SIGTERM."""
-    asked_to_end = False
-
-    def on_signal(number: int, frame: FrameType | None) -> None:
-        nonlocal asked_to_end
-        asked_to_end = True
-
-    before = [(number, signal.signal(number, on_signal)) for number in (signal.SIGINT, signal.SIGTERM)]
-    rclpy.init(args=[], signal_handler_options=SignalHandlerOptions.NO)
+    namespace = checked_namespace(config.namespace, (config.cmd_vel, config.odom))
+    remaps = ["--ros-args", "-r", f"cmd_vel:={config.cmd_vel}", "-r", f"odom:={config.odom}"]
+    given: dict[str, Any] = {"namespace": namespace, "cli_args": remaps, "use_global_arguments": False}
     try:
-        live = Live(config, say, lambda: asked_to_end)
-        try:
-            live.look()
-            return live.drive(), live.wire
-        finally:
-            live.close()
+        with notes_signals() as ended, own_node("specnav_calibrate", **given) as (node, executor):
+            live = Live(config, node, executor, say, ended)
+            try:
+                live.look()
+                return live.drive(), live.wire
+            finally:
+                live.close()
     except NavigationError as error:
         raise UsageError(str(error)) from error
-    finally:
-        rclpy.try_shutdown()
-        for number, handler in before:
-            signal.signal(number, handler)

@@ -21,8 +21,8 @@ from spec_vlm_nav.motion.core import MotionCore
 from spec_vlm_nav.motion.parameters.motion import executor_config, safety_config, stop_config
 from spec_vlm_nav.motion.stopping import TwistStops
 from spec_vlm_nav.motion.watchdogs import OdometryReading
+from specnav.calibrate.config import CalibrateConfig
 from specnav.calibrate.core.course import CalibrationRun
-from specnav.calibrate.core.procedure import CalibrationLimits
 from specnav.calibrate.core.result import DEFAULTS
 
 STEP_S, RATE_HZ = 0.005, 30.0
@@ -63,10 +63,10 @@ def reading_of(message: OdometryMessage) -> OdometryReading:
 
 
 def calibrate(
-    world: SimulatedBase, limits: CalibrationLimits | None = None, style: str = "epsilon"
+    world: SimulatedBase, config: CalibrateConfig | None = None, style: str = "epsilon"
 ) -> CalibrationRun:
     """Carry out a whole calibration; every step is allowed at once."""
-    course = CalibrationRun(replace(limits or CalibrationLimits(), stop_style=style))
+    course = CalibrationRun(replace(config or CalibrateConfig(), stop_style=style))
     stops = {
         name: TwistStops(stop_config({**DEFAULTS, "stop_style": name})) for name in ("zero", "epsilon", style)
     }

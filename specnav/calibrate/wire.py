@@ -102,6 +102,11 @@ class Wire:
         subscribe(node, String, "instruction", self._on_words)
         self._watch_motion_node()
 
+    @property
+    def commands(self) -> str:
+        """Where velocities go, and as what."""
+        return f"{self.topic} ({self._kind().__name__})"
+
     def _make_output(self, style: str) -> Output:
         values = {
             **DEFAULTS,

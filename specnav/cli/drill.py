@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from specnav.cli.from_settings import makes
-from specnav.errors import UsageError
+from specnav.errors import UsageError, needs_ros
 
 MOVED = {
     "soak": "-m soak --minutes 30",
@@ -44,12 +44,8 @@ def drill(
     list_: Annotated[bool, typer.Option("--list", help="List the faults and exit.")] = False,
 ) -> None:
     """Break things one at a time while the simulated robot moves or thinks; measure how soon it stands."""
-    try:
+    with needs_ros("a drill"):
         import rclpy  # noqa: F401
-    except ImportError as error:
-        raise UsageError(
-            "drills need ROS 2 (rclpy): make setup, or source one; specnav doctor says more"
-        ) from error
     if list_:
         from rich.console import Console
 

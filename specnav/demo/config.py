@@ -119,10 +119,9 @@ class DemoConfig:
         except SpecdecError as error:
             raise DemoError(str(error)) from error
 
-    @property
-    def link_is_emulated(self) -> bool:
-        """Whether the link emulator stands between edge and cloud."""
-        return any((self.rtt_ms, self.jitter_ms, self.bandwidth_mbps, self.loss))
+    def emulates(self, rtt_ms: float) -> bool:
+        """Whether the link emulator stands between edge and cloud, with this round trip."""
+        return any((rtt_ms, self.jitter_ms, self.bandwidth_mbps, self.loss))
 
     def is_absent(self, index: int) -> bool:
         """Whether the target of episode `index` is missing: spread evenly over the run."""

@@ -82,7 +82,7 @@ def run_console(
         with (
             ends_on_signals(),
             open_stage(config, server, run / "logs", view, page.connect) as stage,
-            stage.deciding(config.method, config.rtt_ms, "console", config.link_is_emulated),
+            stage.deciding(config.method, config.rtt_ms, "console"),
         ):
             robot = (config.robot_config,)
             stage.start(children.mission_spec(robot, stage.environment, run / "mission.json"))

@@ -14,13 +14,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal
 
-import rclpy
 from builtin_interfaces.msg import Time
-from rclpy.context import Context
-from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
 from rclpy.qos import QoSProfile, ReliabilityPolicy, qos_profile_sensor_data
 from sensor_msgs.msg import CompressedImage
 from spec_vlm_nav_interfaces.msg import DecisionMetrics, MotionCommand, MotionStatus
@@ -28,11 +24,20 @@ from std_msgs.msg import Empty, String
 
 from navsim.episodes import Episode
 from spec_vlm_nav.common.codes import SOURCES, ErrorCode, MotionState
-from specnav.demo.errors import DemoError
 from specnav.demo.recorder import EpisodeRecorder, SimState
 from specnav.results.trace import Decision, Span
+from specnav.ros_node import spinning_node
+from specnav.supervise.robot_stack import (
+    CANCEL,
+    COMMAND,
+    IMAGE,
+    INSTRUCTION,
+    METRICS,
+    RESET,
+    STATE,
+    STATUS,
+)
 
-POLL_S = 0.02
 AT_START_M = 0.05
 FRAMES_BEFORE = 5
 # A stale odometry is given by the deciding node as well, and counted there.
@@ -49,20 +54,6 @@ NOT_SAFETY = frozenset(
         ErrorCode.TOO_FAR.value,
     }
 )
-
-
-@dataclass(frozen=True)
-class Topics:
-    """Names as the simulator and the robot's nodes use them."""
-
-    image: str = "camera/image_raw/compressed"
-    instruction: str = "instruction"
-    command: str = "motion_command"
-    metrics: str = "vlm_nav_node/metrics"
-    status: str = "motion_status"
-    cancel: str = "vlm_nav_node/cancel"
-    reset: str = "navsim/reset"
-    state: str = "navsim/state"
 
 
 def stamp_of(time_message: Time) -> tuple[int, int]:
@@ -136,10 +127,9 @@ def state_of(text: str, now: float) -> SimState | None:
 class Director:
     """Speaks ROS on one domain, in a context and a thread of its own; use it as a context manager."""
 
-    def __init__(self, domain: int, topics: Topics, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, domain: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.lock = threading.Lock()
         self._clock = clock
-        self._topics = topics
         self._recorder: EpisodeRecorder | None = None
         self._fresh: list[Decision] = []
         # The robot may decide from a frame that reached us before the instruction went out.
@@ -148,37 +138,24 @@ class Director:
         self._past: tuple[int, int] | None = None  # the same, when the instruction was published
         self._motion_state: tuple[int, int] | None = None
         self._latest_state: SimState | None = None
-        self._context = Context()
-        rclpy.init(context=self._context, domain_id=domain)
-        self._node = rclpy.create_node("demo_director", context=self._context)
+        self._running = contextlib.ExitStack()
+        self._node = self._running.enter_context(spinning_node("demo_director", domain))
         reliable = QoSProfile(depth=50, reliability=ReliabilityPolicy.RELIABLE)
         make = self._node.create_subscription
-        make(CompressedImage, topics.image, self._on_image, qos_profile_sensor_data)
-        make(String, topics.state, self._on_state, reliable)
-        make(DecisionMetrics, topics.metrics, self._on_metrics, reliable)
-        make(MotionCommand, topics.command, self._on_command, reliable)
-        make(MotionStatus, topics.status, self._on_status, reliable)
-        self._instruct = self._node.create_publisher(String, topics.instruction, reliable)
-        self._cancel = self._node.create_publisher(Empty, topics.cancel, reliable)
-        self._reset = self._node.create_publisher(String, topics.reset, reliable)
-        self._executor = SingleThreadedExecutor(context=self._context)
-        self._executor.add_node(self._node)
-        self._thread = threading.Thread(target=self._spin, name="director", daemon=True)
-        self._thread.start()
+        make(CompressedImage, IMAGE, self._on_image, qos_profile_sensor_data)
+        make(String, STATE, self._on_state, reliable)
+        make(DecisionMetrics, METRICS, self._on_metrics, reliable)
+        make(MotionCommand, COMMAND, self._on_command, reliable)
+        make(MotionStatus, STATUS, self._on_status, reliable)
+        self._instruct = self._node.create_publisher(String, INSTRUCTION, reliable)
+        self._cancel = self._node.create_publisher(Empty, CANCEL, reliable)
+        self._reset = self._node.create_publisher(String, RESET, reliable)
 
     def __enter__(self) -> Director:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # The thread must be gone before the context is, otherwise the process aborts.
-        self._executor.shutdown()
-        self._thread.join(timeout=5.0)
-        self._node.destroy_node()
-        rclpy.try_shutdown(context=self._context)
-
-    def _spin(self) -> None:
-        with contextlib.suppress(ExternalShutdownException):
-            self._executor.spin()
+        self._running.close()
 
     # -- what others publish
 
@@ -234,34 +211,21 @@ class Director:
 
     # -- what the demo asks for
 
-    def wait_until(
-        self, done: Callable[[], bool], timeout_s: float, what: str, watch: Callable[[], None]
-    ) -> None:
-        """Wait for a condition, calling `watch` meanwhile (it raises when a child died). Raises DemoError."""
-        deadline = self._clock() + timeout_s
-        while not done():
-            watch()
-            if self._clock() > deadline:
-                raise DemoError(
-                    f"{what} did not happen within {timeout_s:.0f} s; look at the log files of the run"
-                )
-            time.sleep(POLL_S)
-
     def robot_is_connected(self) -> bool:
         """Whether the nodes of robot and simulator have found each other and us."""
-        count, topics = self._node, self._topics
+        count = self._node
         return (
-            count.count_subscribers(topics.instruction) > 0
-            and count.count_subscribers(topics.image) > 1
-            and count.count_subscribers(topics.command) > 1
-            and count.count_publishers(topics.metrics) > 0
-            and count.count_publishers(topics.status) > 0
+            count.count_subscribers(INSTRUCTION) > 0
+            and count.count_subscribers(IMAGE) > 1
+            and count.count_subscribers(COMMAND) > 1
+            and count.count_publishers(METRICS) > 0
+            and count.count_publishers(STATUS) > 0
         )
 
     def simulator_is_connected(self) -> bool:
         """Whether the simulator is there and speaking."""
         with self.lock:
-            return self._latest_state is not None and self._node.count_subscribers(self._topics.reset) > 0
+            return self._latest_state is not None and self._node.count_subscribers(RESET) > 0
 
     def reset_simulator(self, seed: int, split: str, absent: bool) -> None:
         """Ask for an episode's room."""

@@ -76,8 +76,7 @@ class EpisodeRecorder:
         self.stop_at: float | None = None  # episode clock of the STOP decision
         self.gave_up_at: float | None = None  # episode clock of a STOP that is not the model's
         self.state: SimState | None = None
-        self._frames: dict[tuple[int, int], bytes] = {}
-        self._order: list[tuple[float, tuple[int, int]]] = []
+        self._frames: dict[tuple[int, int], tuple[float, bytes]] = {}  # by stamp, as they came
         self._commands: dict[int, RecordedCommand] = {}
         self._moved_at = 0.0
 
@@ -106,9 +105,7 @@ class EpisodeRecorder:
 
     def on_frame(self, now: float, stamp: tuple[int, int], jpeg: bytes) -> None:
         """A camera frame, known by its header stamp (seconds, nanoseconds)."""
-        if stamp not in self._frames:
-            self._frames[stamp] = jpeg
-            self._order.append((self.clock(now), stamp))
+        self._frames.setdefault(stamp, (self.clock(now), jpeg))
 
     def on_command(self, now: float, sequence: int, stop_by: Literal["", "model", "node"]) -> None:
         """A motion command: where and when it was given, and who said STOP with it, if anybody."""
@@ -165,13 +162,9 @@ class EpisodeRecorder:
             return Ending(False, "decision_limit")
         return None
 
-    def frame(self, stamp: tuple[int, int]) -> bytes | None:
-        """The bytes of a recorded frame."""
-        return self._frames.get(stamp)
-
     def latest_frame(self) -> bytes | None:
         """The newest camera frame."""
-        return self._frames[self._order[-1][1]] if self._order else None
+        return next(reversed(self._frames.values()))[1] if self._frames else None
 
     def write_frames(self, run: Path, index: int, with_video: bool) -> list[VideoFrame]:
         """Write the decisions' frames, and if wanted the rest for the moving picture; returns the latter."""
@@ -180,7 +173,7 @@ class EpisodeRecorder:
         wanted = {decision.frame for decision in self.decisions}
         end = self.path[-1].t_s + 1.0 if self.path else 0.0
         video: list[VideoFrame] = []
-        for t, stamp in self._order:
+        for stamp, (t, jpeg) in self._frames.items():
             name = frame_name(stamp)
             in_video = (
                 with_video and 0 <= t <= end and (not video or t - video[-1].t_s >= 0.9 * VIDEO_PERIOD_S)
@@ -188,7 +181,7 @@ class EpisodeRecorder:
             if in_video:
                 video.append(VideoFrame(t, name))
             if in_video or name in wanted:
-                (folder / name).write_bytes(self._frames[stamp])
+                (folder / name).write_bytes(jpeg)
         return video
 
 

@@ -24,7 +24,7 @@ from specnav.demo.live import LiveView
 from specnav.demo.recorder import EpisodeLimits
 from specnav.demo.scoring import make_trace, score_recording
 from specnav.demo.views import DemoView, PlainView
-from specnav.errors import HarnessError, UsageError
+from specnav.errors import is_for_users
 from specnav.models import may_be_model
 from specnav.results.demo import Comparison, energy_text
 from specnav.results.errors import one_line
@@ -77,9 +77,7 @@ def run_episodes(config: DemoConfig, server: ServerConfig, journal: DemoJournal,
         with journal.phase("start"):
             stage = processes.enter_context(open_stage(config, server, journal.run / "logs", view))
             decider = processes.enter_context(ExitStack())
-            decider.enter_context(
-                stage.deciding(config.method, config.rtt_ms, "demo", config.link_is_emulated)
-            )
+            decider.enter_context(stage.deciding(config.method, config.rtt_ms, "demo"))
         with journal.phase("episodes"):
             for index in range(config.episodes):
                 episode = make_episode(config.seed + index, config.split, config.is_absent(index))
@@ -172,21 +170,12 @@ def perform(config: DemoConfig, server: ServerConfig, journal: DemoJournal, view
 
 def note_error(error: Exception, journal: DemoJournal) -> None:
     """Keep the first error in the journal, in one line; a programming error is raised again."""
-    expected = is_expected(error)
+    expected = is_for_users(error)
     words = one_line(error) if expected else f"{type(error).__name__}: {error}"
     journal.error = journal.error or words
     if not expected:
         journal.save()
         raise error
-
-
-def is_expected(error: Exception) -> bool:
-    """Whether an error is one that a user can act on."""
-    from cloud_verifier.errors import VerifierError
-    from navsim.errors import NavsimError
-    from specdec.errors import SpecdecError
-
-    return isinstance(error, HarnessError | UsageError | NavsimError | SpecdecError | VerifierError)
 
 
 def show_summary(console: Console, journal: DemoJournal, report: Path) -> None:

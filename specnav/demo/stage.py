@@ -18,7 +18,8 @@ from cloud_verifier.config import ServerConfig
 from navsim.episodes import Episode
 from specnav.demo.config import DemoConfig
 from specnav.demo.decider import vlm_spec
-from specnav.demo.director import Director, Topics
+from specnav.demo.director import Director
+from specnav.demo.errors import DemoError
 from specnav.demo.recorder import Ending, EpisodeLimits, EpisodeRecorder
 from specnav.demo.views import DemoScene, DemoView
 from specnav.supervise import children
@@ -86,10 +87,11 @@ class Stage:
 
     @contextmanager
     def deciding(
-        self, method: str, rtt_ms: float, name: str, emulated: bool, prefetch: bool | None = None
+        self, method: str, rtt_ms: float, name: str, prefetch: bool | None = None
     ) -> Iterator[None]:
         """A deciding node with its link, for as long as the block runs. `name` tells its log files apart."""
         config, supervisor = self._config, self._supervisor
+        emulated = config.emulates(rtt_ms)
         self._view.phase(f"starting the deciding node ({method}{f', RTT {rtt_ms:g} ms' if emulated else ''})")
         endpoint = self.verifier
         started = []
@@ -105,7 +107,7 @@ class Stage:
             self._wait(
                 self._director.robot_is_connected, config.start_timeout_s, "the start of the robot's nodes"
             )
-            self._segments |= segments_of((*supervisor.pids, os.getpid()))
+            self.note_segments()
             yield
         finally:
             for name_ in reversed(started):
@@ -175,15 +177,18 @@ class Stage:
             time.sleep(POLL_S)
 
     def _wait(self, done: Callable[[], bool], timeout_s: float, what: str) -> None:
-        self._director.wait_until(done, timeout_s, what, self._supervisor.check)
+        deadline = self._clock() + timeout_s
+        while not done():
+            self._supervisor.check()
+            if self._clock() > deadline:
+                raise DemoError(
+                    f"{what} did not happen within {timeout_s:.0f} s; look at the log files of the run"
+                )
+            time.sleep(POLL_S)
 
-    def note_segments(self) -> None:
-        """Remember the shared memory our processes use now."""
+    def note_segments(self) -> frozenset[Path]:
+        """Remember the shared memory our processes use now; returns all that they have used."""
         self._segments |= segments_of((*self._supervisor.pids, os.getpid()))
-
-    @property
-    def segments(self) -> frozenset[Path]:
-        """Shared memory our processes have used."""
         return frozenset(self._segments)
 
 
@@ -202,14 +207,13 @@ def open_stage(
     os.environ.update(environment)
     segments: frozenset[Path] = frozenset()
     try:
-        with Director(domain.number, Topics()) as director, Supervisor(logs) as supervisor:
+        with Director(domain.number) as director, Supervisor(logs) as supervisor:
             stage = Stage(config, server, supervisor, director, view, environment, verifier=verifier)
             try:
                 stage.open()
                 yield stage
             finally:
-                stage.note_segments()
-                segments = stage.segments
+                segments = stage.note_segments()
                 view.phase("stopping")
                 supervisor.stop_all()
     finally:

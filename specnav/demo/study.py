@@ -45,9 +45,8 @@ def measure_cell(stage: Stage, config: DemoConfig, method: str, rtt_ms: float) -
     """Let the robot decide until there are enough decisions; the same episodes for every cell."""
     wanted = config.study_decisions + WARM_UP
     decisions: list[Decision] = []
-    emulated = rtt_ms > 0 or config.jitter_ms > 0 or config.bandwidth_mbps > 0 or config.loss > 0
     # A prefetched picture waits for the end of a motion: its age would say nothing about the link.
-    with stage.deciding(method, rtt_ms, f"study_{method}_{rtt_ms:g}ms", emulated, prefetch=False):
+    with stage.deciding(method, rtt_ms, f"study_{method}_{rtt_ms:g}ms", prefetch=False):
         offset = 0
         while len(decisions) < wanted and offset < config.study_decisions:
             episode = make_episode(config.seed + offset, config.split)

@@ -9,11 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from rich.console import Console
-
 from specnav.results.demo import EpisodeResult
 from specnav.results.trace import Decision
-from specnav.terminal import say
+from specnav.terminal import RunView
 
 
 @dataclass(frozen=True)
@@ -76,35 +74,29 @@ def result_in_words(result: EpisodeResult) -> str:
     )
 
 
-class PlainView:
+class PlainView(RunView):
     """One line an event, for logs and CI."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-
-    def _say(self, words: str) -> None:
-        say(self._console, words)
 
     def phase(self, words: str) -> None:
         """A step of the run began."""
-        self._say(words)
+        self.say(words)
 
     def episode(self, index: int, count: int, instruction: str) -> None:
         """An instruction was published."""
-        self._say(f"episode {index + 1}/{count}: {instruction}")
+        self.say(f"episode {index + 1}/{count}: {instruction}")
 
     def decision(self, decision: Decision) -> None:
         """A decision arrived."""
         reasoning = decision.reasoning or decision.text
         done = f"{in_words(decision)}  [{cost_of(decision)}]"
-        self._say(f"  {decision.index + 1:3d} {decision.t_s:6.1f} s  {reasoning} -> {done}")
+        self.say(f"  {decision.index + 1:3d} {decision.t_s:6.1f} s  {reasoning} -> {done}")
 
     def tick(self, scene: DemoScene) -> None:
         """Plain lines show no passing of time."""
 
     def result(self, result: EpisodeResult) -> None:
         """An episode ended."""
-        self._say(f"  {result_in_words(result)}")
+        self.say(f"  {result_in_words(result)}")
 
     def close(self) -> None:
         """Nothing to put back."""

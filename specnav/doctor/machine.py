@@ -16,7 +16,7 @@ import platform
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
 from rich.console import Console
@@ -51,22 +51,29 @@ def _module(module: str, distribution: str, needed_for: str, remedy: str, option
         importlib.import_module(module)
     except Exception as error:  # a broken native library raises anything at all
         status: Status = "optional" if optional else "missing"
-        return Finding(
-            distribution, status, f"{type(error).__name__}: {error}".splitlines()[0][:90], needed_for, remedy
-        )
+        detail = f"{type(error).__name__}: {error}".splitlines()[0][:90]
+        return Finding(distribution, status, detail, needed_for, remedy)
     return Finding(distribution, "ok", _version(distribution), needed_for)
+
+
+def _tried(code: str, late: str) -> tuple[str, str]:
+    """What code prints in a child process, which it may kill; and why it failed. late: why after a minute."""
+    try:
+        run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=ROOT)
+    except subprocess.TimeoutExpired:
+        return "", late
+    if run.returncode < 0:
+        return "", f"ended by signal {-run.returncode}"
+    last = (run.stderr.strip().splitlines() or [f"exit code {run.returncode}"])[-1][:90]
+    return run.stdout, last if run.returncode else ""
 
 
 def check_python() -> Finding:
     """Python 3.10 to 3.13."""
-    good = (3, 10) <= sys.version_info[:2] <= (3, 13)
-    return Finding(
-        "Python",
-        "ok" if good else "missing",
-        platform.python_version(),
-        "everything",
-        "" if good else "use Python 3.10 to 3.13",
-    )
+    here = platform.python_version()
+    if (3, 10) <= sys.version_info[:2] <= (3, 13):
+        return Finding("Python", "ok", here, "everything")
+    return Finding("Python", "missing", here, "everything", "use Python 3.10 to 3.13")
 
 
 def check_torch() -> Finding:
@@ -77,7 +84,7 @@ def check_torch() -> Finding:
     import torch
 
     device = torch.cuda.get_device_name(0) if torch.cuda.is_available() else f"CPU, {os.cpu_count()} cores"
-    return Finding("torch", "ok", f"{torch.__version__} on {device}", "everything")
+    return replace(finding, detail=f"{torch.__version__} on {device}")
 
 
 def check_ros() -> Finding:
@@ -89,68 +96,33 @@ def check_ros() -> Finding:
     if finding.status != "ok":
         return finding
     origin = f"sourced {os.environ['ROS_DISTRO']}" if os.environ.get("ROS_DISTRO") else "wheels (Kilted)"
-    return Finding("ROS 2", "ok", f"rclpy {finding.detail}, {origin}", "demo, robot nodes")
+    return replace(finding, name="ROS 2", detail=f"rclpy {finding.detail}, {origin}")
 
 
 def check_rendering() -> Finding:
     """Render one simulator frame in a child process: a broken GL driver may kill the process."""
-    code = (
+    name, needed = "MuJoCo camera", "demo, train vlm"
+    said, problem = _tried(
         "from navsim.episodes import make_episode; from navsim.world import World; import os\n"
         "e = make_episode(0); w = World(); w.load(e.room); f = w.render(e.start)\n"
-        "print(os.environ.get('MUJOCO_GL', '?'), f.shape, f.std() > 1)"
+        "assert f.std() > 1, 'the frame is empty'\n"
+        "print(os.environ.get('MUJOCO_GL', '?'))",
+        "no frame within 60 s",
     )
-    try:
-        run = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=ROOT
-        )
-    except subprocess.TimeoutExpired:
-        return Finding(
-            "MuJoCo camera",
-            "missing",
-            "no frame within 60 s",
-            "demo, train vlm",
-            "apt-get install libegl1 libgl1-mesa-dri libopengl0",
-        )
-    if run.returncode or "True" not in run.stdout:
-        reason = (run.stderr.strip().splitlines() or [f"exit code {run.returncode}"])[-1][:90]
-        return Finding(
-            "MuJoCo camera",
-            "missing",
-            reason,
-            "demo, train vlm",
-            "apt-get install libegl1 libgl1-mesa-dri libopengl0 libosmesa6",
-        )
-    return Finding(
-        "MuJoCo camera", "ok", f"MUJOCO_GL={run.stdout.split()[0]}, one frame rendered", "demo, train vlm"
-    )
+    if problem:
+        remedy = "apt-get install libegl1 libgl1-mesa-dri libopengl0 libosmesa6"
+        return Finding(name, "missing", problem, needed, remedy)
+    return Finding(name, "ok", f"MUJOCO_GL={said.strip()}, one frame rendered", needed)
 
 
 def check_model(folder: str) -> Finding:
     """The shipped model folder holds a config and weights."""
-    path = MODELS / folder
+    path, needed = MODELS / folder, "demo with the default pair"
     weights = list(path.glob("*.safetensors"))
     if not (path / "config.json").exists() or not weights:
-        return Finding(
-            folder,
-            "missing",
-            f"{path} has no config.json + *.safetensors",
-            "demo with the default pair",
-            "git checkout default_models, or specnav train vlm",
-        )
-    size = sum(file.stat().st_size for file in weights) / 1e6
-    return Finding(folder, "ok", f"{size:.1f} MB", "demo with the default pair")
-
-
-def check_torchvision() -> Finding:
-    """Without torchvision images are prepared by the PIL path; both give the same pixels."""
-    finding = _module(
-        "torchvision",
-        "torchvision",
-        "nothing (faster image preparation)",
-        "optional; never needed",
-        optional=True,
-    )
-    return finding
+        remedy = "git checkout default_models, or specnav train vlm"
+        return Finding(folder, "missing", f"{path} has no config.json + *.safetensors", needed, remedy)
+    return Finding(folder, "ok", f"{sum(file.stat().st_size for file in weights) / 1e6:.1f} MB", needed)
 
 
 def check_llama_cpp() -> Finding:
@@ -158,20 +130,16 @@ def check_llama_cpp() -> Finding:
     needed, remedy = "drafts in GGUF files", "make setup-gguf"
     if importlib.util.find_spec("llama_cpp") is None:
         return Finding("llama.cpp", "optional", "not installed", needed, remedy)
-    code = (
+    said, problem = _tried(
         "from llama_cpp import llama_cpp as library; import json\n"
         "library.llama_backend_init()\n"
-        "print(json.dumps([library.llama_print_system_info().decode(), library.llama_supports_gpu_offload()]))"
+        "print(json.dumps([library.llama_print_system_info().decode(), library.llama_supports_gpu_offload()]))",
+        "does not load within 60 s",
     )
-    try:
-        run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    except subprocess.TimeoutExpired:
-        return Finding("llama.cpp", "optional", "does not load within 60 s", needed, remedy)
-    if run.returncode:
-        killed = f"ended by signal {-run.returncode}: built for another processor?"
-        last = killed if run.returncode < 0 else (run.stderr.strip().splitlines() or ["does not load"])[-1]
-        return Finding("llama.cpp", "optional", last[:90], needed, remedy)
-    features, gpu = json.loads(run.stdout.splitlines()[-1])
+    if problem:
+        hint = ": built for another processor?" if problem.startswith("ended by signal") else ""
+        return Finding("llama.cpp", "optional", problem + hint, needed, remedy)
+    features, gpu = json.loads(said.splitlines()[-1])
     found = f"{_version('llama-cpp-python')}, {llama_cpp_features(features)}"
     return Finding("llama.cpp", "ok", f"{found}, {'with' if gpu else 'without'} a GPU", needed)
 
@@ -213,7 +181,9 @@ CHECKS: tuple[Callable[[], Finding], ...] = (
         "pip install qwen-vl-utils",
         optional=True,
     ),
-    check_torchvision,
+    lambda: _module(
+        "torchvision", "torchvision", "nothing (faster image preparation)", "optional; never needed", optional=True
+    ),
     check_llama_cpp,
     lambda: _module("rosbags", "rosbags", "bags", "pip install rosbags", optional=True),
 )

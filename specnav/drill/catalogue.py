@@ -4,11 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
-from rosgraph_msgs.msg import Clock
-from spec_vlm_nav_interfaces.msg import Supervision
-from std_msgs.msg import String
-
+from specnav.drill import faults
 from specnav.drill import faults_words as words
 from specnav.drill.definitions import (
     GRACE_S,
@@ -20,11 +18,11 @@ from specnav.drill.definitions import (
     Term,
     TimeBound,
 )
-from specnav.drill.faults import BadVerifier, BrokenRobot, Frozen, Killed, LinkCut
+from specnav.drill.faults import BrokenRobot
 from specnav.drill.lying import AT_ONCE, MOVER, OPERATOR, lying_bases
 from specnav.errors import HarnessError
 from specnav.supervise import meddling
-from specnav.supervise.robot_graph import Process
+from specnav.supervise.meddling import Meddler
 from specnav.supervise.robot_stack import COMMAND, METRICS, STATUS, SUPERVISION, Stack
 
 DECIDER = "vlm_nav_node"
@@ -60,11 +58,11 @@ def _cuts() -> list[Drill]:
                 Drill(
                     f"link-cut-{lasts_s:g}s-{moment.value.replace(' ', '-')}",
                     f"the link is cut for {lasts_s:g} s",
-                    moment,
-                    LinkCut(),
+                    faults.link_cut,
                     LINK,
                     () if short else LINK_LOST,
                     ExpectedReaction.GOES_ON if short else ExpectedReaction.STOPS,
+                    moment=moment,
                     lasts_s=lasts_s,
                     tested=lasts_s < LONG_CUT_S or moment is Moment.MOVING,
                 )
@@ -72,102 +70,69 @@ def _cuts() -> list[Drill]:
     return found
 
 
-def _verifier(stack: Stack) -> Process:
-    return stack.verifier
-
-
-def _decider(stack: Stack) -> Process:
-    return stack.decider
-
-
-def _mover(stack: Stack) -> Process:
-    return stack.mover
-
-
 def _verifiers() -> list[Drill]:
     found = []
     for moment in (Moment.MID_ROUND, Moment.MOVING):
-        where = moment.value
         found += [
             Drill(
-                f"verifier-killed-{where}",
+                f"verifier-killed-{moment.value}",
                 "the verifier is killed (SIGKILL) and started again",
-                moment,
-                Killed(_verifier),
+                partial(faults.killed, "verifier"),
                 LINK,
                 LINK_LOST,
+                moment=moment,
                 lasts_s=1.8,
                 within_s=20.0,
             ),
             Drill(
-                f"verifier-frozen-{where}",
+                f"verifier-frozen-{moment.value}",
                 "the verifier is there but silent (SIGSTOP)",
-                moment,
-                Frozen(_verifier),
+                partial(faults.frozen, "verifier"),
                 LINK,
                 LINK_LOST,
+                moment=moment,
                 lasts_s=1.8,
             ),
         ]
-    bad: tuple[tuple[str, str, Callable[[], meddling.Meddler]], ...] = (
-        ("garbage", "the verifier answers garbage", lambda: meddling.garbage(0)),
-        ("foreign", "the verifier answers for another session", lambda: meddling.foreign),
-        ("late", "the verifier's answers come 3 s late", lambda: meddling.late(3.0)),
+    spoiled: tuple[tuple[str, str, Callable[[], Meddler], bool], ...] = (
+        ("garbage", "the verifier answers garbage", lambda: meddling.garbage(0), True),
+        ("foreign", "the verifier answers for another session", lambda: meddling.foreign, True),
+        ("late", "the verifier's answers come 3 s late", lambda: meddling.late(3.0), True),
+        ("slow", "the verifier's answers come 0.3 s late", lambda: meddling.late(0.3), False),
+        ("twice", "the verifier says everything twice", lambda: meddling.twice, False),
     )
-    for name, what, make in bad:
+    for name, what, make, bad in spoiled:
         found.append(
             Drill(
                 f"verifier-{name}",
                 what,
-                Moment.MID_ROUND,
-                BadVerifier(make),
+                partial(faults.spoiled, make),
                 LINK,
-                LINK_LOST,
-                lasts_s=4.0,
-                within_s=12.0,
+                LINK_LOST if bad else (),
+                ExpectedReaction.STOPS if bad else ExpectedReaction.GOES_ON,
+                moment=Moment.MID_ROUND,
+                lasts_s=4.0 if bad else 2.0,
+                within_s=12.0 if bad else Drill.within_s,
             )
         )
-    found += [
-        Drill(
-            "verifier-slow",
-            "the verifier's answers come 0.3 s late",
-            Moment.MID_ROUND,
-            BadVerifier(lambda: meddling.late(0.3)),
-            LINK,
-            reaction=ExpectedReaction.GOES_ON,
-            lasts_s=2.0,
-        ),
-        Drill(
-            "verifier-twice",
-            "the verifier says everything twice",
-            Moment.MID_ROUND,
-            BadVerifier(lambda: meddling.twice),
-            LINK,
-            reaction=ExpectedReaction.GOES_ON,
-            lasts_s=2.0,
-        ),
-    ]
     return found
 
 
 def _camera(name: str, what: str, bound: TimeBound) -> Drill:
     broken = BrokenRobot({"camera_fault": name}, {"camera_fault": "none"})
-    return Drill(f"camera-{name.replace('_', '-')}", what, Moment.MOVING, broken, bound, STALE_CAMERA)
+    return Drill(f"camera-{name.replace('_', '-')}", what, broken, bound, STALE_CAMERA)
 
 
 def _odometry(name: str, what: str, bound: TimeBound) -> Drill:
     broken = BrokenRobot({"odom_fault": name}, {"odom_fault": "none"})
-    return Drill(f"odometry-{name}", what, Moment.MOVING, broken, bound, STALE_ODOM)
+    return Drill(f"odometry-{name}", what, broken, bound, STALE_ODOM)
 
 
 def _stamps(name: str, seconds: float) -> Drill:
-    broken = BrokenRobot({"stamp_offset_s": seconds}, {"stamp_offset_s": 0.0})
-    what = f"header stamps of camera and odometry are off by {seconds:g} s"
     return Drill(
         f"stamps-{name}",
-        what,
-        Moment.MOVING,
-        broken,
+        f"header stamps of camera and odometry are off by {seconds:g} s",
+        BrokenRobot({"stamp_offset_s": seconds}, {"stamp_offset_s": 0.0}),
         AT_ONCE,
         reaction=ExpectedReaction.GOES_ON,
         lasts_s=2.0,
@@ -184,7 +149,6 @@ def _sensors() -> list[Drill]:
         Drill(
             "camera-1hz",
             "the camera delivers one frame a second",
-            Moment.MOVING,
             BrokenRobot({"camera_rate": 1.0}, {"camera_rate": 10.0}),
             CAMERA,
             reaction=ExpectedReaction.KEEPS_FRESH,
@@ -200,14 +164,12 @@ def _sensors() -> list[Drill]:
 
 def _processes() -> list[Drill]:
     lost = (Reason(STATUS, "SUPERVISOR_LOST"),)
-    silent = (Reason(COMMAND, "HOLD", "motion_node is silent"),)
     again = ExpectedRecovery.NEXT_INSTRUCTION
     return [
         Drill(
             "vlm-nav-node-killed",
             "vlm_nav_node is killed (SIGKILL) and started again",
-            Moment.MOVING,
-            Killed(_decider),
+            partial(faults.killed, "decider"),
             SUPERVISOR,
             lost,
             recovery=again,
@@ -215,8 +177,7 @@ def _processes() -> list[Drill]:
         Drill(
             "vlm-nav-node-frozen",
             "vlm_nav_node is there but silent (SIGSTOP)",
-            Moment.MOVING,
-            Frozen(_decider),
+            partial(faults.frozen, "decider"),
             SUPERVISOR,
             lost,
             recovery=again,
@@ -224,10 +185,9 @@ def _processes() -> list[Drill]:
         Drill(
             "motion-node-killed",
             "motion_node is killed (SIGKILL) and started again; the base holds a command for 1 s",
-            Moment.MOVING,
-            Killed(_mover),
+            partial(faults.killed, "mover"),
             BASE,
-            silent,
+            (Reason(COMMAND, "HOLD", "motion_node is silent"),),
             lasts_s=6.0,
             within_s=12.0,
             by_odometry=True,
@@ -236,13 +196,11 @@ def _processes() -> list[Drill]:
 
 
 def _numbers_and_clocks() -> list[Drill]:
-    switch = words.use_simulated_time
     return [
         Drill(
             "command-nan",
             "a motion command of NaN in the name of vlm_nav_node",
-            Moment.MOVING,
-            words.NanCommand(),
+            partial(words.ordered, words.nan_command),
             AT_ONCE,
             (Reason(STATUS, "REFUSED", "its nonce is not the next of its session"),),
             ExpectedReaction.GOES_ON,
@@ -252,18 +210,16 @@ def _numbers_and_clocks() -> list[Drill]:
         Drill(
             "supervision-nan",
             "signs of life with ages of NaN",
-            Moment.MOVING,
-            words.NanSupervision(20.0, (Supervision, SUPERVISION)),
+            words.nan_lives,
             AT_ONCE,
             STALE_CAMERA,
-            reaction=ExpectedReaction.HALTS,  # the node's own signs of life come in between
+            ExpectedReaction.HALTS,  # the node's own signs of life come in between
             lasts_s=1.0,
         ),
         Drill(
             "clock-jumping",
             "use_sim_time, and /clock jumps by hours",
-            Moment.MOVING,
-            words.JumpingClock(words.CLOCK_HZ, (Clock, "/clock"), switch(True), switch(False)),
+            words.clock_jumps,
             AT_ONCE,
             reaction=ExpectedReaction.GOES_ON,
             lasts_s=3.0,
@@ -272,8 +228,7 @@ def _numbers_and_clocks() -> list[Drill]:
         Drill(
             "instruction-flood",
             "1000 instructions a second for 3 s",
-            Moment.MOVING,
-            words.Flood(words.FLOOD_HZ, (String, "instruction")),
+            words.flooded,
             OPERATOR,
             (Reason(COMMAND, "HOLD", "new instruction"),),
             lasts_s=3.0,
@@ -283,46 +238,27 @@ def _numbers_and_clocks() -> list[Drill]:
 
 
 def _orders() -> list[Drill]:
-    stopped = (Reason(STATUS, "STOPPED"),)
-    kinds: tuple[tuple[str, str, Callable[[Stack], float], ExpectedReaction, ExpectedRecovery], ...] = (
-        ("cancel", "~/cancel", words.cancel, ExpectedReaction.STOPS, ExpectedRecovery.NEXT_INSTRUCTION),
-        (
-            "stop",
-            'the instruction "stop"',
-            words.say_stop,
-            ExpectedReaction.STOPS,
-            ExpectedRecovery.NEXT_INSTRUCTION,
-        ),
-        (
-            "stop-topic",
-            "the topic stop of motion_node",
-            words.stop_topic,
-            ExpectedReaction.STOPS,
-            ExpectedRecovery.NEXT_INSTRUCTION,
-        ),
-        (
-            "stop-service",
-            "the service ~/stop of motion_node",
-            words.stop_service,
-            ExpectedReaction.STOPS,
-            ExpectedRecovery.NEXT_INSTRUCTION,
-        ),
-        ("preempt", "another instruction", words.preempt, ExpectedReaction.HALTS, ExpectedRecovery.BY_ITSELF),
+    orders = (
+        ("cancel", "~/cancel", Stack.cancel),
+        ("stop", 'the instruction "stop"', words.say_stop),
+        ("stop-topic", "the topic stop of motion_node", words.stop_topic),
+        ("stop-service", "the service ~/stop of motion_node", words.stop_service),
+        ("preempt", "another instruction", words.preempt),
     )
     found = []
-    for name, what, give, reaction, recovery in kinds:
+    for name, what, give in orders:
+        goes_on, by_hand = name == "preempt", name.startswith("stop-")
         for moment in (Moment.PREFILL, Moment.MID_ROUND, Moment.MOVING, Moment.SETTLING):
-            by_hand = name.startswith("stop-")
             found.append(
                 Drill(
                     f"{name}-{moment.value}",
                     what,
-                    moment,
-                    words.OperatorOrder(give),
+                    partial(words.ordered, give),
                     OPERATOR,
-                    stopped,
-                    reaction,
-                    recovery,
+                    (Reason(STATUS, "STOPPED"),),
+                    ExpectedReaction.HALTS if goes_on else ExpectedReaction.STOPS,
+                    ExpectedRecovery.BY_ITSELF if goes_on else ExpectedRecovery.NEXT_INSTRUCTION,
+                    moment,
                     lasts_s=1.0,
                     release_s=0.4 if moment.point else 0.0,
                     prompt=True,

@@ -8,8 +8,10 @@ is a state or an error code on a topic. A *bound* is how long the robot may go o
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from specnav.supervise.points import DecisionPoint
 
@@ -99,35 +101,23 @@ class TimeBound:
         return " + ".join(parts)
 
 
-class DrillFault(Protocol):
-    """Something that can go wrong."""
-
-    def strike(self, stack: Stack) -> float:
-        """Let it happen; returns when it did (time.monotonic)."""
-        ...
-
-    def end(self, stack: Stack) -> None:
-        """Make it good again."""
-        ...
-
-
 @dataclass(frozen=True)
 class Drill:
     """One fault at one moment, and what must then happen.
 
-    lasts_s: how long the fault lasts; None: as long as the bound and a little more. within_s: to recover. release_s:
-    in a decision, how long its messages are held after the fault struck. prompt: the reason has to be said within the
-    bound, too. tested: also in CI.
+    fault: see specnav.drill.faults. lasts_s: how long the fault lasts; None: as long as the bound and a little more.
+    within_s: to recover. release_s: in a decision, how long its messages are held after the fault struck. prompt: the
+    reason has to be said within the bound, too. tested: also in CI.
     """
 
     name: str
     what: str
-    moment: Moment
-    fault: DrillFault
+    fault: Callable[[Stack], AbstractContextManager[float]]
     bound: TimeBound
     reasons: tuple[Reason, ...] = ()
     reaction: ExpectedReaction = ExpectedReaction.STOPS
     recovery: ExpectedRecovery = ExpectedRecovery.BY_ITSELF
+    moment: Moment = Moment.MOVING
     lasts_s: float | None = None
     within_s: float = 8.0
     release_s: float = 0.0

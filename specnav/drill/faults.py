@@ -1,83 +1,67 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Faults of the link, the verifier, the processes and the sensors: small records that know how to strike and to end."""
+"""Faults of the link, the verifier, the processes and the sensors.
+
+A fault is a context manager over a running stack: it strikes as the block begins, which gets when that was
+(time.monotonic), and all is made good at the block's end.
+"""
 
 from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 from std_srvs.srv import Trigger
 
-from specnav.supervise.meddling import Meddler, untouched
+from specnav.supervise.meddling import Meddler
 from specnav.supervise.robot_graph import Process
 from specnav.supervise.robot_stack import Stack
 
 Value = bool | float | str
 
 
-@dataclass(frozen=True)
-class LinkCut:
+@contextmanager
+def link_cut(stack: Stack) -> Iterator[float]:
     """Nothing passes between robot and verifier; what was sent arrives afterwards."""
-
-    def strike(self, stack: Stack) -> float:
-        """Cut."""
-        stack.link.shut()
-        return time.monotonic()
-
-    def end(self, stack: Stack) -> None:
-        """Mend."""
+    stack.link.shut()
+    try:
+        yield time.monotonic()
+    finally:
         stack.link.open()
 
 
-@dataclass(frozen=True)
-class BadVerifier:
+@contextmanager
+def spoiled(make: Callable[[], Meddler], stack: Stack) -> Iterator[float]:
     """The verifier's messages are spoiled on their way; `make` gives the meddler."""
-
-    make: Callable[[], Meddler]
-
-    def strike(self, stack: Stack) -> float:
-        """Begin."""
-        stack.link.meddle(self.make())
-        return time.monotonic()
-
-    def end(self, stack: Stack) -> None:
-        """Leave the messages alone."""
-        stack.link.meddle(untouched)
+    stack.link.meddle(make())
+    try:
+        yield time.monotonic()
+    finally:
+        stack.link.meddle()
 
 
-@dataclass(frozen=True)
-class Killed:
-    """SIGKILL; started again at the end, as a launch file or systemd would."""
-
-    which: Callable[[Stack], Process]
-
-    def strike(self, stack: Stack) -> float:
-        """Kill."""
-        process = self.which(stack)
-        at = process.kill(signal.SIGKILL)
-        process.popen.wait(10)
-        return at
-
-    def end(self, stack: Stack) -> None:
-        """Start it again and wait until it is ready."""
+@contextmanager
+def killed(which: str, stack: Stack) -> Iterator[float]:
+    """SIGKILL to a process, by its name in the stack; started again as a launch file or systemd would."""
+    process: Process = getattr(stack, which)
+    at = process.kill(signal.SIGKILL)
+    process.popen.wait(10)
+    try:
+        yield at
+    finally:
         stack.start_what_is_down()
 
 
-@dataclass(frozen=True)
-class Frozen:
-    """SIGSTOP: the process is there and says nothing; SIGCONT at the end."""
-
-    which: Callable[[Stack], Process]
-
-    def strike(self, stack: Stack) -> float:
-        """Stop."""
-        return self.which(stack).kill(signal.SIGSTOP)
-
-    def end(self, stack: Stack) -> None:
-        """Continue."""
-        self.which(stack).kill(signal.SIGCONT)
+@contextmanager
+def frozen(which: str, stack: Stack) -> Iterator[float]:
+    """SIGSTOP to a process, by its name in the stack: it is there and says nothing."""
+    process: Process = getattr(stack, which)
+    try:
+        yield process.kill(signal.SIGSTOP)
+    finally:
+        process.kill(signal.SIGCONT)
 
 
 @dataclass(frozen=True)
@@ -87,18 +71,18 @@ class BrokenRobot:
     reset: the operator says when it is mended that motion_node may rely on it again.
     """
 
-    broken: dict[str, Value] = field(default_factory=dict)
-    sound: dict[str, Value] = field(default_factory=dict)
+    broken: dict[str, Value]
+    sound: dict[str, Value]
     reset: bool = False
 
-    def strike(self, stack: Stack) -> float:
-        """Break it; the time is that of the request, so that no figure is flattered."""
+    @contextmanager
+    def __call__(self, stack: Stack) -> Iterator[float]:
+        """The time is that of the request, so that no figure is flattered."""
         at = time.monotonic()
         stack.set_simulator(**self.broken)
-        return at
-
-    def end(self, stack: Stack) -> None:
-        """Mend it."""
-        stack.set_simulator(**self.sound)
-        if self.reset:
-            stack.probe.call(Trigger, "motion_node/reset", Trigger.Request())
+        try:
+            yield at
+        finally:
+            stack.set_simulator(**self.sound)
+            if self.reset:
+                stack.probe.call(Trigger, "motion_node/reset", Trigger.Request())

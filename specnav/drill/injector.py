@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import msgspec
 from spec_vlm_nav_interfaces.msg import MotionCommand
@@ -22,11 +23,11 @@ from specnav.drill.definitions import (
     TimeBound,
     Trace,
 )
-from specnav.drill.faults import LinkCut
+from specnav.drill.faults import link_cut
 from specnav.drill.judging import judge
 from specnav.drill.results import DrillRun
 from specnav.errors import HarnessError
-from specnav.supervise.probe import ProbedMessage
+from specnav.supervise.probe import Probe, ProbedMessage
 from specnav.supervise.robot_stack import (
     CMD_VEL,
     COMMAND,
@@ -50,6 +51,13 @@ STILL_GOING = tuple(state.name for state in GOING_ON)
 OWN_END = ("REACHED", "BLOCKED", "EXPIRED")
 POLL_S = 0.002
 FILE_POLICY = "auto"  # what config/robot.yaml says
+REASONS: Mapping[str, Callable[[Any], tuple[str, str]]] = {
+    STATUS: lambda message: (MotionState(message.state).name, message.reason),
+    METRICS: lambda message: (ErrorCode(message.error_code).name, message.error),
+    COMMAND: lambda message: (CommandKind(message.kind).name, message.text),
+    SUPERVISION: lambda message: (LinkState(message.link).name, ""),
+}
+"""By topic, the name and the text of a reason that a message gives."""
 
 
 class Inconclusive(Exception):
@@ -101,24 +109,20 @@ class FaultInjector:
         stack.cancel()
         self._use_policy(drill.policy)
         stack.reset(absent=not drill.present, ahead=drill.present and drill.needs == "forward")
-        problems: list[str] = []
-        instructed: float | None = None
         lasts_s = bound_s + AFTER_BOUND_S if drill.lasts_s is None else drill.lasts_s
         self._bring_to(drill, bound_s)
-        struck = drill.fault.strike(stack)
-        try:
+        with drill.fault(stack) as struck:
             self._let_pass(drill, struck, lasts_s)
-        finally:
             ended = time.monotonic()
-            drill.fault.end(stack)
-            stack.link.open()
+        stack.link.open()
+        instructed: float | None = None
         if drill.recovery is ExpectedRecovery.NEXT_INSTRUCTION:
             instructed = stack.instruct(stack.instruction)
         since = instructed if instructed is not None else ended
         self._wait_for_motion(since, drill.within_s)
         if drill.by_odometry:
             time.sleep(FOLLOWS_S)
-        problems += self._dead_or_hung()
+        problems = self._dead_or_hung()
         trace = self._trace(drill, struck, ended, instructed)
         self._check_moment(drill, trace, bound_s)
         return judge(drill, number, trace, bound_s, problems)
@@ -185,7 +189,7 @@ class FaultInjector:
     # -- the fault
 
     def _let_pass(self, drill: Drill, struck: float, lasts_s: float) -> None:
-        if drill.moment.point is not None and not isinstance(drill.fault, LinkCut):
+        if drill.moment.point is not None and drill.fault is not link_cut:
             time.sleep(drill.release_s)
             self._stack.link.open()
         time.sleep(max(0.0, struck + lasts_s - time.monotonic()))
@@ -219,27 +223,7 @@ class FaultInjector:
             speeds = [(h.at, speed(h)) for h in probe.heard(CMD_VEL, since)]
         frames = [h.at for h in probe.heard(IMAGE, since - 1.0)]
         back = min((h.message.linear.x for h in probe.heard(CMD_VEL, since)), default=0.0)
-        return Trace(struck, ended, speeds, self._said(since), frames, instructed, max(0.0, -back))
-
-    def _said(self, since: float) -> list[HeardReason]:
-        probe = self._stack.probe
-        said = [
-            HeardReason(h.at, STATUS, MotionState(h.message.state).name, h.message.reason)
-            for h in probe.heard(STATUS, since)
-        ]
-        said += [
-            HeardReason(h.at, METRICS, ErrorCode(h.message.error_code).name, h.message.error)
-            for h in probe.heard(METRICS, since)
-        ]
-        said += [
-            HeardReason(h.at, COMMAND, CommandKind(h.message.kind).name, h.message.text)
-            for h in probe.heard(COMMAND, since)
-        ]
-        said += [
-            HeardReason(h.at, SUPERVISION, LinkState(h.message.link).name)
-            for h in probe.heard(SUPERVISION, since)
-        ]
-        return sorted(said, key=lambda s: s.at)
+        return Trace(struck, ended, speeds, _said(probe, since), frames, instructed, max(0.0, -back))
 
     def _check_moment(self, drill: Drill, trace: Trace, bound_s: float) -> None:
         """The motion must not have come to its own end before the fault could show."""
@@ -256,3 +240,12 @@ class FaultInjector:
         until = min(trace.ended, trace.struck + bound_s)
         if first is not None and drill.bound.terms and first.name in OWN_END and first.at < until:
             raise Inconclusive(f"the motion ended by itself ({first.name})")
+
+
+def _said(probe: Probe, since: float) -> list[HeardReason]:
+    said = [
+        HeardReason(h.at, topic, *tell(h.message))
+        for topic, tell in REASONS.items()
+        for h in probe.heard(topic, since)
+    ]
+    return sorted(said, key=lambda one: one.at)

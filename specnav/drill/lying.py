@@ -7,21 +7,19 @@ Early action and prefetch are on, as in config/robot.yaml.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from functools import partial
 
 from specnav.drill import faults_words as words
 from specnav.drill.definitions import (
     GRACE_S,
     Drill,
-    DrillFault,
     ExpectedReaction,
     ExpectedRecovery,
-    Moment,
     Reason,
     Term,
     TimeBound,
 )
-from specnav.drill.faults import BrokenRobot
+from specnav.drill.faults import BrokenRobot, Value
 from specnav.supervise.robot_stack import STATUS
 
 MOVER = "motion_node"
@@ -36,112 +34,97 @@ AGAINST = (Reason(STATUS, "BLOCKED"), Reason(STATUS, "NO_RESPONSE"))
 WRONG = (Reason(STATUS, "WRONG_RESPONSE"),)
 PUSHED = (*WRONG, Reason(STATUS, "BLOCKED"), Reason(STATUS, "UNCOMMANDED_MOTION"))
 
-_ODOMETRY_SOUND: dict[str, bool | float | str] = {"odom_fault": "none"}
-_BASE_SOUND: dict[str, bool | float | str] = {"base_fault": "none"}
-_ITSELF, _NEXT = ExpectedRecovery.BY_ITSELF, ExpectedRecovery.NEXT_INSTRUCTION
-_FORWARD: dict[str, Any] = {"needs": "forward", "lasts_s": 2.5}
-_LYING: tuple[
-    tuple[
-        str,
-        str,
-        DrillFault,
-        TimeBound,
-        tuple[Reason, ...],
-        ExpectedReaction,
-        ExpectedRecovery,
-        dict[str, Any],
-    ],
-    ...,
-] = (
-    (
+_ODOMETRY_SOUND: dict[str, Value] = {"odom_fault": "none"}
+_BASE_SOUND: dict[str, Value] = {"base_fault": "none"}
+_HALTS, _NEXT = ExpectedReaction.HALTS, ExpectedRecovery.NEXT_INSTRUCTION
+_lie = partial(Drill, within_s=15.0, present=True)
+_LIES = (
+    _lie(
         "odometry-frozen",
         "odometry repeats one pose with new stamps",
         BrokenRobot({"odom_fault": "frozen"}, _ODOMETRY_SOUND),
         RESPONSE,
         (Reason(STATUS, "NO_RESPONSE"),),
-        ExpectedReaction.STOPS,
-        _ITSELF,
-        {},
     ),
-    (
+    _lie(
         "base-stuck",
         "the base does not go forward",
         BrokenRobot({"base_fault": "stuck"}, _BASE_SOUND),
         RESPONSE,
         AGAINST,
-        ExpectedReaction.HALTS,
-        _ITSELF,
-        _FORWARD,
+        _HALTS,
+        lasts_s=2.5,
+        needs="forward",
     ),
-    (
+    _lie(
         "base-delayed",
         "every velocity takes effect 0.6 s later",
         BrokenRobot({"command_delay_s": 0.6}, {"command_delay_s": 0.0}),
         AT_ONCE,
-        (),
-        ExpectedReaction.GOES_ON,
-        _ITSELF,
-        {"lasts_s": 6.0, "never": NOTHING_WRONG, "present": False},
+        reaction=ExpectedReaction.GOES_ON,
+        lasts_s=6.0,
+        never=NOTHING_WRONG,
+        present=False,
     ),
-    (
+    _lie(
         "zeros-dropped",
         "the driver drops zeros; the operator says stop",
-        words.ZerosDropped(),
+        words.zeros_dropped,
         STOPPED_BY_BASE,
         (Reason(STATUS, "STOPPED"),),
-        ExpectedReaction.STOPS,
-        _NEXT,
-        {"lasts_s": 2.0, "by_odometry": True, "needs": "forward"},
+        recovery=_NEXT,
+        lasts_s=2.0,
+        by_odometry=True,
+        needs="forward",
     ),
-    (
+    _lie(
         "odometry-scaled",
         "odometry tells three times the way",
         BrokenRobot({"odom_fault": "scaled", "odom_scale": 3.0}, _ODOMETRY_SOUND, reset=True),
         RESPONSE,
         WRONG,
-        ExpectedReaction.HALTS,
+        _HALTS,
         _NEXT,
-        {"lasts_s": 4.0},
+        lasts_s=4.0,
     ),
-    (
+    _lie(
         "odometry-mirrored",
         "odometry turns the other way",
         BrokenRobot({"odom_fault": "mirrored"}, _ODOMETRY_SOUND, reset=True),
         RESPONSE,
         WRONG,
-        ExpectedReaction.HALTS,
+        _HALTS,
         _NEXT,
-        {"lasts_s": 4.0, "needs": "turn"},
+        lasts_s=4.0,
+        needs="turn",
     ),
-    (
+    _lie(
         "pushed",
         "the robot is pushed aside at 0.4 m/s",
         BrokenRobot({"base_fault": "pushed"}, _BASE_SOUND),
         RESPONSE,
         PUSHED,
-        ExpectedReaction.STOPS,
-        _ITSELF,
-        {"lasts_s": 1.6},
+        lasts_s=1.6,
     ),
-    (
+    _lie(
         "rear-blocked",
         "the base goes neither forward nor back: backing off would be blind",
         BrokenRobot({"base_fault": "rear_blocked"}, _BASE_SOUND),
         RESPONSE,
         AGAINST,
-        ExpectedReaction.HALTS,
-        _ITSELF,
-        _FORWARD,
+        _HALTS,
+        lasts_s=2.5,
+        needs="forward",
     ),
-    (
+    _lie(
         "estop-best-effort",
         "an emergency stop published best effort, and an instruction a second later",
-        words.EmergencyStop(),
+        words.emergency_stop,
         OPERATOR,
         (Reason(STATUS, "ESTOPPED"),),
-        ExpectedReaction.STOPS,
-        _NEXT,
-        {"lasts_s": 3.0, "prompt": True},
+        recovery=_NEXT,
+        lasts_s=3.0,
+        prompt=True,
     ),
 )
 
@@ -150,25 +133,12 @@ def lying_bases() -> list[Drill]:
     """A base, a driver or an odometry that does not do what it says, under each policy."""
     found = []
     for policy in ("none", "frontier_search"):
-        for name, what, fault, bound, reasons, reaction, recovery, more in _LYING:
-            tested = policy == "frontier_search"
-            if reasons is AGAINST and not tested and isinstance(fault, BrokenRobot):
+        tested = policy == "frontier_search"
+        for lie in _LIES:
+            drill = replace(lie, name=f"{lie.name}-{policy.replace('_', '-')}", policy=policy, tested=tested)
+            if drill.reasons is AGAINST and not tested:
                 # The model alone may want nothing but forward: the instruction then ends.
-                fault, recovery = replace(fault, reset=True), _NEXT
-            found.append(
-                Drill(
-                    f"{name}-{policy.replace('_', '-')}",
-                    what,
-                    Moment.MOVING,
-                    fault,
-                    bound,
-                    reasons,
-                    reaction,
-                    recovery,
-                    policy=policy,
-                    tested=tested,
-                    within_s=15.0,
-                    **{"present": True, **more},
-                )
-            )
+                assert isinstance(drill.fault, BrokenRobot)
+                drill = replace(drill, fault=replace(drill.fault, reset=True), recovery=_NEXT)
+            found.append(drill)
     return found

@@ -7,12 +7,12 @@ Whatever happens (a process dies, Ctrl-C), what was measured stays on disk, the 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Sequence
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specnav.drill.config import SPEEDS, DrillConfig
+from specnav.drill.definitions import Drill
 from specnav.drill.journal import DrillJournal
 from specnav.drill.view import DrillView
 from specnav.errors import HarnessError
@@ -37,44 +37,18 @@ def run_drill(config: DrillConfig, view: DrillView | None = None) -> int:
     settings = shown_settings(config, leave_out=("out", "faults"), paths=())
     journal = DrillJournal(folder, {**settings, "faults": ", ".join(config.faults) or "all", **SPEEDS})
 
-    def work(stack: Stack) -> None:
-        from specnav.drill.injector import FaultInjector
-        from specnav.drill.leaks import check_cancels, check_cycles
-
-        injector = FaultInjector(stack)
-        with view.drilling(len(drills) * config.runs) as advance:
-            # Round after round, so that no fault has the machine's quiet minutes for itself.
-            for number in range(config.runs):
-                for drill in drills:
-                    run = injector.run(drill, number)
-                    journal.add(drill, injector.bound_s(drill.bound), run)
-                    advance(run)
-        for check, turns in ((check_cancels, config.cancels), (check_cycles, config.cycles)):
-            if turns:
-                view.say(f"{turns} turns of {check.__name__.removeprefix('check_')}")
-                journal.leaks.append(check(stack, turns))
-                journal.save()
-
-    return _run(journal, view, config.seed, SPEEDS, work)
-
-
-def _run(
-    journal: DrillJournal,
-    view: DrillView,
-    seed: int,
-    motion: dict[str, str | int | float | bool],
-    work: Callable[[Stack], None],
-) -> int:
     # Imported here: rclpy must see the environment that the graph prepares.
     from specnav.supervise.robot_stack import Stack
 
+    logs = folder / "logs"
+    logs.mkdir(parents=True, exist_ok=True)
     try:
         with ends_on_signals():
             view.say("starting the verifier, the simulator and the robot's nodes")
-            with Stack(_logs(journal.folder), motion=motion) as stack:
-                stack.seed = 1000 * (seed + 1)
+            with Stack(logs, motion=SPEEDS) as stack:
+                stack.seed = 1000 * (config.seed + 1)
                 stack.start_what_is_down()
-                work(stack)
+                _carry_out(config, drills, stack, journal, view)
     except KeyboardInterrupt:
         journal.interrupted = True
     except HarnessError as error:
@@ -89,7 +63,22 @@ def _run(
     return 0 if results.passed and not journal.error else 1
 
 
-def _logs(folder: Path) -> Path:
-    logs = folder / "logs"
-    logs.mkdir(parents=True, exist_ok=True)
-    return logs
+def _carry_out(
+    config: DrillConfig, drills: Sequence[Drill], stack: Stack, journal: DrillJournal, view: DrillView
+) -> None:
+    from specnav.drill.injector import FaultInjector
+    from specnav.drill.leaks import check_cancels, check_cycles
+
+    injector = FaultInjector(stack)
+    with view.drilling(len(drills) * config.runs) as advance:
+        # Round after round, so that no fault has the machine's quiet minutes for itself.
+        for number in range(config.runs):
+            for drill in drills:
+                run = injector.run(drill, number)
+                journal.add(drill, injector.bound_s(drill.bound), run)
+                advance(run)
+    for check, turns in ((check_cancels, config.cancels), (check_cycles, config.cycles)):
+        if turns:
+            view.say(f"{turns} turns of {check.__name__.removeprefix('check_')}")
+            journal.leaks.append(check(stack, turns))
+            journal.save()

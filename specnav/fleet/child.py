@@ -7,7 +7,6 @@ import json
 import os
 import re
 import signal
-import socket
 import sys
 import threading
 import time
@@ -155,8 +154,3 @@ def why_ended(code: int, lines: deque[str]) -> str:
     said = next((line for line in reversed(lines) if line and not line.startswith("{")), "")
     how = f"exit code {code}" if code >= 0 else f"signal {-code}"
     return f"its verifier ended ({how}){': ' + said[:300] if said else ''}"
-
-
-def host_name() -> str:
-    """Of this machine, for people."""
-    return socket.gethostname()

@@ -26,6 +26,7 @@ from msgspec import Struct
 from specdec.link.keys import write_private
 from specdec.settings_files import MOST_KEY_BYTES, read_file
 from specnav.fleet.errors import FleetError
+from specnav.fleet.state import keep
 
 NAMESPACE = "specnav"
 HERE_FILE, TOKEN_FILE = "cluster.json", "token"
@@ -71,11 +72,7 @@ def read_here(folder: Path) -> LocalCluster | None:
 
 def write_here(folder: Path, here: LocalCluster) -> None:
     """Note it. Raises FleetError."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_private(folder / HERE_FILE, msgspec.json.encode(here))
-    except OSError as error:
-        raise FleetError(f"cannot note the cluster in {folder}: {error.strerror}") from error
+    keep(folder, HERE_FILE, msgspec.json.encode(here))
 
 
 def answers(address: str, seconds: float = PROBE_S) -> bool:

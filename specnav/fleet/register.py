@@ -143,10 +143,6 @@ class Register:
             self._edges[edge] = ""
         self.draining.discard(name)
 
-    def names(self) -> list[str]:
-        """Of all replicas."""
-        return list(self._replicas)
-
     def reports(self) -> list[ReplicaReport]:
         """The last one of each replica."""
         return [one.report for one in self._replicas.values()]

@@ -8,13 +8,14 @@ again, on another node if need be.
 from __future__ import annotations
 
 import os
+import socket
 import threading
 from typing import Any
 
 import ray
 
 from cloud_verifier.errors import VerifierError
-from specnav.fleet.child import VerifierChild, host_name
+from specnav.fleet.child import VerifierChild
 from specnav.fleet.identity import Identity, identity_of
 from specnav.fleet.register import ReplicaReport
 from specnav.fleet.settings import FleetSettings
@@ -30,7 +31,7 @@ class Replica:
         """Start the verifier; returns before it serves."""
         node = node_address()
         self._namespace = namespace
-        self._about = (replica_name(number), number, generation, f"{host_name()} ({node})")
+        self._about = (replica_name(number), number, generation, f"{socket.gethostname()} ({node})")
         self._identity: Identity | None = None
         self._trouble = ""
         self._drained = False

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -81,17 +81,21 @@ def run_up(config: UpConfig) -> int:
 
 def server_of(config: UpConfig) -> dict[str, Any]:
     """Settings of a replica's verifier by name, without where it listens."""
-    settings = serve_settings(config.file, config.server)
-    given = {name: value for name, value in as_kept(settings).items() if name not in ("bind", "metrics")}
-    for name in ("model", "draft_model", "exits", "keys"):  # a replica's working directory is another one
-        if given[name] and Path(given[name]).expanduser().exists():
-            given[name] = str(Path(given[name]).expanduser().resolve())
-    return given
+    return for_replicas(as_kept(serve_settings(config.file, config.server)))
 
 
 def as_kept(settings: ServerConfig) -> dict[str, Any]:
     """By name, as JSON can hold it: a time by rows as text."""
     return {name: str(one) if isinstance(one, RowMs) else one for name, one in asdict(settings).items()}
+
+
+def for_replicas(server: Mapping[str, Any]) -> dict[str, Any]:
+    """Without where it listens, and with whole paths: a replica's working directory is another one."""
+    given = {name: value for name, value in server.items() if name not in ("bind", "metrics")}
+    for name in ("model", "draft_model", "exits", "keys"):
+        if given.get(name) and (path := Path(given[name]).expanduser()).exists():
+            given[name] = str(path.resolve())
+    return given
 
 
 def _reach_or_start(config: UpConfig, bounds: ReplicaBounds, console: Console) -> LocalCluster:
@@ -220,14 +224,8 @@ def run_upgrade(config: UpgradeConfig) -> int:
         if config.file is not None or config.server:
             wanted = as_kept(serve_settings(config.file, config.server))
             given |= {name: wanted[name] for name in config.server} if config.file is None else wanted
-        for name in ("bind", "metrics"):
-            given.pop(name, None)
-        for name in ("model", "draft_model", "exits", "keys"):
-            if given.get(name) and Path(given[name]).exists():
-                given[name] = str(Path(given[name]).resolve())
-        settings = msgspec.structs.replace(
-            before, server=given, surge=before.surge if config.surge is None else config.surge
-        )
+        surge = before.surge if config.surge is None else config.surge
+        settings = msgspec.structs.replace(before, server=for_replicas(given), surge=surge)
         check_fleet(settings, settings.host(node_address()))
         ray.get(actor.upgrade.remote(settings), timeout=CALL_S)
         status = wait_settled(ray, actor, config.wait_s, console, "upgraded")

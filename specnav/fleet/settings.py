@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 from cloud_verifier.config import ServerConfig
@@ -184,11 +183,6 @@ class FleetSettings(Struct, frozen=True):
         """Folder of keys, "" without."""
         return str(self.server.get("keys", ""))
 
-    @property
-    def insecure(self) -> bool:
-        """No keys, though others reach it."""
-        return bool(self.server.get("insecure", False))
-
 
 def check_fleet(settings: FleetSettings, host: str) -> None:
     """Raise FleetError for what no replica could be started with. host: of a node where replicas may be."""
@@ -209,8 +203,3 @@ def check_fleet(settings: FleetSettings, host: str) -> None:
 def directory_bind(host: str, port: int) -> str:
     """Where a directory listens: on its own machine, or on all addresses of one that others reach."""
     return f"tcp://{host if is_loopback(f'tcp://{host}:0') else '0.0.0.0'}:{port}"
-
-
-def as_json(settings: FleetSettings) -> bytes:
-    """The settings as they are kept."""
-    return msgspec.json.encode(settings)

@@ -56,9 +56,14 @@ def read_kept(folder: Path) -> FleetState | None:
 
 def write_kept(folder: Path, kept: FleetState) -> None:
     """Keep it. Raises FleetError."""
+    keep(folder, STATE_FILE, pretty_json(kept))
+
+
+def keep(folder: Path, name: str, data: bytes) -> None:
+    """Write a file of the fleet, whole or not at all, for its owner alone. Raises FleetError."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        write_private(folder / STATE_FILE, pretty_json(kept))
+        write_private(folder / name, data)
     except OSError as error:
         raise FleetError(f"cannot keep the fleet's state in {folder}: {error.strerror}") from error
 

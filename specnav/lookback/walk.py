@@ -21,7 +21,7 @@ from specnav.bags.contents import (
 from specnav.bags.source import Bag, open_bag, recordings_in
 from specnav.bags.timeline import BagTimeline
 from specnav.bags.types import NEWEST, Types
-from specnav.blackbox.timeline import TimelineEvent, events
+from specnav.blackbox.timeline import Lenient, TimelineEvent, events
 from specnav.record.types import own_types
 from specnav.replay.plan import VOCABULARY
 from specnav.results.errors import EvaluationError
@@ -115,19 +115,6 @@ def _encoded(picture: bytes | Pixels | None) -> bytes | None:
         return None
 
 
-class _Lenient:
-    """A message of another release: what it does not have is nothing."""
-
-    def __init__(self, message: Any) -> None:
-        self._message = message
-
-    def __getattr__(self, name: str) -> Any:
-        given = getattr(self._message, name, None)
-        if given is None:
-            return [] if name.startswith(("token_", "span_")) else 0
-        return given
-
-
 def _decisions(bag: Bag, types: Types, walk: Walk, notes: list[str]) -> list[dict[str, Any]]:
     topics = [topic for topic in bag.topics if topic.kind == METRICS]
     by_stamp = {frame.stamp_ns: frame for frame in walk.frames}
@@ -136,7 +123,7 @@ def _decisions(bag: Bag, types: Types, walk: Walk, notes: list[str]) -> list[dic
     for message in bag.messages([topic.name for topic in topics]) if topics else ():
         try:
             said = types.decode(METRICS, message.data)
-            record = decision_record(_Lenient(said))
+            record = decision_record(Lenient(said))
             stamp_ns = said.frame_stamp.sec * 10**9 + said.frame_stamp.nanosec
         except (EvaluationError, AttributeError, TypeError, ValueError):
             unread += 1

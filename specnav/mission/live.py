@@ -5,19 +5,18 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
-import rclpy
 from rclpy.action import ActionClient
-from rclpy.context import Context
 from rclpy.executors import SingleThreadedExecutor
+from rclpy.node import Node
 from spec_vlm_nav_interfaces.action import RunMission
 from spec_vlm_nav_interfaces.srv import ChangeMission
 
-from spec_vlm_nav.ros.run import destroy
 from specnav.errors import UsageError
-from specnav.ros_names import checked_namespace
+from specnav.ros_node import checked_namespace, own_node
 
 SERVER_S, ANSWER_S, SPIN_S = 8.0, 5.0, 0.05
 STAND_S = 3.0
@@ -25,25 +24,12 @@ START = "start it: ros2 run spec_vlm_nav mission_node (or mission:=true in the l
 
 
 class MissionClient:
-    """A client of one robot's mission_node; use it as a context manager."""
+    """A client of one robot's mission_node."""
 
-    def __init__(self, namespace: str = "", domain: int | None = None) -> None:
-        name = checked_namespace(namespace, ())
-        self._context = Context()
-        rclpy.init(context=self._context, args=[], domain_id=domain)
-        self._node = rclpy.create_node("specnav_mission", namespace=name, context=self._context)
-        self._actions: Any = ActionClient(self._node, RunMission, "run_mission")
-        self._change: Any = self._node.create_client(ChangeMission, "mission_node/change")
-        self._executor = SingleThreadedExecutor(context=self._context)
-        self._executor.add_node(self._node)
-
-    def __enter__(self) -> MissionClient:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._executor.shutdown()
-        destroy(self._node)
-        rclpy.try_shutdown(context=self._context)
+    def __init__(self, node: Node, executor: SingleThreadedExecutor) -> None:
+        self._actions: Any = ActionClient(node, RunMission, "run_mission")
+        self._change: Any = node.create_client(ChangeMission, "mission_node/change")
+        self._executor = executor
 
     def _spin(self, done: Callable[[], bool], timeout_s: float) -> bool:
         until = time.monotonic() + timeout_s
@@ -102,3 +88,11 @@ class MissionClient:
             raise UsageError("mission_node does not answer; look at its log")
         answer: Any = asked.result()
         return answer.success, answer.message, json.loads(answer.results) if answer.results else None
+
+
+@contextmanager
+def mission_client(namespace: str = "", domain: int | None = None) -> Iterator[MissionClient]:
+    """A client for as long as the block runs. Raises UsageError for a namespace that is none."""
+    name = checked_namespace(namespace, ())
+    with own_node("specnav_mission", domain=domain, namespace=name) as (node, executor):
+        yield MissionClient(node, executor)

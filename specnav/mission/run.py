@@ -17,11 +17,12 @@ from spec_vlm_nav.missions.results import plan_json
 from specdec.options import GenerationOptions
 from specdec.settings import REQUIRED, same_as, setting
 from specnav.calibrate.config import CalibrateConfig
-from specnav.errors import UsageError
+from specnav.errors import UsageError, needs_ros
 from specnav.mission.files import show, show_plan, text_of, write
 from specnav.settings import Printed
 from specnav.terminal import say
 
+CARRYING_OUT = "carrying out missions", "specnav mission check works"
 ORDERS = ("pause", "resume", "skip", "cancel", "move", "append", "show")
 
 
@@ -100,27 +101,16 @@ def _finish(results: dict[str, Any], out: Path | None) -> int:
     return 0 if good else 1
 
 
-def _need_ros() -> None:
-    try:
-        import rclpy  # noqa: F401
-        import spec_vlm_nav_interfaces  # noqa: F401
-    except ImportError as error:
-        raise UsageError(
-            f"carrying out missions needs ROS 2 (rclpy) and our interfaces: make setup ({error}); "
-            "specnav mission check works without"
-        ) from error
-
-
 def run_live(config: MissionConfig) -> int:
     """Carry out a mission on a live robot; 0, or 1 when a step failed. Raises UsageError; Ctrl-C: the robot stands."""
     text, plan = _read(config.mission)
-    _need_ros()
-    from specnav.mission.live import MissionClient
+    with needs_ros(*CARRYING_OUT):
+        from specnav.mission.live import mission_client
     from specnav.signals import ends_on_signals
 
     show_plan(json.loads(plan_json(plan)))
     console = Console(stderr=True)
-    with ends_on_signals(), MissionClient(config.namespace) as client:
+    with ends_on_signals(), mission_client(config.namespace) as client:
         results = client.run(text, lambda words: say(console, words))
     return _finish(results, config.out)
 
@@ -128,13 +118,13 @@ def run_live(config: MissionConfig) -> int:
 def run_in_demo(asked: MissionConfig) -> int:
     """Carry out a mission in the simulator, all processes on this machine; 0, or 1 when a step failed."""
     text, plan = _read(asked.mission)
-    _need_ros()
+    with needs_ros(*CARRYING_OUT):
+        from specnav.demo.stage import open_stage
+        from specnav.mission.live import mission_client
     from navsim.episodes import make_episode
     from specnav.demo.config import DemoConfig
     from specnav.demo.run import check_inputs, server_settings
-    from specnav.demo.stage import open_stage
     from specnav.demo.views import PlainView
-    from specnav.mission.live import MissionClient
     from specnav.run_folder import new_run_folder
     from specnav.signals import ends_on_signals
     from specnav.supervise import children
@@ -148,12 +138,12 @@ def run_in_demo(asked: MissionConfig) -> int:
     with (
         ends_on_signals(),
         open_stage(config, server, run / "logs", view) as stage,
-        stage.deciding(config.method, 0.0, "mission", False),
+        stage.deciding(config.method, 0.0, "mission"),
     ):
         node = children.mission_spec((config.robot_config,), stage.environment, run / "mission.json")
         stage.start(node, config.start_timeout_s)
         stage.enter(make_episode(config.seed, config.split, False))
-        with MissionClient(domain=stage.domain) as client:
+        with mission_client(domain=stage.domain) as client:
             results = client.run(text, lambda words: say(console, words), stage.check)
     return _finish(results, run / "results.json")
 
@@ -164,10 +154,10 @@ def give_order(config: OrderConfig) -> int:
     if what not in ORDERS:
         raise UsageError(f"order {what!r} is unknown; choose {', '.join(ORDERS)}")
     text = _read(config.steps)[0] if what == "append" else ""
-    _need_ros()
-    from specnav.mission.live import MissionClient
+    with needs_ros(*CARRYING_OUT):
+        from specnav.mission.live import mission_client
 
-    with MissionClient(config.namespace) as client:
+    with mission_client(config.namespace) as client:
         good, said, results = client.order(what, step=config.step, place=config.place, steps=text)
     if what == "show":
         if results is None:

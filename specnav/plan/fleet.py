@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -16,13 +16,13 @@ from rich.console import Console
 from cloud_verifier.engine.policy import Policy
 from specdec.link.shaping import LinkProfile
 from specdec.options import DecodingOptions, GenerationOptions
-from specdec.row_ms import MAX_MS, read_ms
+from specdec.row_ms import MAX_MS, RowMs, read_ms
 from specdec.settings import check_settings, same_as, setting
 from specdec.settings import words as by_commas
 from specnav.bench.data.papers import figure
 from specnav.errors import UsageError
 from specnav.plan.calibration import calibrated, tree_for
-from specnav.plan.fleet_view import against_table, fleet_table, summary
+from specnav.plan.fleet_view import against_table, fleet_table
 from specnav.plan.simulated.comparison import load_clients, played_beside
 from specnav.plan.simulated.links import in_words, profile_of
 from specnav.plan.simulated.page import write_fleet
@@ -188,33 +188,21 @@ class FleetConfig:
 def question_of(config: FleetConfig) -> tuple[PlanQuestion, list[str]]:
     """What to simulate, and what it is calibrated from. Raises UsageError, EvaluationError."""
     found = calibrated(config.gpu, config.measured)
-    words = list(found.words)
-    given = {
-        "draft_ms": config.draft_ms, "cloud_draft_ms": config.cloud_draft_ms, "gamma": config.gamma,
-        "alpha": config.alpha, "miss": config.miss,
-    }  # fmt: skip
-    for name, value in given.items():
-        if value is not None:
-            words.append(
-                f"given: {name} {value:g}" if not hasattr(value, "points") else f"given: {name} {value}"
-            )
-    draft_ms = found.draft_ms if config.draft_ms is None else config.draft_ms
-    alpha = found.alpha if config.alpha is None else config.alpha
-    tree_alpha = config.tree_alpha
-    if tree_alpha is None:
-        tree_alpha = found.tree_alpha if config.alpha is None else tree_for(alpha)
-    else:
-        words.append(f"given: tree_alpha {tree_alpha:g}")
-    cloud_ms = config.cloud_draft_ms
-    if cloud_ms is None:
-        cloud_ms = found.cloud_draft_ms if config.draft_ms is None else draft_ms
+    names = ("draft_ms", "cloud_draft_ms", "gamma", "alpha", "miss", "tree_alpha")
+    given = {name: value for name in names if (value := getattr(config, name)) is not None}
+    words = [*found.words, *(f"given: {name} {_shown(value)}" for name, value in given.items())]
+    if "draft_ms" in given:
+        given.setdefault("cloud_draft_ms", given["draft_ms"])
+    if "alpha" in given:
+        given.setdefault("tree_alpha", tree_for(given["alpha"]))
+    found = replace(found, **given)
     pair = SimulatedPair(
-        draft_ms=draft_ms,
-        cloud_draft=RowTimes(cloud_ms),
-        gamma=config.gamma or found.gamma,
-        alpha=alpha,
-        tree_alpha=tree_alpha,
-        miss=found.miss if config.miss is None else config.miss,
+        draft_ms=found.draft_ms,
+        cloud_draft=RowTimes(found.cloud_draft_ms),
+        gamma=found.gamma,
+        alpha=found.alpha,
+        tree_alpha=found.tree_alpha,
+        miss=found.miss,
         overhead_ms=config.overhead_ms,
     )
     work = Workload(
@@ -231,8 +219,14 @@ def question_of(config: FleetConfig) -> tuple[PlanQuestion, list[str]]:
     return asked, words
 
 
+def _shown(value: float) -> str:
+    return str(value) if isinstance(value, RowMs) else f"{value:g}"
+
+
 def links_of(config: FleetConfig) -> tuple[tuple[LinkProfile, float], ...]:
     """Profiles and shares from `wifi6` or `wifi6=70,lte=30`. Raises UsageError, EvaluationError."""
+    names = ("rtt_ms", "jitter_ms", "bandwidth_mbps", "loss")
+    parts = {name: getattr(config, name) for name in names}
     found = []
     for part in config.link.split(","):
         name, _, share = part.strip().partition("=")
@@ -242,8 +236,7 @@ def links_of(config: FleetConfig) -> tuple[tuple[LinkProfile, float], ...]:
             weight = 0.0
         if not (weight > 0 and math.isfinite(weight)):
             raise UsageError(f"link {part.strip()!r}: its share must be a number above 0; write wifi6=70,lte=30")
-        profile = profile_of(name, config.rtt_ms, config.jitter_ms, config.bandwidth_mbps, config.loss)
-        found.append((profile, weight))
+        found.append((profile_of(name, **parts), weight))
     return tuple(found)
 
 
@@ -283,8 +276,8 @@ def run_plan_fleet(config: FleetConfig) -> int:
         print(msgspec.json.format(msgspec.json.encode(results)).decode())
     else:
         Console().print(fleet_table(results))
-        for line in summary(results):
-            say(Console(), line)
+        for origin in results.calibrated:
+            say(Console(), f"Calibrated from {origin}.")
     say(console, f"report: {report}")
     return 130 if results.interrupted else 0
 

@@ -27,24 +27,17 @@ def fleet_table(results: FleetResults) -> Table:
     found = plain_table(titles, {"method"}, title)
     found.caption = LEGEND.format(gpus=results.gpus)
     for one in order(results.methods):
-        here, by_token = one.here, results.promise_of == "token"
-        p95, ci = (
-            (here.token_ms_p95, here.token_ms_p95_ci) if by_token else (here.decision_ms_p95, here.decision_ms_p95_ci)
-        )
+        here = one.here
+        p95, ci = here.p95(results.promise_of)
         about = "" if ci is None else f"±{ci:.0f}"
         found.add_row(
             one.method, str(one.needed or "–"),
             "–" if one.dollars_robot_hour is None else f"{one.dollars_robot_hour:.3f}",
             str(one.most), f"{one.marginal:.1f}", "overload" if here.overloaded else f"{p95:.0f}{about}",
             f"{here.idle:.0%}", f"{here.wait_ms:.0f}", f"{here.batch:.1f}",
-            f"{one.alone.token_ms_p95 if by_token else one.alone.decision_ms_p95:.0f}",
+            f"{one.alone.p95(results.promise_of)[0]:.0f}",
         )  # fmt: skip
     return found
-
-
-def summary(results: FleetResults) -> list[str]:
-    """Below the table: what it was calibrated from."""
-    return [f"Calibrated from {words}." for words in results.calibrated]
 
 
 def against_table(found: Sequence[MeasuredComparison]) -> Table:

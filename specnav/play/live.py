@@ -4,17 +4,13 @@
 from __future__ import annotations
 
 import importlib
-import signal
 import time
 from collections.abc import Callable
-from types import FrameType
 from typing import Any
 
-import rclpy
 from builtin_interfaces.msg import Time
 from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
-from rclpy.signals import SignalHandlerOptions
 from rosgraph_msgs.msg import Clock
 
 from spec_vlm_nav.blackbox.definitions import installed_definition
@@ -24,6 +20,8 @@ from specnav.errors import UsageError
 from specnav.play.choice import COMMANDS, PlayedTopic, check_definition, choose, left_out, parse_remaps
 from specnav.play.config import PlayConfig
 from specnav.play.pace import PlaybackPace
+from specnav.ros_node import own_node
+from specnav.signals import notes_signals
 
 CLOCK_HZ = 100.0
 POLL_S = 0.02
@@ -109,22 +107,12 @@ def _publisher(node: Node, played: PlayedTopic, kept: int) -> Any:
 
 def play(config: PlayConfig, say: Callable[[str], None]) -> int:
     """Play until the end, SIGINT or SIGTERM; returns the exit code. Raises UsageError and EvaluationError."""
-    asked_to_end = False
-
-    def on_signal(number: int, frame: FrameType | None) -> None:
-        nonlocal asked_to_end
-        asked_to_end = True
-
     bag = open_bag(config.bag)
     for words in dict.fromkeys((bag.summary, *bag.warnings, *bag.timeline.notes)):
         say(words)
     played = choose(bag, config.topics, parse_remaps(config.remaps), config.clock)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, on_signal)
-    rclpy.init(args=[], signal_handler_options=SignalHandlerOptions.NO)
-    node = rclpy.create_node("specnav_play")
-    try:
-        player = Player(node, bag, played, config.clock, lambda: asked_to_end)
+    with notes_signals() as ended, own_node("specnav_play") as (node, _):
+        player = Player(node, bag, played, config.clock, ended)
         for one in played:
             if one.topic.kind in COMMANDS:
                 say(f"playing {one.name}: a robot that subscribes to it will move")
@@ -134,14 +122,11 @@ def play(config: PlayConfig, say: Callable[[str], None]) -> int:
         if unheard := player.unheard:
             say(f"no subscriber yet on {', '.join(unheard)}")
         say(f"playing {', '.join(one.name for one in played)} at {config.rate:g} times the bag's speed")
-        while not asked_to_end:
+        while not ended():
             player.play_once(config.rate)
             if not config.loop:
                 break
         time.sleep(DRAIN_S)  # what was published last is to arrive
-    finally:
-        node.destroy_node()
-        rclpy.try_shutdown()
     counts = ", ".join(f"{name} {count}" for name, count in sorted(player.counts.items()))
     say(f"played {counts}; the latest message was {player.latest_s * 1e3:.0f} ms late")
     return 0

@@ -5,19 +5,14 @@ from __future__ import annotations
 
 import sys
 
-from specnav.errors import UsageError
+from specnav.errors import needs_ros
 from specnav.play.config import PlayConfig
 
 
 def run_play(config: PlayConfig) -> int:
     """Play a bag; returns the exit code. Raises UsageError, EvaluationError."""
-    try:
+    with needs_ros("playing a bag", "specnav replay decides a bag's frames"):
         from specnav.play.live import play
-    except ImportError as error:
-        raise UsageError(
-            f"playing a bag needs ROS 2 (rclpy): source an installation, or make setup ({error}); "
-            "specnav replay decides a bag's frames without"
-        ) from error
     return play(config, _say)
 
 

@@ -7,18 +7,15 @@ closed; without a signal in time, what is on the disk can still be replayed.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
-import signal
 import time
 from collections.abc import Callable
-from types import FrameType
 from typing import Any
 
-import rclpy
 from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
-from rclpy.signals import SignalHandlerOptions
 
 from spec_vlm_nav.blackbox.definitions import installed_definition
 from specnav.bags.types import Types
@@ -27,6 +24,8 @@ from specnav.record.config import RecordConfig
 from specnav.record.types import own_types
 from specnav.record.wanted import is_wanted
 from specnav.results.errors import EvaluationError, one_line
+from specnav.ros_node import own_node
+from specnav.signals import notes_signals
 
 LOOK_S, SPIN_S, SAY_S = 0.5, 0.1, 10.0
 DEPTH = 100
@@ -100,47 +99,17 @@ def record_live(config: RecordConfig, say: Callable[[str], None]) -> int:
 
     Nothing heard: no file, exit code 1.
     """
-    asked_to_end = False
-
-    def on_signal(number: int, frame: FrameType | None) -> None:
-        nonlocal asked_to_end
-        asked_to_end = True
-
     types = own_types()
-    out, duration_s = config.out, config.duration_s
-    file = McapFile(out, types, config.force)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, on_signal)
-    rclpy.init(args=[], signal_handler_options=SignalHandlerOptions.NO)
-    node = rclpy.create_node("specnav_record")
-    executor = SingleThreadedExecutor()
-    executor.add_node(node)
-    recorder = TopicRecorder(node, file, types, config.topics, say)
-    say(f"recording into {out} ({file.partial} until it ends); Ctrl-C ends the recording")
-    began = time.monotonic()
-    next_look = next_word = began
+    file = McapFile(config.out, types, config.force)
     try:
-        while not asked_to_end and rclpy.ok():
-            now = time.monotonic()
-            if duration_s is not None and now - began >= duration_s:
-                break
-            if now >= next_look:
-                before = recorder.joined
-                recorder.look()
-                if new := sorted(set(recorder.joined) - set(before)):
-                    say(f"joined {', '.join(new)}")
-                next_look = now + LOOK_S
-            if now >= next_word + SAY_S:
-                next_word = now
-                say(f"{now - began:.0f} s: {recorder.count} messages of {len(recorder.joined)} topics")
-            executor.spin_once(timeout_sec=SPIN_S)
-    except (KeyboardInterrupt, ExternalShutdownException):
-        pass
+        with notes_signals() as ended, own_node("specnav_record") as (node, executor):
+            recorder = TopicRecorder(node, file, types, config.topics, say)
+            say(f"recording into {config.out} ({file.partial} until it ends); Ctrl-C ends the recording")
+            with contextlib.suppress(KeyboardInterrupt, ExternalShutdownException):
+                _record(recorder, executor, config.duration_s, ended, say)
     except BaseException:
-        _close(executor, node)
         file.keep_partial()
         raise
-    _close(executor, node)
     if not recorder.count:
         file.discard()
         there = f": {', '.join(recorder.missing)} did not appear" if recorder.missing else ""
@@ -148,13 +117,31 @@ def record_live(config: RecordConfig, say: Callable[[str], None]) -> int:
         return 1
     file.finish()
     counts = ", ".join(f"{name} {count}" for name, count in sorted(file.counts.items()))
-    say(f"{out}: {recorder.count} messages ({counts})")
+    say(f"{config.out}: {recorder.count} messages ({counts})")
     if recorder.missing:
         say(f"never seen: {', '.join(recorder.missing)}")
     return 0
 
 
-def _close(executor: SingleThreadedExecutor, node: Node) -> None:
-    executor.shutdown()
-    node.destroy_node()
-    rclpy.try_shutdown()
+def _record(
+    recorder: TopicRecorder,
+    executor: SingleThreadedExecutor,
+    duration_s: float | None,
+    ended: Callable[[], bool],
+    say: Callable[[str], None],
+) -> None:
+    began = next_look = next_word = time.monotonic()
+    while not ended():
+        now = time.monotonic()
+        if duration_s is not None and now - began >= duration_s:
+            return
+        if now >= next_look:
+            before = recorder.joined
+            recorder.look()
+            if new := sorted(set(recorder.joined) - set(before)):
+                say(f"joined {', '.join(new)}")
+            next_look = now + LOOK_S
+        if now >= next_word + SAY_S:
+            next_word = now
+            say(f"{now - began:.0f} s: {recorder.count} messages of {len(recorder.joined)} topics")
+        executor.spin_once(timeout_sec=SPIN_S)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import sys
 
 from specnav.bags.writing import check_name
-from specnav.errors import UsageError
+from specnav.errors import needs_ros
 from specnav.record.config import RecordConfig
 
 
@@ -38,11 +38,6 @@ def run_simulated(config: RecordConfig) -> int:
 
 def run_live(config: RecordConfig) -> int:
     """Record until a signal comes or the time is over; returns the exit code. Raises UsageError, EvaluationError."""
-    try:
+    with needs_ros("recording a live robot", "--sim works"):
         from specnav.record.live import record_live
-    except ImportError as error:
-        raise UsageError(
-            f"recording a live robot needs ROS 2 (rclpy): source an installation, or make setup ({error}); "
-            "--sim works without"
-        ) from error
     return record_live(config, _say)

@@ -106,7 +106,7 @@ class MethodDecider:
         try:
             prompt, jpeg = self.prompter.prompt(task, picture, history)
         except NavigationError as error:
-            return self._failed(task, error), None
+            return failed(task, self.method, one_line(error)), None
         prepared_ms = (self._clock() - began) * 1e3
         text, ids = StreamingText(self.prompter.tokenizer), []
         action: Action | None = None
@@ -118,7 +118,7 @@ class MethodDecider:
                     decision_ms = (self._clock() - began) * 1e3
             text.finish()
         except ModelError as error:
-            return self._failed(task, error), jpeg
+            return failed(task, self.method, one_line(error)), jpeg
         if action is None and (action := find_action(text.text)) is not None:
             decision_ms = (self._clock() - began) * 1e3
         stats = self._decoder.stats
@@ -145,13 +145,15 @@ class MethodDecider:
         )
         return record, jpeg
 
-    def _failed(self, task: ReplayTask, error: Exception) -> DecisionRecord:
-        return DecisionRecord(
-            frame=task.frame.number,
-            stamp_ns=task.frame.stamp_ns,
-            method=self.method,
-            instruction=task.instruction,
-            reference=task.reference,
-            action="",
-            error=one_line(error),
-        )
+
+def failed(task: ReplayTask, method: str, error: str) -> DecisionRecord:
+    """A frame that could not be decided."""
+    return DecisionRecord(
+        frame=task.frame.number,
+        stamp_ns=task.frame.stamp_ns,
+        method=method,
+        instruction=task.instruction,
+        reference=task.reference,
+        action="",
+        error=error,
+    )

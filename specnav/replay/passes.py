@@ -15,7 +15,7 @@ import msgspec
 
 from specnav.bags.contents import Pixels
 from specnav.bags.records import DecisionRecord
-from specnav.replay.deciding import History
+from specnav.replay.deciding import History, failed
 from specnav.replay.plan import ReplayTask
 
 Picture = bytes | Pixels
@@ -51,19 +51,6 @@ class PassResult:
         return self.decisions / self.busy_s if self.busy_s > 0 and self.decisions else None
 
 
-def unreadable(task: ReplayTask, method: str) -> DecisionRecord:
-    """A frame that is not a message at all."""
-    return DecisionRecord(
-        frame=task.frame.number,
-        stamp_ns=task.frame.stamp_ns,
-        method=method,
-        instruction=task.instruction,
-        reference=task.reference,
-        action="",
-        error=NO_PICTURE,
-    )
-
-
 def by_frames(
     pictures: Pictures,
     deciders: Sequence[FrameDecider],
@@ -80,7 +67,7 @@ def by_frames(
         first = place % len(deciders)
         for decider in (*deciders[first:], *deciders[:first]):
             if picture is None:
-                record = unreadable(task, decider.method)
+                record = failed(task, decider.method, NO_PICTURE)
             else:
                 record, jpeg = decider.decide(task, picture, history)
             _count(record, jpeg, passage)
@@ -100,48 +87,37 @@ def at_bag_speed(
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
     """As the frames came: the newest one is decided whenever the method is free. times_ns: of frames, by number."""
-    for decider in deciders:
-        _one_pass(pictures(), times_ns, decider, keep, passage, clock, sleep)
-
-
-def _one_pass(
-    pictures: Iterator[tuple[ReplayTask, Picture | None]],
-    times_ns: Mapping[int, int],
-    decider: FrameDecider,
-    keep: Keep,
-    passage: PassResult,
-    clock: Callable[[], float],
-    sleep: Callable[[float], None],
-) -> None:
-    history = History()
     zero_ns = min(times_ns.values(), default=0)
-    began = clock()
-    skipped = 0
-    upcoming = next(pictures, None)
-    while upcoming is not None:
-        task, picture = upcoming
-        due = began + (times_ns[task.frame.number] - zero_ns) / 1e9
-        if (early := due - clock()) > 0:
-            sleep(early)
-        upcoming = next(pictures, None)
-        if upcoming is not None and began + (times_ns[upcoming[0].frame.number] - zero_ns) / 1e9 <= clock():
-            skipped += 1
-            continue
-        history.begin(task)
-        if picture is None:
-            record, jpeg = unreadable(task, decider.method), None
-        else:
-            started = clock()
-            record, jpeg = decider.decide(task, picture, history)
-            if record.decision_ms is not None:
-                age_ms = (started - due) * 1e3 + record.decision_ms
-                record = msgspec.structs.replace(record, age_ms=age_ms)
-        _count(record, jpeg, passage)
-        keep(record, jpeg)
-        if jpeg is not None:
-            history.add(task, jpeg)
-    passage.skipped[decider.method] = skipped
-    passage.busy_s += clock() - began
+    for decider in deciders:
+        history = History()
+        coming = pictures()
+        began = clock()
+        skipped = 0
+        upcoming = next(coming, None)
+        while upcoming is not None:
+            task, picture = upcoming
+            due = began + (times_ns[task.frame.number] - zero_ns) / 1e9
+            if (early := due - clock()) > 0:
+                sleep(early)
+            upcoming = next(coming, None)
+            if upcoming is not None and began + (times_ns[upcoming[0].frame.number] - zero_ns) / 1e9 <= clock():
+                skipped += 1
+                continue
+            history.begin(task)
+            if picture is None:
+                record, jpeg = failed(task, decider.method, NO_PICTURE), None
+            else:
+                started = clock()
+                record, jpeg = decider.decide(task, picture, history)
+                if record.decision_ms is not None:
+                    age_ms = (started - due) * 1e3 + record.decision_ms
+                    record = msgspec.structs.replace(record, age_ms=age_ms)
+            _count(record, jpeg, passage)
+            keep(record, jpeg)
+            if jpeg is not None:
+                history.add(task, jpeg)
+        passage.skipped[decider.method] = skipped
+        passage.busy_s += clock() - began
 
 
 def _count(record: DecisionRecord, jpeg: bytes | None, passage: PassResult) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import msgspec
 
 from specdec.errors import ProtocolError
-from specdec.link.wire import Down, Welcome, decode_down, encode
+from specdec.link.wire import Welcome, decode_down, encode
 
 Passing = list[tuple[float, bytes]]
 """What becomes of a message: delays, s, and bytes."""
@@ -59,14 +59,10 @@ def twice(data: bytes) -> Passing:
 
 def foreign(data: bytes) -> Passing:
     """Every message about a session is addressed to another one."""
-    message = _understood(data)
-    if message is None or isinstance(message, Welcome):
+    try:
+        message = decode_down(data)
+    except ProtocolError:
+        return untouched(data)
+    if isinstance(message, Welcome):
         return untouched(data)
     return [(0.0, encode(msgspec.structs.replace(message, session=OTHER_SESSION)))]
-
-
-def _understood(data: bytes) -> Down | None:
-    try:
-        return decode_down(data)
-    except ProtocolError:
-        return None

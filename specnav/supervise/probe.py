@@ -9,16 +9,13 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-import rclpy
-from rclpy.context import Context
-from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
 from rclpy.parameter import Parameter
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from spec_vlm_nav_interfaces.msg import MotionCommand, Supervision
 
 from spec_vlm_nav.common.nonces import NonceChain
-from spec_vlm_nav.ros.run import destroy
 from specnav.errors import HarnessError
+from specnav.ros_node import spinning_node
 from specnav.supervise.waiting import wait_until
 
 KEPT = 20_000  # messages of a topic; the oldest are forgotten
@@ -38,29 +35,17 @@ class Probe:
     """A node in this process, spinning in a thread; close it."""
 
     def __init__(self, domain: int) -> None:
-        self._context = Context()
-        rclpy.init(context=self._context, domain_id=domain)
-        self.node = rclpy.create_node("probe", context=self._context)
+        self._running = contextlib.ExitStack()
+        self.node = self._running.enter_context(spinning_node("probe", domain))
         self._lock = threading.Lock()
         self._heard: dict[str, list[ProbedMessage]] = {}
         self._publishers: dict[str, Any] = {}
         self._clients: dict[str, Any] = {}
         self._chains: dict[int, NonceChain] = {}
-        self._executor = SingleThreadedExecutor(context=self._context)
-        self._executor.add_node(self.node)
-        self._thread = threading.Thread(target=self._spin, name="probe", daemon=True)
-        self._thread.start()
-
-    def _spin(self) -> None:
-        with contextlib.suppress(ExternalShutdownException):
-            self._executor.spin()
 
     def close(self) -> None:
-        """End the thread before the context."""
-        self._executor.shutdown()
-        self._thread.join(5)
-        destroy(self.node)
-        rclpy.try_shutdown(context=self._context)
+        """Let go of the node."""
+        self._running.close()
 
     def listen(self, kind: type, topic: str, reliable: bool = True) -> None:
         """Keep every message of a topic from now on."""

@@ -35,7 +35,8 @@ from specnav.supervise.robot_graph import Graph, Process
 from specnav.supervise.waiting import wait_until
 
 IMAGE = "camera/image_raw/compressed"
-METRICS, STATE = "vlm_nav_node/metrics", "navsim/state"
+METRICS, CANCEL = "vlm_nav_node/metrics", "vlm_nav_node/cancel"
+STATE, RESET = "navsim/state", "navsim/reset"
 CMD_VEL = "cmd_vel"
 ODOM = "odom"
 STATUS = "motion_status"
@@ -198,7 +199,7 @@ class Stack(Graph):
 
     def cancel(self) -> float:
         """Drop the instruction; returns when."""
-        return self.probe.say("vlm_nav_node/cancel", Empty())
+        return self.probe.say(CANCEL, Empty())
 
     def reset(self, split: str = "train", absent: bool = False, ahead: bool = False) -> int:
         """A new room; returns its seed. ahead: the robot faces what it is to find."""
@@ -206,7 +207,7 @@ class Stack(Graph):
         while ahead and not make_episode(self.seed, split).target_is_ahead:
             self.seed += 1
         request = {"seed": self.seed, "split": split, "absent": absent}
-        said = self.probe.say("navsim/reset", String(data=json.dumps(request)))
+        said = self.probe.say(RESET, String(data=json.dumps(request)))
         wait_until(lambda: self._shows(said, absent), RESET_S, "the reset", lambda: self.simulator.text)
         self.instruction = make_episode(self.seed, split, absent).instruction
         time.sleep(AFTER_RESET_S)

@@ -13,7 +13,7 @@ from rich.live import Live
 
 from specdec.settings import check_settings, setting
 from specnav.errors import UsageError
-from specnav.top.figures import VerifierFigures, figures_between
+from specnav.top.figures import Interval
 from specnav.top.scrape import Address, Scrape, ScrapeFailed, fetch, parse
 from specnav.top.view import view_of
 
@@ -39,24 +39,24 @@ class VerifierWatch:
     """What is known of one verifier, look by look. A verifier that goes away is waited for."""
 
     def __init__(self, address: Address, text: Callable[[], str], clock: Callable[[], float]) -> None:
-        """text: the verifier's /metrics now, or NoAnswer is raised. clock: seconds."""
+        """text: the verifier's /metrics now, or ScrapeFailed is raised. clock: seconds."""
         self._address = address
         self._text = text
         self._clock = clock
         self._before: Scrape | None = None
-        self._figures: VerifierFigures | None = None
+        self._interval: Interval | None = None
         self._heard_s = clock()
         self._heard_at = time.strftime("%H:%M:%S")
         self._answers = False
 
     def look(self) -> None:
-        """Look once; figures are of what happened since the look before. Raises NoAnswer."""
+        """Look once; figures are of what happened since the look before. Raises ScrapeFailed."""
         try:
             now = parse(self._text(), self._clock())
         except ScrapeFailed:
             self._before, self._answers = None, False  # what happened meanwhile is of no one interval
             raise
-        self._figures = None if self._before is None else figures_between(self._before, now)
+        self._interval = None if self._before is None else Interval(self._before, now)
         self._before, self._answers = now, True
         self._heard_s, self._heard_at = now.at_s, time.strftime("%H:%M:%S")
 
@@ -65,10 +65,11 @@ class VerifierWatch:
         where = f"verifier {self._address}"
         if not self._answers:
             silent_s = self._clock() - self._heard_s
-            return view_of(f"{where}   no answer since {self._heard_at} ({silent_s:.0f} s)", self._figures)
-        state = "draining" if self._figures is not None and self._figures.draining else "serving"
-        seconds = "" if self._figures is None else f"   of the last {self._figures.seconds:.1f} s"
-        return view_of(f"{where}   {self._heard_at}   {state}{seconds}", self._figures)
+            return view_of(f"{where}   no answer since {self._heard_at} ({silent_s:.0f} s)", self._interval)
+        draining = self._interval is not None and self._interval.now.total("draining") > 0
+        state = "draining" if draining else "serving"
+        seconds = "" if self._interval is None else f"   of the last {self._interval.seconds:.1f} s"
+        return view_of(f"{where}   {self._heard_at}   {state}{seconds}", self._interval)
 
 
 def run_top(
@@ -76,7 +77,7 @@ def run_top(
 ) -> int:
     """Show until interrupted, or once (returns 0).
 
-    Raises UsageError for a bad address, NoAnswer where nothing answers at first.
+    Raises UsageError for a bad address, ScrapeFailed where nothing answers at first.
     """
     address = Address.parse(config.address)
     console = console or Console(highlight=False)

@@ -72,7 +72,7 @@ class Scrape:
 
 
 def fetch(address: Address) -> str:
-    """The text of `/metrics`. Raises NoAnswer."""
+    """The text of `/metrics`. Raises ScrapeFailed."""
     connection = http.client.HTTPConnection(address.host, address.port, timeout=TIMEOUT_S)
     try:
         connection.request("GET", "/metrics")
@@ -92,7 +92,7 @@ def fetch(address: Address) -> str:
 
 
 def parse(text: str, at_s: float) -> Scrape:
-    """What the text says. Raises NoAnswer for one that is not a verifier's."""
+    """What the text says. Raises ScrapeFailed for one that is not a verifier's."""
     samples: dict[str, list[MetricSample]] = {}
     try:
         for family in text_string_to_metric_families(text):

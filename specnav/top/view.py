@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from specnav.terminal import plain_table
-from specnav.top.figures import ClientFigures, Quantile, VerifierFigures
+from specnav.top.figures import Interval, Quantile
 
 MOST_CLIENTS = 20
 """Rows; the busiest clients come first."""
@@ -16,47 +16,55 @@ NOTHING = "–"
 TITLES = ("client", "sessions", "tok/s", "accepted", "msg/s", "up/s", "down/s", "KV", "refused")
 
 
-def view_of(headline: str, figures: VerifierFigures | None) -> RenderableType:
-    """All of it. headline: where, when, and whether it answers."""
-    if figures is None:
+def view_of(headline: str, interval: Interval | None) -> RenderableType:
+    """All of it. headline: where, when, and whether it answers. interval: None before there was one."""
+    if interval is None:
         return Text(headline)
-    return Group(Text(headline, style="bold"), Text(), _whole(figures), Text(), _clients(figures.clients))
+    return Group(Text(headline, style="bold"), Text(), _whole(interval), Text(), _clients(interval))
 
 
-def _whole(one: VerifierFigures) -> Table:
+def _whole(at: Interval) -> Table:
     table = Table.grid(padding=(0, 2))
     for _ in range(4):
         table.add_column(no_wrap=True)
-    full = "" if not one.kv_budget_bytes else f" ({one.kv_bytes / one.kv_budget_bytes:.0%})"
+    total = at.now.total
+    used, budget = total("kv_admitted_bytes"), total("kv_budget_bytes")
+    full = f" ({used / budget:.0%})" if budget else ""
+    batch, in_rows = (at.share(name, "forwards_total") for name in ("forward_sessions_total", "forward_rows_total"))
+    busy = min(1.0, at.rate("forward_seconds_total"))
+    tokens, forwards = at.rate("verified_tokens_total"), at.rate("forwards_total")
+    refused, failed = at.grown("handshakes_refused_total"), at.grown("failed_forwards_total")
+    evicted = f"{with_all(at, 'kv_evictions_total')}, {at.grown('kv_restored_total'):.0f} restored"
     rows = (
-        ("tokens/s", f"{one.tokens_per_s:.1f}", "verify p50/p95", pair(one.verify)),
-        ("forwards/s", f"{one.forwards_per_s:.1f}", "queue p50/p95", pair(one.queue)),
-        ("batch", number(one.batch), "hints", hints(one)),
-        ("rows", number(one.rows), "KV", f"{size(one.kv_bytes)} of {size(one.kv_budget_bytes)}{full}"),
-        ("busy", f"{one.busy:.0%}", "largest session", size(one.kv_session_max_bytes)),
-        ("accepted", percent(one.acceptance), "evicted", evicted(one)),
-        ("sessions", str(one.sessions), "refused", with_all(one.refusals, one.refusals_in_all)),
-        ("connections", str(one.connections), "hand-shakes refused", str(one.handshakes_refused)),
-        ("waiting", size(one.waiting_bytes), "failed forwards", str(one.failed)),
+        ("tokens/s", f"{tokens:.1f}", "verify p50/p95", pair(at.quantiles("verify_seconds"))),
+        ("forwards/s", f"{forwards:.1f}", "queue p50/p95", pair(at.quantiles("queue_seconds"))),
+        ("batch", number(batch), "hints", hints(at)),
+        ("rows", number(in_rows), "KV", f"{size(used)} of {size(budget)}{full}"),
+        ("busy", f"{busy:.0%}", "largest session", size(total("kv_session_max_bytes"))),
+        ("accepted", accepted(at), "evicted", evicted),
+        ("sessions", f"{total('sessions'):.0f}", "refused", with_all(at, "refusals_total")),
+        ("connections", f"{total('clients'):.0f}", "hand-shakes refused", f"{refused:.0f}"),
+        ("waiting", size(total("waiting_bytes")), "failed forwards", f"{failed:.0f}"),
     )
     for row in rows:
-        table.add_row(*(Text(cell, style="" if at % 2 else "dim") for at, cell in enumerate(row)))
+        table.add_row(*(Text(cell, style="" if place % 2 else "dim") for place, cell in enumerate(row)))
     return table
 
 
-def _clients(clients: tuple[ClientFigures, ...]) -> RenderableType:
+def _clients(at: Interval) -> RenderableType:
     table = plain_table(TITLES, words=("client",))
-    for one in clients[:MOST_CLIENTS]:
+    clients = at.clients
+    for name in clients[:MOST_CLIENTS]:
         table.add_row(
-            Text(printable(one.name)),
-            str(one.sessions),
-            f"{one.tokens_per_s:.1f}",
-            percent(one.acceptance),
-            f"{one.messages_per_s:.1f}",
-            size(one.up_bytes_per_s),
-            size(one.down_bytes_per_s),
-            size(one.kv_bytes),
-            with_all(one.refusals, one.refusals_in_all),
+            Text(printable(name)),
+            f"{at.now.total('client_sessions', client=name):.0f}",
+            f"{at.rate('verified_tokens_total', client=name):.1f}",
+            accepted(at, client=name),
+            f"{at.rate('messages_total', client=name):.1f}",
+            size(at.rate("message_bytes_total", client=name, direction="up")),
+            size(at.rate("message_bytes_total", client=name, direction="down")),
+            size(at.now.total("client_kv_bytes", client=name)),
+            with_all(at, "refusals_total", client=name),
         )
     more = len(clients) - MOST_CLIENTS
     return Group(table, Text(f"and {more} more")) if more > 0 else table
@@ -72,9 +80,10 @@ def number(value: float | None) -> str:
     return NOTHING if value is None else f"{value:.2f}"
 
 
-def percent(value: float | None) -> str:
-    """A share, or that there is none."""
-    return NOTHING if value is None else f"{value:.0%}"
+def accepted(at: Interval, **labels: str) -> str:
+    """Share of the draft tokens, or that none was judged."""
+    share = at.share("accepted_tokens_total", "drafted_tokens_total", **labels)
+    return NOTHING if share is None else f"{share:.0%}"
 
 
 def size(value: float) -> str:
@@ -98,16 +107,12 @@ def milliseconds(one: Quantile) -> str:
     return f"{'>' if one.beyond else ''}{one.seconds * 1e3:.3g}"
 
 
-def hints(one: VerifierFigures) -> str:
+def hints(at: Interval) -> str:
     """How long they took of a forward, and how many left."""
-    return NOTHING if one.hint_s is None else f"{one.hint_s * 1e3:.2f} ms a forward, {one.hints_per_s:.0f}/s"
+    seconds = at.share("hint_seconds_sum", "hint_seconds_count")
+    return NOTHING if seconds is None else f"{seconds * 1e3:.2f} ms a forward, {at.rate('hints_sent_total'):.0f}/s"
 
 
-def with_all(now: int, in_all: int) -> str:
+def with_all(at: Interval, name: str, **labels: str) -> str:
     """In this interval, and since the verifier began."""
-    return f"{now} ({in_all} in all)"
-
-
-def evicted(one: VerifierFigures) -> str:
-    """Caches that were given back, and made anew."""
-    return f"{with_all(one.evictions, one.evictions_in_all)}, {one.restored} restored"
+    return f"{at.grown(name, **labels):.0f} ({at.now.total(name, **labels):.0f} in all)"

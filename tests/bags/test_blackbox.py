@@ -3,7 +3,6 @@ messages go through a black box in simulated time."""
 
 from __future__ import annotations
 
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -17,24 +16,15 @@ from spec_vlm_nav.common.status import Status
 from specnav.bags.contents import METRICS, STRING, choose_image_topic
 from specnav.bags.records import load_replay
 from specnav.bags.source import open_bag
-from specnav.cli.app import main
 from specnav.record.types import own_types
 from tests.bags.made_up import MadeUp
+from tests.helpers.commands import run_here
 
 pytestmark = pytest.mark.slow
 
 ROOMS = Path(__file__).resolve().parents[1] / "data" / "rooms.mcap"
 IMAGE, INSTRUCTION = "/camera/image_raw/compressed", "/instruction"
 KEEP_S = 20.0
-
-
-def run_here(monkeypatch, capsys, *arguments):
-    """Run `specnav arguments…` in this process; returns (exit code, stdout, stderr)."""
-    monkeypatch.setattr(sys, "argv", ["specnav", *map(str, arguments)])
-    with pytest.raises(SystemExit) as end:
-        main()
-    said = capsys.readouterr()
-    return end.value.code, said.out, said.err
 
 
 @pytest.fixture(scope="module")

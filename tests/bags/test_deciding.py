@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 
 from spec_vlm_nav.camera.images import PictureOptions
@@ -16,12 +14,12 @@ from specdec.models import load_tokenizer
 from specdec.options import GenerationOptions
 from specnav.bags.contents import FrameEntry, Pixels
 from specnav.bags.records import load_decisions, load_replay
-from specnav.cli.app import main
 from specnav.paths import DEFAULT_DRAFT
 from specnav.replay.deciding import History, MethodDecider, Prompter
 from specnav.replay.edge import ReplayEdge
 from specnav.replay.plan import ReplayTask
 from tests.bags.made_up import encoded, walk
+from tests.helpers.commands import run_here
 from tests.helpers.made_up_sensors import gauge_of_15_w
 
 SAID = "I see the blue lamp, ahead, clear. The next action is move forward 50 cm. And more."
@@ -124,7 +122,7 @@ def test_prompts_with_history_get_what_the_robot_remembered(tokenizer):
 
 @pytest.mark.parametrize("has_sensor", [True, False])
 def test_a_run_tells_the_energy_of_its_decisions_or_that_there_is_no_sensor(
-    monkeypatch, tmp_path, tokenizer, has_sensor
+    monkeypatch, capsys, tmp_path, tokenizer, has_sensor
 ):
     if has_sensor:
         gauge_of_15_w(tmp_path)
@@ -132,10 +130,7 @@ def test_a_run_tells_the_energy_of_its_decisions_or_that_there_is_no_sensor(
     meter = decider._meter
     monkeypatch.setattr("specnav.replay.edge.open_edge", lambda *_: ReplayEdge((decider,), 1, meter))
     bag, out = walk(4).save(tmp_path / "walk"), tmp_path / "run"
-    monkeypatch.setattr(sys, "argv", ["specnav", "replay", str(bag), "--out", str(out)])
-    with pytest.raises(SystemExit) as end:
-        main()
-    assert end.value.code == 0
+    assert run_here(monkeypatch, capsys, "replay", bag, "--out", out)[0] == 0
     results, page = load_replay(out), (out / "report.html").read_text()
     joules = [one.joules for one in load_decisions(out)]
     if has_sensor:
@@ -171,14 +166,12 @@ def test_a_run_that_ends_early_keeps_what_was_decided(monkeypatch, capsys, tmp_p
     decider, _ = make(tokenizer)
     monkeypatch.setattr("specnav.replay.edge.open_edge", lambda *_: ReplayEdge((Ending(decider, error),), 1))
     bag, out = walk(6).save(tmp_path / "walk"), tmp_path / "run"
-    monkeypatch.setattr(sys, "argv", ["specnav", "replay", str(bag), "--out", str(out)])
-    with pytest.raises(SystemExit) as end:
-        main()
-    assert end.value.code == code
+    ended, _, said = run_here(monkeypatch, capsys, "replay", bag, "--out", out)
+    assert ended == code
     results = load_replay(out)
     assert results.rows[0].decisions == 2 and len(load_decisions(out)) == 2
     assert (out / "report.html").is_file()
     assert results.interrupted is (code == 130)
     if code == 1:
         assert results.error == "the verifier is gone"
-        assert "the verifier is gone (what was decided before is in" in capsys.readouterr().err
+        assert "the verifier is gone (what was decided before is in" in said

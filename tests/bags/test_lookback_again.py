@@ -5,18 +5,16 @@ The replay is a small stand-in that takes its arguments and writes its file; the
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 
 from specnav.bags.records import DecisionRecord
-from specnav.cli.app import main
 from specnav.lookback.config import Deciders
 from specnav.lookback.replay_runner import ReplayRunner, check_method, differs
 from specnav.lookback.walk import read_walk
 from specnav.results.errors import EvaluationError
 from tests.bags.lookback_rows import rows_of, stand_in
 from tests.bags.made_up import walk
+from tests.helpers.commands import run_here
 from tests.helpers.waiting import until
 
 
@@ -118,8 +116,5 @@ def test_a_method_that_cannot_decide_is_refused_with_those_that_can(name):
     ],
 )
 def test_wrong_flags_are_one_line(bag, given, words, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["specnav", "console", "--bag", str(bag), *given])
-    with pytest.raises(SystemExit) as end:
-        main()
-    said = capsys.readouterr().err
-    assert end.value.code and words in said and len(said.strip().splitlines()) == 1, said
+    code, _, said = run_here(monkeypatch, capsys, "console", "--bag", bag, *given)
+    assert code and words in said and len(said.strip().splitlines()) == 1, said

@@ -12,12 +12,12 @@ from mcap.writer import CompressionType
 
 from cloud_verifier.config import ServerConfig
 from specnav.bags.records import load_decisions, load_replay
-from specnav.cli.app import main
 from specnav.paths import DEFAULT_TARGET
 from specnav.report.page import REPORT_FILE
 from specnav.supervise.verifier_process import verifier_process
 from tests.bags import broken
 from tests.bags.made_up import MadeUp, raw_image, walk
+from tests.helpers.commands import run_here
 
 pytestmark = pytest.mark.slow
 
@@ -47,14 +47,6 @@ def replay(*arguments):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done
-
-
-def run_here(monkeypatch, capsys, *arguments):
-    """Run `specnav arguments…` in this process; returns (exit code, stderr)."""
-    monkeypatch.setattr(sys, "argv", ["specnav", *map(str, arguments)])
-    with pytest.raises(SystemExit) as end:
-        main()
-    return end.value.code, capsys.readouterr().err
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +86,7 @@ def test_the_committed_bag_replays_as_it_was_recorded(recorded):
 def test_labels_and_an_earlier_run_beside_it(monkeypatch, capsys, recorded, verifier, tmp_path):
     out = tmp_path / "run"
     how = ("--method", "sd", "--labels", LABELS, "--compare", recorded, "--every", "99", "--connect", verifier)
-    code, said = run_here(monkeypatch, capsys, "replay", ROOMS, *how, "--out", out)
+    code, _, said = run_here(monkeypatch, capsys, "replay", ROOMS, *how, "--out", out)
     assert code == 0, said
     results = load_replay(out)
     (row,) = results.rows
@@ -115,7 +107,7 @@ def test_raw_frames_at_the_bags_speed_with_an_instruction_given(monkeypatch, cap
     out = tmp_path / "run"
     how = ("--method", "ar", "--rate", "bag", "--instruction", "find the red chair", "--connect", verifier)
     path = bag.save(tmp_path / "raw", "sqlite3", "humble")
-    code, _ = run_here(monkeypatch, capsys, "replay", path, *how, "--out", out)
+    code, _, _ = run_here(monkeypatch, capsys, "replay", path, *how, "--out", out)
     assert code == 0
     results, decisions = load_replay(out), load_decisions(out)
     (row,) = results.rows
@@ -136,7 +128,7 @@ def test_what_a_damaged_bag_lost_is_in_the_terminal_the_results_and_the_report(
     data[begin + length - 30] ^= 1
     path.write_bytes(data)
     how = ("--method", "ar", "--rate", "bag", "--instruction", "find the red chair", "--connect", verifier)
-    code, said = run_here(monkeypatch, capsys, "replay", path, *how, "--out", tmp_path / "run")
+    code, _, said = run_here(monkeypatch, capsys, "replay", path, *how, "--out", tmp_path / "run")
     assert code == 0 and "walk.mcap: 12 messages found, 9 used, 3 skipped" in said
     results = load_replay(tmp_path / "run")
     (lost,) = results.bag.messages_skipped
@@ -170,7 +162,7 @@ def test_what_a_damaged_bag_lost_is_in_the_terminal_the_results_and_the_report(
     ],
 )
 def test_wrong_input_is_one_clear_line(monkeypatch, capsys, tmp_path, arguments, said):
-    code, err = run_here(monkeypatch, capsys, "replay", *arguments, "--out", tmp_path / "run")
+    code, _, err = run_here(monkeypatch, capsys, "replay", *arguments, "--out", tmp_path / "run")
     assert code == (2 if "Invalid value" in err else 1)
     (complaint,) = [line for line in err.splitlines() if line.startswith("specnav: error: ")]
     assert said in complaint and "Traceback" not in err
@@ -179,14 +171,14 @@ def test_wrong_input_is_one_clear_line(monkeypatch, capsys, tmp_path, arguments,
 def test_a_bag_without_an_instruction_says_so(monkeypatch, capsys, tmp_path):
     bag = MadeUp()
     bag.frame()
-    code, err = run_here(monkeypatch, capsys, "replay", bag.save(tmp_path / "bag"))
+    code, _, err = run_here(monkeypatch, capsys, "replay", bag.save(tmp_path / "bag"))
     assert code == 1 and "the bag holds no instruction" in err
 
 
 def test_a_verifier_that_is_not_there_is_one_line(monkeypatch, capsys, tmp_path):
     bag = walk(2).save(tmp_path / "bag")
     out = tmp_path / "run"
-    code, err = run_here(
+    code, _, err = run_here(
         monkeypatch, capsys, "replay", bag, "--method", "ar", "--connect", "tcp://127.0.0.1:1", "--out", out
     )
     assert code == 1 and "specnav: error: no frame could be decided: " in err and "Traceback" not in err
@@ -203,6 +195,6 @@ def test_a_verifier_that_is_not_there_is_one_line(monkeypatch, capsys, tmp_path)
 )
 def test_wrong_recordings_are_one_clear_line(monkeypatch, capsys, tmp_path, arguments, said):
     monkeypatch.chdir(tmp_path)
-    code, err = run_here(monkeypatch, capsys, "record", *arguments)
+    code, _, err = run_here(monkeypatch, capsys, "record", *arguments)
     assert code == 1 and said in err and "Traceback" not in err
     assert not list(tmp_path.iterdir())

@@ -12,7 +12,6 @@ import pytest
 
 from specnav.bags.contents import STRING
 from specnav.bags.source import open_bag
-from specnav.bags.types import plain
 from specnav.bags.writing import McapFile
 from specnav.record.types import INTERFACES
 from specnav.record.wanted import is_wanted
@@ -135,8 +134,8 @@ def test_types_of_other_packages_are_learned_with_what_they_are_made_of(tmp_path
     types = types_of()
     types.add_missing("a/msg/Outer", texts.get)
     data = types.encode("a/msg/Outer", {"x": 1.5, "many": [{"n": [1, 2, 3]}]})
-    seen = plain(types.decode("a/msg/Outer", data))
-    assert seen["x"] == 1.5 and seen["many"][0]["n"] == [1, 2, 3] and seen["one"]["n"] == [0, 0, 0]
+    seen = types.decode("a/msg/Outer", data)
+    assert seen.x == 1.5 and list(seen.many[0].n) == [1, 2, 3] and list(seen.one.n) == [0, 0, 0]
     with pytest.raises(EvaluationError, match="definition of b/msg/Gone is not installed"):
         types.add_missing("b/msg/Gone", texts.get)
 

@@ -53,9 +53,9 @@ def test_absent_targets_are_spread_over_the_run() -> None:
 
 
 def test_any_link_setting_puts_the_emulator_in_between() -> None:
-    assert not DemoConfig().link_is_emulated
-    assert DemoConfig(rtt_ms=40.0).link_is_emulated
-    assert DemoConfig(loss=0.01).link_is_emulated
+    assert not DemoConfig().emulates(0.0)
+    assert DemoConfig().emulates(40.0)
+    assert DemoConfig(loss=0.01).emulates(0.0)
 
 
 def test_settings_in_the_results_have_no_machine_paths() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -11,7 +12,6 @@ from specnav.drill.definitions import (
     ExpectedReaction,
     ExpectedRecovery,
     HeardReason,
-    Moment,
     Reason,
     Term,
     TimeBound,
@@ -23,17 +23,9 @@ WHY = Reason("motion_status", "STALE_ODOM", "old")
 TICK = 1 / 30
 
 
-class Nothing:
-    def strike(self, stack: Any) -> float:
-        return 0.0
-
-    def end(self, stack: Any) -> None:
-        pass
-
-
 def drill(**more: Any) -> Drill:
     values = {"reasons": (WHY,), "lasts_s": 2.0, **more}
-    return Drill("odometry", "odometry stops", Moment.MOVING, Nothing(), TimeBound(), **values)
+    return Drill("odometry", "odometry stops", nullcontext, TimeBound(), **values)
 
 
 def speeds(*parts: tuple[float, float, float]) -> list[tuple[float, float]]:

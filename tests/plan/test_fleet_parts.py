@@ -13,7 +13,13 @@ from specnav.bench.records.batch import BatchCurve, CurvePoint
 from specnav.plan.simulated.links import PRESETS, in_words, profile_of
 from specnav.plan.simulated.measures import batch_ci, figures_of
 from specnav.plan.simulated.pair import METHODS, accepted, way_of
-from specnav.plan.simulated.replica import ReplicaPolicy, SimulatedDirectory, SimulatedReplica, SimulatedRows
+from specnav.plan.simulated.replica import (
+    Counted,
+    ReplicaPolicy,
+    SimulatedDirectory,
+    SimulatedReplica,
+    SimulatedRows,
+)
 from specnav.plan.simulated.simulation import Window, simulate
 from specnav.plan.simulated.times import CurveTimes, RowTimes
 from specnav.plan.simulated.workload import Workload, arrivals_named, arrivals_of
@@ -43,7 +49,8 @@ class Told:
 
 def replica(policy: ReplicaPolicy | None = None, draft_ms: float = 10.0) -> tuple[object, SimulatedReplica]:
     env = simpy.Environment()
-    made = SimulatedReplica(env, RowTimes(40.0, FLAT), RowTimes(draft_ms, FLAT), policy or ReplicaPolicy(), (0.0, 1e9))
+    times, counted = (RowTimes(40.0, FLAT), RowTimes(draft_ms, FLAT)), Counted(0.0, 1e9)
+    made = SimulatedReplica(env, *times, policy or ReplicaPolicy(), counted)
     return env, made
 
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from specnav.plan.simulated.findings import overtakings
-from specnav.plan.simulated.page import write_fleet
+from specnav.plan.simulated.page import overtakings, write_fleet
 from specnav.plan.simulated.records import FleetResults, MethodPlan, SweepPoint, load_fleet, save_fleet
 from specnav.plan.simulated.search import Planner, Promise, check_possible
 from specnav.plan.simulated.study import PlanQuestion, answer_methods, sweep_links

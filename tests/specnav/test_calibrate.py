@@ -17,12 +17,13 @@ from spec_vlm_nav.motion.parameters.motion import MOTION
 from spec_vlm_nav.motion.watchdogs import OdometryReading
 from spec_vlm_nav.parameters.files import refuse_unknown
 from specnav.calibrate.asking import StepPrompt
+from specnav.calibrate.config import CalibrateConfig
 from specnav.calibrate.core.course import CalibrationRun
 from specnav.calibrate.core.measuring import MeasuredStop, Noise, Response
-from specnav.calibrate.core.procedure import CalibrationError, CalibrationFindings, CalibrationLimits
+from specnav.calibrate.core.procedure import CalibrationError, CalibrationFindings
 from specnav.calibrate.core.result import DEFAULTS, calibration, check
 from specnav.calibrate.core.steps import forward, resting, search_forward, search_turn, turn
-from specnav.calibrate.files import Circumstances, check_out, given_parameters, text_of, write
+from specnav.calibrate.files import check_out, given_parameters, text_of, write
 from specnav.calibrate.simulated import SimulatedBase, calibrate, carry_out
 from specnav.calibrate.table import measure
 from specnav.calibrate.view import table_of
@@ -30,7 +31,7 @@ from specnav.errors import UsageError
 
 pytestmark = pytest.mark.slow
 
-QUICK = CalibrationLimits(repetitions=1)
+QUICK = CalibrateConfig(repetitions=1)
 BACKWARDS, BESIDE = -0.1, 0.15  # m: turning on the spot moves a real base a little, this one not at all
 
 
@@ -97,7 +98,7 @@ def test_noise_of_odometry_is_told_and_changes_little():
 
 @pytest.mark.parametrize("room_m", [0.7, 1.0, 3.0])
 def test_it_stays_in_its_room_and_never_goes_backwards(room_m):
-    course = calibrate(SimulatedBase(base(delay_s=0.3, drops_zeros=True)), CalibrationLimits(room_m=room_m))
+    course = calibrate(SimulatedBase(base(delay_s=0.3, drops_zeros=True)), CalibrateConfig(room_m=room_m))
     assert course.fault == ""
     for record in course.records:
         for sample in record.samples:
@@ -195,16 +196,16 @@ def test_a_search_forward_commands_no_more_than_there_is_room():
     world = SimulatedBase(base(delay_s=0.3, deadband_linear=0.2))
     assert (
         "up to 0.16 m/s were commanded"
-        in calibrate(world, CalibrationLimits(room_m=0.7, repetitions=1)).fault
+        in calibrate(world, CalibrateConfig(room_m=0.7, repetitions=1)).fault
     )
 
 
 def test_too_little_room_is_said_before_anything_goes_forward():
     world = SimulatedBase(base(delay_s=0.3))
-    course = calibrate(world, CalibrationLimits(room_m=0.5, repetitions=1))
+    course = calibrate(world, CalibrateConfig(room_m=0.5, repetitions=1))
     assert "0.5 m of room are too little for 0.3 m/s" in course.fault and "--room" in course.fault
     assert abs(world.base.pose.x) < 0.01
-    assert "too little" in calibrate(SimulatedBase(base()), CalibrationLimits(room_m=0.3)).fault
+    assert "too little" in calibrate(SimulatedBase(base()), CalibrateConfig(room_m=0.3)).fault
 
 
 def test_a_stop_in_mid_step_leaves_nothing_to_send_and_no_findings():
@@ -270,21 +271,14 @@ def test_values_that_motion_node_would_refuse_are_refused_here():
     check(weak, {"unverified_max_linear": 0.2})
 
 
-def about():
-    return Circumstances(
-        datetime(2026, 1, 2, 3, 4, tzinfo=timezone.utc),
-        "/cmd_vel (Twist)",
-        "/odom",
-        findings().noise,
-        0.3,
-        0.6,
-        3,
-    )
+def written(found):
+    now = datetime(2026, 1, 2, 3, 4, tzinfo=timezone.utc)
+    return text_of(found, CalibrateConfig(), findings().noise, "/cmd_vel (Twist)", "/odom", now)
 
 
 def test_the_file_is_a_parameter_file_of_motion_node(tmp_path):
     path = tmp_path / "calibration.yaml"
-    write(path, text_of(calibration(findings(), 0.3, "epsilon"), about()))
+    write(path, written(calibration(findings(), 0.3, "epsilon")))
     content = yaml.safe_load(path.read_text())
     values = content["/**/motion_node"]["ros__parameters"]
     refuse_unknown("motion_node", values, MOTION, frozenset())

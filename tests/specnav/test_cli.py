@@ -4,25 +4,15 @@ from __future__ import annotations
 
 import errno
 import json
-import sys
 
 import pytest
 
 from cloud_verifier.config import ServerConfig
 from specdec.settings import settings_of
 from specdec.settings_files import read_yaml_file
-from specnav.cli.app import main
 from specnav.errors import user_errors
 from specnav.paths import CONFIG
-
-
-def run(monkeypatch, capsys, *arguments):
-    """Run `specnav arguments…` in this process; returns (exit code, stdout, stderr)."""
-    monkeypatch.setattr(sys, "argv", ["specnav", *map(str, arguments)])
-    with pytest.raises(SystemExit) as end:
-        main()
-    captured = capsys.readouterr()
-    return end.value.code, captured.out, captured.err
+from tests.helpers.commands import run_here
 
 
 @pytest.mark.parametrize(
@@ -93,7 +83,7 @@ def run(monkeypatch, capsys, *arguments):
     ],
 )
 def test_wrong_input_is_one_clear_line(monkeypatch, capsys, arguments, said):
-    code, _, err = run(monkeypatch, capsys, *arguments)
+    code, _, err = run_here(monkeypatch, capsys, *arguments)
     complaint = [line for line in err.splitlines() if line.startswith("specnav: error: ")]
     assert code == (2 if "Invalid value" in complaint[0] else 1)
     assert len(complaint) == 1 and said in complaint[0]
@@ -107,21 +97,21 @@ def test_a_full_disk_is_told_whatever_was_being_written(capsys):
 
 
 def test_values_that_are_no_numbers_are_refused_by_the_parser(monkeypatch, capsys):
-    code, _, err = run(monkeypatch, capsys, "demo", "--rtt", "soon")
+    code, _, err = run_here(monkeypatch, capsys, "demo", "--rtt", "soon")
     assert code == 2 and "--rtt" in err and "Traceback" not in err
 
 
 def test_a_file_that_is_no_picture_is_refused(monkeypatch, capsys, tmp_path):
     fake = tmp_path / "photo.jpg"
     fake.write_text("not a photo")
-    code, _, err = run(monkeypatch, capsys, "generate", "look", "--image", fake)
+    code, _, err = run_here(monkeypatch, capsys, "generate", "look", "--image", fake)
     assert code == 1 and "neither a JPEG nor a PNG" in err
 
 
 def test_an_unknown_setting_in_a_file_is_named(monkeypatch, capsys, tmp_path):
     settings = tmp_path / "cloud.yaml"
     settings.write_text("modle: x\n")
-    code, _, err = run(monkeypatch, capsys, "serve", "--config", settings)
+    code, _, err = run_here(monkeypatch, capsys, "serve", "--config", settings)
     assert code == 1 and "unknown setting modle" in err and "quantize" in err
 
 
@@ -134,17 +124,17 @@ def test_the_shipped_file_of_the_verifier_repeats_no_default():
 def test_broken_yaml_is_one_line(monkeypatch, capsys, tmp_path):
     settings = tmp_path / "cloud.yaml"
     settings.write_text("model: [unclosed\n")
-    code, _, err = run(monkeypatch, capsys, "serve", "--config", settings)
+    code, _, err = run_here(monkeypatch, capsys, "serve", "--config", settings)
     assert code == 1 and "not valid YAML" in err and len(err.strip().splitlines()) == 1
 
 
 def test_cost_prints_the_papers_figures_beside_ours(monkeypatch, capsys):
-    code, out, _ = run(monkeypatch, capsys, "cost")
+    code, out, _ = run_here(monkeypatch, capsys, "cost")
     assert code == 0 and out.count("(paper") == 12
 
 
 def test_doctor_as_json_names_every_part(monkeypatch, capsys):
-    _, out, _ = run(monkeypatch, capsys, "doctor", "--json")
+    _, out, _ = run_here(monkeypatch, capsys, "doctor", "--json")
     found = {row["name"]: row["status"] for row in json.loads(out)}
     assert found["torch"] == "ok" and found["Python"] == "ok"
     assert {"ROS 2", "MuJoCo camera", "nav-target", "nav-draft"} <= set(found)
@@ -152,5 +142,5 @@ def test_doctor_as_json_names_every_part(monkeypatch, capsys):
 
 def test_a_package_that_only_one_command_needs_is_named_with_how_to_get_it(monkeypatch, capsys):
     monkeypatch.setattr("specnav.api.run.find_spec", lambda name: None)
-    code, _, err = run(monkeypatch, capsys, "api", "--connect", "tcp://127.0.0.1:1")
+    code, _, err = run_here(monkeypatch, capsys, "api", "--connect", "tcp://127.0.0.1:1")
     assert code == 1 and "specnav api needs fastapi and uvicorn: pip install 'specnav[api]'" in err

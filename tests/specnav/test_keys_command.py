@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
+from functools import partial
 
 import pytest
 import zmq
@@ -11,6 +11,7 @@ import zmq
 from cloud_verifier.security.folder import KeyFolder
 from specdec.link.keys import read_key
 from specnav.supervise.children import verifier_spec
+from tests.helpers.commands import run_here
 
 pytestmark = pytest.mark.skipif(not zmq.has("curve"), reason="this pyzmq has no CURVE")
 
@@ -19,17 +20,7 @@ pytestmark = pytest.mark.skipif(not zmq.has("curve"), reason="this pyzmq has no 
 def run(monkeypatch, capsys, tmp_path):
     """run(*arguments) -> exit code, stdout, stderr, in an empty folder."""
     monkeypatch.chdir(tmp_path)
-
-    def call(*arguments):
-        from specnav.cli import main
-
-        monkeypatch.setattr(sys, "argv", ["specnav", *map(str, arguments)])
-        with pytest.raises(SystemExit) as end:
-            main()
-        said = capsys.readouterr()
-        return int(end.value.code or 0), said.out, said.err
-
-    return call
+    return partial(run_here, monkeypatch, capsys)
 
 
 def refused(result, said):

@@ -14,6 +14,7 @@ from specnav.doctor.robot.listeners import TopicListener
 from specnav.doctor.robot.reaching import reach
 from specnav.doctor.robot.roles import COMPRESSED, RAW, REQUEST, STAMPED, TWIST, roles, sport_role, topic_of
 from specnav.doctor.robot.run import show, summary
+from tests.helpers.commands import run_here
 
 # -- roles
 
@@ -24,7 +25,7 @@ def names(values, given="", found=()):
     return {
         name: topic_of(
             role, given if name == "image" else "", found, lambda n: n if n[0] == "/" else f"/{n}"
-        )[0]
+        )
         for name, role in wanted.items()
     }
 
@@ -133,13 +134,8 @@ def test_one_line_a_check_and_the_same_as_json(capsys):
 
 
 def test_without_ros_it_is_one_clear_line_and_flags_of_the_robot_need_it(monkeypatch, capsys):
-    from specnav.cli.app import main
-
     monkeypatch.setitem(sys.modules, "rclpy", None)
     monkeypatch.delitem(sys.modules, "specnav.doctor.robot.gather", raising=False)
     for arguments, said in ((["--robot"], "needs ROS 2 (rclpy)"), (["--image", "x"], "are for --robot")):
-        monkeypatch.setattr(sys, "argv", ["specnav", "doctor", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        err = capsys.readouterr().err
-        assert ended.value.code == 1 and said in err and err.count("\n") == 1
+        code, _, err = run_here(monkeypatch, capsys, "doctor", *arguments)
+        assert code == 1 and said in err and err.count("\n") == 1

@@ -6,12 +6,13 @@ import io
 from collections.abc import Iterator, Mapping, Sequence
 
 import pytest
-from rich.console import Console
+from rich.console import Console, RenderableType
 
 from specnav.errors import UsageError
-from specnav.top.figures import Quantile, figures_between
+from specnav.top.figures import Interval, Quantile
 from specnav.top.run import VerifierWatch
 from specnav.top.scrape import Address, MetricSample, Scrape, ScrapeFailed, parse
+from specnav.top.view import view_of
 from tests.helpers.made_up_verifier import MadeUpVerifier
 
 
@@ -51,21 +52,26 @@ def work(verifier: MadeUpVerifier, name: str) -> None:
     verifier.now["kv_admitted_bytes"] = verifier.kv[name] = 5000
 
 
+def shown(view: RenderableType) -> str:
+    """As on a terminal, each run of spaces as one."""
+    out = io.StringIO()
+    Console(file=out, width=80).print(view)
+    return "\n".join(" ".join(line.split()) for line in out.getvalue().splitlines())
+
+
 def test_figures_are_of_what_happened_in_between() -> None:
     verifier = MadeUpVerifier("robot-1", "robot-2")
     work(verifier, "robot-1")
     before = scraped(verifier, 100.0)
     work(verifier, "robot-2")
-    found = figures_between(before, scraped(verifier, 102.0))
-    assert (found.tokens_per_s, found.forwards_per_s, found.batch, found.rows) == (15.0, 5.0, 2.0, 6.0)
-    assert found.busy == pytest.approx(0.2) and found.acceptance == 0.5
+    text = shown(view_of("here", Interval(before, scraped(verifier, 102.0))))
     # 6 of 10 within (10, 25] ms, 4 within (100, 250] ms: as histogram_quantile reckons.
-    assert found.verify[0].seconds == pytest.approx(0.01 + 0.015 * 5 / 6)
-    assert found.verify[1].seconds == pytest.approx(0.1 + 0.15 * 3.5 / 4)
-    assert (found.refusals, found.refusals_in_all, found.kv_bytes) == (2, 4, 5000)
-    first, second = found.clients
-    assert (first.name, first.tokens_per_s, first.up_bytes_per_s, first.refusals) == ("robot-2", 15.0, 150.0, 2)
-    assert (second.name, second.tokens_per_s, second.acceptance, second.refusals_in_all) == ("robot-1", 0.0, None, 2)
+    assert "tokens/s 15.0 verify p50/p95 22.5 / 231 ms\nforwards/s 5.0 queue p50/p95 " in text
+    assert "\nbatch 2.00 hints " in text and "\nrows 6.00 KV 5.0 kB of " in text and "\nbusy 20% " in text
+    assert "\naccepted 50% evicted 0 (0 in all), 0 restored\n" in text and " refused 2 (4 in all)\n" in text
+    first, second = text.splitlines()[-2:]
+    assert first.startswith("robot-2 ") and " 15.0 50% 5.0 150 B 0 B 5.0 kB 2 (2 in all)" in first
+    assert second.startswith("robot-1 ") and " 0.0 – 0.0 0 B 0 B 5.0 kB 0 (2 in all)" in second
 
 
 def test_a_verifier_that_began_anew_is_counted_from_then() -> None:
@@ -73,16 +79,18 @@ def test_a_verifier_that_began_anew_is_counted_from_then() -> None:
     work(old, "robot-1")
     work(old, "robot-1")
     work(new, "robot-1")
-    found = figures_between(scraped(old, 0.0), scraped(new, 1.0))
-    assert found.tokens_per_s == 30.0 and found.verify[0].seconds == pytest.approx(0.0225)
+    found = Interval(scraped(old, 0.0), scraped(new, 1.0))
+    assert found.rate("verified_tokens_total") == 30.0
+    assert found.quantiles("verify_seconds")[0].seconds == pytest.approx(0.0225)
 
 
 def test_more_than_the_last_bound_is_told_as_more() -> None:
     verifier = MadeUpVerifier("robot-1")
     before = scraped(verifier, 0.0)
     verifier.load.replied(9_000_000, 0, 1)
-    found = figures_between(before, scraped(verifier, 1.0))
-    assert found.verify == (Quantile(2.5, True),) * 2 and found.hint_s is None
+    found = Interval(before, scraped(verifier, 1.0))
+    assert found.quantiles("verify_seconds") == (Quantile(2.5, True),) * 2
+    assert found.share("hint_seconds_sum", "hint_seconds_count") is None
 
 
 def test_a_verifier_that_goes_away_is_waited_for() -> None:
@@ -96,11 +104,6 @@ def test_a_verifier_that_goes_away_is_waited_for() -> None:
 
     watch = VerifierWatch(Address("here", 1), text, lambda: now[0])
 
-    def shown() -> str:
-        out = io.StringIO()
-        Console(file=out, width=80).print(watch.view())
-        return out.getvalue()
-
     def look_at(at_s: float) -> None:
         now[0] = at_s
         work(verifier, "robot-1\x1b[2J")
@@ -108,16 +111,19 @@ def test_a_verifier_that_goes_away_is_waited_for() -> None:
 
     look_at(0.0)
     look_at(1.0)
-    assert "30.0" in shown() and "\x1b" not in shown() and "…" not in shown()
+    text = shown(watch.view())
+    assert "30.0" in text and "\x1b" not in text and "…" not in text
     answers[0] = False
     with pytest.raises(ScrapeFailed):
         look_at(5.0)
-    assert "no answer since" in shown() and "(4 s)" in shown() and "30.0" in shown()
+    text = shown(watch.view())
+    assert "no answer since" in text and "(4 s)" in text and "30.0" in text
     answers[0] = True
     look_at(60.0)
-    assert "no answer" not in shown() and "tokens/s" not in shown(), "an interval with an outage in it tells nothing"
+    text = shown(watch.view())
+    assert "no answer" not in text and "tokens/s" not in text, "an interval with an outage in it tells nothing"
     look_at(61.0)
-    assert "30.0" in shown()
+    assert "30.0" in shown(watch.view())
 
 
 @pytest.mark.parametrize(

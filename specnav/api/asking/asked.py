@@ -24,7 +24,7 @@ from specnav.api.asking.bodies import (
     JsonObjectFormat,
     JsonSchemaFormat,
     RequestBody,
-    first_unlike,
+    check_among,
 )
 from specnav.api.asking.pictures import picture_of
 from specnav.api.errors import ApiError, wrong
@@ -112,7 +112,7 @@ def _check_common(body: RequestBody) -> None:
     if not body.stream:
         raise wrong("stream_options", "stream_options is for stream = true: leave one of them out")
     continuous = body.stream_options.continuous_usage_stats
-    first_unlike([("stream_options.continuous_usage_stats", continuous, (None, False))])
+    check_among("stream_options.continuous_usage_stats", continuous, (None, False))
 
 
 def _sending(body: RequestBody) -> tuple[bool, bool, bool]:
@@ -125,7 +125,7 @@ def _turn(message: ChatMessage, param: str) -> Message:
     if role is None:
         raise wrong(f"{param}.role", f"role {message.role!r} is not supported: use {', '.join(ROLES)}")
     for name in ("audio", "function_call", "reasoning", "reasoning_content", "tool_calls"):
-        first_unlike([(f"{param}.{name}", getattr(message, name), (None, "", []))])
+        check_among(f"{param}.{name}", getattr(message, name), (None, "", []))
     if message.content is None:
         if role != "assistant":
             raise wrong(f"{param}.content", f"a message of the {message.role} has no content")
@@ -141,7 +141,7 @@ def _turn(message: ChatMessage, param: str) -> Message:
         else:
             where = f"{param}.content[{place}].image_url"
             pieces.append(picture_of(part.image_url.url, f"{where}.url"))
-            first_unlike([(f"{where}.detail", part.image_url.detail, (None, "auto"))])
+            check_among(f"{where}.detail", part.image_url.detail, (None, "auto"))
     return Message(role, tuple(pieces) or ("",))
 
 

@@ -210,7 +210,7 @@ def read_body(data: bytes, kind: type[AnyBody]) -> AnyBody:
 
 def _check_neutral(name: str, value: object) -> None:
     if name in NEUTRAL:
-        first_unlike([(name, value, (None, *NEUTRAL[name]))])
+        check_among(name, value, (None, *NEUTRAL[name]))
     elif value is not None:
         name = name[:_MOST_SHOWN]
         raise wrong(name, f"{name!r} is an unknown field: leave it out", code="unknown_parameter")
@@ -222,9 +222,8 @@ def _cut(value: object) -> str:
     return shown if len(shown) <= _MOST_SHOWN else f"{shown[:_MOST_SHOWN]}…"
 
 
-def first_unlike(pairs: list[tuple[str, object, tuple[object, ...]]]) -> None:
-    """Raise ApiError for the first (field, value, values that are taken) whose value is none of those."""
-    for name, value, taken in pairs:
-        # To Python 0 is False and 1 is True; `logprobs` of a completion shows that they are not the same.
-        if not any(value == one and isinstance(value, bool) == isinstance(one, bool) for one in taken):
-            raise wrong(name, f"{name} = {_cut(value)} is not supported here: leave it out", code="unsupported_value")
+def check_among(name: str, value: object, taken: tuple[object, ...]) -> None:
+    """Raise ApiError where a field's value is none of those that are taken."""
+    # To Python 0 is False and 1 is True; `logprobs` of a completion shows that they are not the same.
+    if not any(value == one and isinstance(value, bool) == isinstance(one, bool) for one in taken):
+        raise wrong(name, f"{name} = {_cut(value)} is not supported here: leave it out", code="unsupported_value")

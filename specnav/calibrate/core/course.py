@@ -10,11 +10,11 @@ from spec_vlm_nav.motion.limits import slew
 from spec_vlm_nav.motion.response.histories import NOWHERE, MeasuredHistory
 from spec_vlm_nav.motion.stopping import RestDetector
 from spec_vlm_nav.motion.watchdogs import OdometryReading
+from specnav.calibrate.config import CalibrateConfig
 from specnav.calibrate.core.guard import STOP_S, SafetyGuard
 from specnav.calibrate.core.procedure import (
     CalibrationError,
     CalibrationFindings,
-    CalibrationLimits,
     Procedure,
     moved,
 )
@@ -43,15 +43,15 @@ class CalibrationRun:
     Steps wait for `allow`. `style`: how a stop is to be said now, "" where the back-end has no styles.
     """
 
-    def __init__(self, limits: CalibrationLimits, guard: SafetyGuard | None = None) -> None:
-        self.guard = guard or SafetyGuard(limits.room_m)
+    def __init__(self, config: CalibrateConfig, guard: SafetyGuard | None = None) -> None:
+        self.guard = guard or SafetyGuard(config.room_m)
         self.fault = ""
         self.findings: CalibrationFindings | None = None
         self.phase = CalibrationPhase.WAITING
         self.next: CalibrationStep | None = None  # waits to be allowed
         self.records: list[StepRecord] = []
-        self._style = limits.stop_style
-        self._script = Procedure(limits, self.guard).script()
+        self._style = config.style
+        self._script = Procedure(config, self.guard).script()
         self._record: StepRecord | None = None
         self._measured, self._zero = MeasuredHistory(), NOWHERE
         self._sent = ZERO

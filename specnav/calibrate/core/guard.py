@@ -111,17 +111,13 @@ class SafetyGuard:
         return self._place()[0]
 
     @property
-    def aside_m(self) -> float:
-        """How far beside the line, left positive."""
-        return self._place()[1]
-
-    @property
     def heading(self) -> float:
         """Against the line, rad."""
         assert self._origin is not None
         return wrap(self.pose.yaw - self._origin.yaw)
 
     def _place(self) -> tuple[float, float]:
+        """How far along the line the robot is, and how far beside it, left positive."""
         pose, origin = self.pose, self._origin
         assert origin is not None
         dx, dy = pose.x - origin.x, pose.y - origin.y

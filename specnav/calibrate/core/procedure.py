@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Generator
 from dataclasses import dataclass, field
+from statistics import median
 
 from spec_vlm_nav.common.geometry import wrap
 from specnav.calibrate.config import CalibrateConfig
@@ -58,17 +59,6 @@ class CalibrationError(UsageError):
     """The base cannot be calibrated; the message says why, and what to do."""
 
 
-@dataclass(frozen=True)
-class CalibrationLimits:
-    """What may be used: m/s, rad/s, metres ahead. stop_style: how stops are said, "" where there are no styles."""
-
-    max_linear: float = CalibrateConfig.max_linear
-    max_angular: float = CalibrateConfig.max_angular
-    room_m: float = CalibrateConfig.room_m
-    repetitions: int = CalibrateConfig.repetitions
-    stop_style: str = CalibrateConfig.stop_style
-
-
 @dataclass
 class CalibrationFindings:
     """What was learnt, step by step. `stops`: of max_linear, metres; the last two of turns, radians."""
@@ -85,18 +75,14 @@ class CalibrationFindings:
 
 def middle(values: list[float]) -> float:
     """The median; 0 of nothing."""
-    ordered = sorted(values)
-    half = len(ordered) // 2
-    if not ordered:
-        return 0.0
-    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
+    return median(values) if values else 0.0
 
 
 class Procedure:
     """The script of one calibration; `guard` knows where the robot is."""
 
-    def __init__(self, limits: CalibrationLimits, guard: SafetyGuard) -> None:
-        self._limits, self._guard = limits, guard
+    def __init__(self, config: CalibrateConfig, guard: SafetyGuard) -> None:
+        self._config, self._guard = config, guard
         self.findings = CalibrationFindings()
         self._searches: list[StepRecord] = []
         self._style = ""  # of stops: as the user chose, until that is seen not to work
@@ -113,13 +99,13 @@ class Procedure:
             )
         self._check_room()
         yield from self._search_turns()
-        for number in range(self._limits.repetitions):
-            yield from self._turn_about(tests_stops=number == 0 and bool(self._limits.stop_style))
+        for number in range(self._config.repetitions):
+            yield from self._turn_about(tests_stops=number == 0 and bool(self._config.style))
         # Only now forward: the delay is known, and with it how far a stop leads.
         self._check_room()
         yield from self._search_forward()
-        for _ in range(self._limits.repetitions):
-            for speed in (self._limits.max_linear * SLOW, self._limits.max_linear):
+        for _ in range(self._config.repetitions):
+            for speed in (self._config.max_linear * SLOW, self._config.max_linear):
                 yield from self._go_forward(speed)
         self._judge_searches()
         return self.findings
@@ -127,17 +113,17 @@ class Procedure:
     # -- the parts
 
     def _search_turns(self) -> Generator[CalibrationStep, StepRecord, None]:
-        limits, slowest = self._limits, SLOWEST_ANGULAR
+        fastest, slowest = self._config.max_angular, SLOWEST_ANGULAR
         for left in (True, False):
-            record = yield search_turn(left, slowest, limits.max_angular)
-            self._check_moved(record, f"{limits.max_angular:.2f} rad/s")
+            record = yield search_turn(left, slowest, fastest)
+            self._check_moved(record, f"{fastest:.2f} rad/s")
             # The way back need not begin at the slowest: two stairs below what moved it.
             reached = abs(record.step.velocity(record.stopped_at - record.began - 1e-6).angular)
             slowest = max(SLOWEST_ANGULAR, reached / STAIR_FACTOR**3)
 
     def _search_forward(self) -> Generator[CalibrationStep, StepRecord, None]:
         yield from self._face(ahead=True)
-        limit = self._limits.max_linear
+        limit = self._config.max_linear
         # So far it may go where odometry shows nothing of it.
         step = search_forward(SLOWEST_LINEAR, limit, self._free(True) - self._reserve(limit), self._style)
         record = yield step
@@ -157,7 +143,7 @@ class Procedure:
 
     def _turn_about(self, tests_stops: bool) -> Generator[CalibrationStep, StepRecord, None]:
         """Turn left and right at both rates; where `tests_stops`, the slow ones are stopped in the two styles."""
-        fast = self._limits.max_angular
+        fast = self._config.max_angular
         slow = fast * SLOW
         for angle in (SLOW_TURN_RAD, -SLOW_TURN_RAD):
             if tests_stops:
@@ -179,7 +165,7 @@ class Procedure:
             return
         found.epsilon_stop = stop
         assert found.zero_stop is not None  # the left comes first
-        if self._limits.stop_style == "zero" and not obeys_zeros(found.zero_stop, stop):
+        if self._config.style == "zero" and not obeys_zeros(found.zero_stop, stop):
             self._style = "epsilon"
 
     def _learn_turn(self, response: Response) -> None:
@@ -204,7 +190,7 @@ class Procedure:
         record = yield step
         self.findings.drives.append(self._response(record))
         self._linear_scale = max(1.0, middle([r.scale for r in self.findings.drives]))
-        if speed == self._limits.max_linear:
+        if speed == self._config.max_linear:
             self.findings.stops.append(stop_of(record, self._guard.noise))
 
     def _place_for(self, speed: float) -> Generator[CalibrationStep, StepRecord, CalibrationStep]:
@@ -229,12 +215,12 @@ class Procedure:
             raise self._too_little_room()
 
     def _needed_m(self) -> float:
-        speed = self._limits.max_linear
+        speed = self._config.max_linear
         return _shortest_m(speed) * self._linear_scale + self._reserve(speed) + SPARE_M
 
     def _too_little_room(self) -> CalibrationError:
         return CalibrationError(
-            f"{self._guard.room_m:g} m of room are too little for {self._limits.max_linear:g} m/s: more than "
+            f"{self._guard.room_m:g} m of room are too little for {self._config.max_linear:g} m/s: more than "
             f"{self._needed_m():.2f} m are needed; give more (--room), or go slower (--max-linear)"
         )
 
@@ -252,13 +238,13 @@ class Procedure:
 
     def _walk_on(self) -> Generator[CalibrationStep, StepRecord, None]:
         """From the middle of the room neither way is long enough: go slowly to its end."""
-        speed = self._limits.max_linear * SLOW
+        speed = self._config.max_linear * SLOW
         left = self._free(self._is_ahead()) - self._reserve(speed)
         if left > SPARE_M:
             yield forward(left / self._linear_scale, speed, self._style)
 
     def _face(self, ahead: bool) -> Generator[CalibrationStep, StepRecord, None]:
-        fast, along = self._limits.max_angular, "along the line" if ahead else "back along the line"
+        fast, along = self._config.max_angular, "along the line" if ahead else "back along the line"
         for _ in range(TURNS_A_STEP):
             error = wrap((0.0 if ahead else math.pi) - self._guard.heading)
             if abs(error) <= ALIGNED_RAD:

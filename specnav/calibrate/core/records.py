@@ -7,6 +7,8 @@ import math
 from dataclasses import dataclass, field
 from statistics import median
 
+import numpy as np
+
 from spec_vlm_nav.common.geometry import Pose
 from spec_vlm_nav.motion.response.histories import CommandHistory, Travel
 from specnav.calibrate.core.steps import CalibrationStep
@@ -48,15 +50,8 @@ class StepRecord:
 
     def done(self, moment: float) -> float:
         """How much of the step odometry had shown by a time, metres or radians; poses joined by straight lines."""
-        before = 0.0
-        last_at = self.began
-        for sample in self.samples:
-            amount = self.step.progress(sample.moved)
-            if sample.at > moment:
-                share = (moment - last_at) / (sample.at - last_at) if sample.at > last_at else 1.0
-                return before + (amount - before) * max(0.0, share)
-            before, last_at = amount, sample.at
-        return before
+        times = [self.began, *(sample.at for sample in self.samples)]
+        return float(np.interp(moment, times, [0.0, *(self.step.progress(s.moved) for s in self.samples)]))
 
     @property
     def total(self) -> float:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from spec_vlm_nav.common.geometry import ZERO, Motion, Velocity
+from spec_vlm_nav.common.geometry import ZERO, Velocity
 from spec_vlm_nav.motion.response.histories import Travel
 
 LINEAR_ACCELERATION, ANGULAR_ACCELERATION = 1.0, 3.0  # as motion_node begins its motions, m/s2 and rad/s2
@@ -48,11 +48,6 @@ class CalibrationStep:
     def speed(self) -> float:
         """The fastest of it, m/s or rad/s."""
         return max((abs(speed_of(s.velocity, self.turns)) for s in self.stretches), default=0.0)
-
-    @property
-    def motion(self) -> Motion:
-        """The same as a motion of the robot's gate."""
-        return Motion(0.0, self.amount) if self.turns else Motion(self.amount, 0.0)
 
     def velocity(self, after_s: float) -> Velocity:
         """What is asked for this long after the beginning."""

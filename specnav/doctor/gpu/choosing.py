@@ -58,30 +58,27 @@ def choices(
     rtts_ms: Sequence[float],
 ) -> tuple[AutoChoice, ...]:
     """The plan for each round trip."""
-    return tuple(_choice(target, draft, agreed, gamma, rtt_ms) for rtt_ms in rtts_ms)
-
-
-def _choice(
-    target: ModelFindings, draft: ModelFindings, agreed: Sequence[Sequence[bool]], gamma: int, rtt_ms: float
-) -> AutoChoice:
-    measured = Measured()
     verify, drafting = _by_rows(target), _by_rows(draft)
-    for _ in range(_ENOUGH):
-        for rows, ms in drafting.items():
-            if rows <= gamma + 1:
-                measured.drafted(drafting[1] / 1e3, 1)
-                measured.drafted_ahead(ms / 1e3, rows)
-        for rows, ms in verify.items():
-            if rows <= gamma + 1:
-                measured.exchanged(rows, ms / 1e3, rtt_ms / 1e3)
-        measured.streamed(1, verify[1] / 1e3, 0)
-    for answer in agreed:
-        for place in range(len(answer)):
-            ahead = answer[place : place + gamma]
-            said = [0] * len(ahead)
-            measured.chain.compare([0 if same else 1 for same in ahead], said)
-    choice = Controller(measured, gamma).choose(None, REMAINING)
-    return AutoChoice(rtt_ms, choice.plan.label, choice.why)
+    found = []
+    for rtt_ms in rtts_ms:
+        measured = Measured()
+        for _ in range(_ENOUGH):
+            for rows, ms in drafting.items():
+                if rows <= gamma + 1:
+                    measured.drafted(drafting[1] / 1e3, 1)
+                    measured.drafted_ahead(ms / 1e3, rows)
+            for rows, ms in verify.items():
+                if rows <= gamma + 1:
+                    measured.exchanged(rows, ms / 1e3, rtt_ms / 1e3)
+            measured.streamed(1, verify[1] / 1e3, 0)
+        for answer in agreed:
+            for place in range(len(answer)):
+                ahead = answer[place : place + gamma]
+                said = [0] * len(ahead)
+                measured.chain.compare([0 if same else 1 for same in ahead], said)
+        choice = Controller(measured, gamma).choose(None, REMAINING)
+        found.append(AutoChoice(rtt_ms, choice.plan.label, choice.why))
+    return tuple(found)
 
 
 def _by_rows(findings: ModelFindings) -> dict[int, float]:

@@ -23,7 +23,6 @@ from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.parameter import parameter_value_to_python
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
-from rclpy.signals import SignalHandlerOptions
 from rosgraph_msgs.msg import Clock
 
 from spec_vlm_nav.blackbox.folder import default_folder
@@ -60,7 +59,7 @@ from specnav.doctor.robot.roles import (
     sport_role,
     topic_of,
 )
-from specnav.ros_names import checked_namespace
+from specnav.ros_node import checked_namespace, own_node
 
 # Until both nodes that are always needed are in sight and nothing new came for this long, or so long in all: who misses
 # the first announcements hears the next 3 s later.
@@ -72,14 +71,10 @@ SEND_GOAL = "/_action/send_goal"
 
 
 class Gatherer:
-    """One look at one graph; close it."""
+    """One look at one graph."""
 
-    def __init__(self, config: RobotDoctorConfig) -> None:
-        """Raises UsageError for names that are none in ROS."""
-        self._config = config
-        self._node = _make_node(config)
-        self._executor = SingleThreadedExecutor()
-        self._executor.add_node(self._node)
+    def __init__(self, config: RobotDoctorConfig, node: Node, executor: SingleThreadedExecutor) -> None:
+        self._config, self._node, self._executor = config, node, executor
         self._ears: dict[str, TopicListener] = {}
         self._sim_s: float | None = None
         self._motion: MotionFacts | None = None
@@ -142,11 +137,6 @@ class Gatherer:
             ),
             has_interfaces=_has_interfaces(),
         )
-
-    def close(self) -> None:
-        """Let go of the node."""
-        self._executor.shutdown()
-        self._node.destroy_node()
 
     def _spin(self, seconds: float, until: Callable[[], bool] = lambda: False) -> None:
         end = time.monotonic() + seconds
@@ -223,8 +213,7 @@ class Gatherer:
                 named[sport] = sport.topic
                 continue
             ends = (said if role.published_by_owner else heard).get(role.owner, {})
-            name, _ = topic_of(role, given.get(role.name, ""), ends, self._node.resolve_topic_name)
-            named[role] = name
+            named[role] = topic_of(role, given.get(role.name, ""), ends, self._node.resolve_topic_name)
         return named
 
     def _listen(self, named: dict[TopicRole, str], uses_clock: bool) -> None:
@@ -370,26 +359,10 @@ def _has_interfaces() -> bool:
     return _message_class(STATUS) is not None
 
 
-def _make_node(config: RobotDoctorConfig) -> Node:
-    topics = filter(None, (config.image, config.odom, config.cmd_vel))
-    namespace = checked_namespace(config.namespace, topics)
-    return rclpy.create_node(
-        OWN_NAME,
-        namespace=namespace,
-        use_global_arguments=False,
-        enable_rosout=False,
-        start_parameter_services=False,
-    )
-
-
 def gather(config: RobotDoctorConfig) -> Facts:
     """The facts of the graph that this process's environment leads to. Raises UsageError; KeyboardInterrupt."""
-    rclpy.init(args=[], signal_handler_options=SignalHandlerOptions.NO)
-    try:
-        gatherer = Gatherer(config)
-        try:
-            return gatherer.gather()
-        finally:
-            gatherer.close()
-    finally:
-        rclpy.try_shutdown()
+    topics = filter(None, (config.image, config.odom, config.cmd_vel))
+    namespace = checked_namespace(config.namespace, topics)
+    quiet = {"use_global_arguments": False, "enable_rosout": False, "start_parameter_services": False}
+    with own_node(OWN_NAME, namespace=namespace, **quiet) as (node, executor):
+        return Gatherer(config, node, executor).gather()

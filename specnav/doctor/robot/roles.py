@@ -85,13 +85,13 @@ def sport_role(published: Mapping[str, list[str]]) -> TopicRole | None:
 
 def topic_of(
     role: TopicRole, given: str, found: Mapping[str, list[str]], resolve: Callable[[str], str]
-) -> tuple[str, tuple[str, ...]]:
-    """Name and fitting types of a role's topic: as given, otherwise as its owner has it, otherwise by default.
+) -> str:
+    """Name of a role's topic: as given, otherwise as its owner has it, otherwise by default.
 
     found: topics of the owner, and their types; resolve: makes a full name of a relative one.
     """
     if given:
-        return resolve(given), role.wanted
+        return resolve(given)
     own = [name for name, kinds in found.items() if set(kinds) & set(role.wanted)]
     default = resolve(role.topic)
-    return (own[0] if own and default not in own else default), role.wanted
+    return own[0] if own and default not in own else default

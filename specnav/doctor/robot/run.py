@@ -11,19 +11,15 @@ from rich.text import Text
 
 from specnav.doctor.robot.checks import CheckLine, Verdict, examine
 from specnav.doctor.robot.config import RobotDoctorConfig
-from specnav.errors import UsageError
+from specnav.errors import needs_ros
 
 _STYLES = {Verdict.OK: "green", Verdict.WARN: "yellow", Verdict.FAIL: "bold red"}
 
 
 def run_robot_doctor(config: RobotDoctorConfig) -> int:
     """Print a line a check; 0 when none of them is FAIL, else 1. Raises UsageError without ROS."""
-    try:
+    with needs_ros("a look at a robot"):
         from specnav.doctor.robot.gather import gather
-    except ImportError as error:
-        raise UsageError(
-            f"a look at a robot needs ROS 2 (rclpy): source an installation, or make setup ({error})"
-        ) from error
     lines = examine(gather(config))
     show(lines, config.json)
     return 1 if any(line.verdict is Verdict.FAIL for line in lines) else 0

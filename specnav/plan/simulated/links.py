@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 from specdec.errors import OptionsError
 from specdec.link.shaping import LinkProfile
@@ -18,14 +19,8 @@ PRESETS = {
 """Assumptions of ours, of a link to a verifier in the same building or region; measure your own. Bandwidth: upwards."""
 
 
-def profile_of(
-    link: str,
-    rtt_ms: float | None = None,
-    jitter_ms: float | None = None,
-    bandwidth_mbps: float | None = None,
-    loss: float | None = None,
-) -> LinkProfile:
-    """A preset's profile, or that of a round trip in milliseconds; what else is given replaces its part.
+def profile_of(link: str, **parts: Any) -> LinkProfile:
+    """A preset's profile, or that of a round trip in milliseconds. parts: fields that are given replace its own.
 
     Raises EvaluationError for a link that is neither, and for figures that no link has.
     """
@@ -42,13 +37,7 @@ def profile_of(
         except OptionsError as error:
             raise EvaluationError(str(error)) from None
     try:
-        return replace(
-            found,
-            rtt_ms=found.rtt_ms if rtt_ms is None else rtt_ms,
-            jitter_ms=found.jitter_ms if jitter_ms is None else jitter_ms,
-            bandwidth_mbps=found.bandwidth_mbps if bandwidth_mbps is None else bandwidth_mbps,
-            loss=found.loss if loss is None else loss,
-        )
+        return replace(found, **{name: value for name, value in parts.items() if value is not None})
     except OptionsError as error:
         raise EvaluationError(str(error)) from None
 

@@ -52,6 +52,12 @@ class FleetFigures(msgspec.Struct, frozen=True, kw_only=True):
     tau: float
     ways: dict[str, float] = msgspec.field(default_factory=dict)
 
+    def p95(self, of: str) -> tuple[float, float | None]:
+        """Of a "decision" or a "token", and half of its confidence interval."""
+        if of == "token":
+            return self.token_ms_p95, self.token_ms_p95_ci
+        return self.decision_ms_p95, self.decision_ms_p95_ci
+
 
 def figures_of(played: FleetRun, method: str, work: Workload, gpus: int) -> FleetFigures:
     """The figures of a run. What has not ended counts with the time it has lasted, and makes the fleet overloaded."""

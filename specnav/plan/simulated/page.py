@@ -1,17 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page over a plan of a fleet: one HTML file that opens offline, drawn from `fleet.json` alone."""
+"""The page over a plan of a fleet: one HTML file that opens offline, drawn from `fleet.json` alone. All of it is said
+to be simulated.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+from specnav.bench.records.batch import on_line
 from specnav.bench.report.studies import StudyPage, view_chart
-from specnav.plan.simulated.findings import fleet_findings
+from specnav.bench.studies.crossings import Crossing, crossings
+from specnav.bench.studies.figures import percent
+from specnav.bench.studies.plan import Table
 from specnav.plan.simulated.records import FleetResults, load_fleet
 from specnav.plan.simulated.study import order
-from specnav.report.page import REPORT_FILE, Figure, when, words_of, write_page
+from specnav.report.charts import ChartLine, LineChart, Mark, RowChart, RowSeries
+from specnav.report.page import REPORT_FILE, Figure, shown, when, words_of, write_page
 
 QUESTION = "How many GPUs do the robots need, by method, and what decides?"
+AMONG_THE_BEST = 0.98
+SHOWN_OVER = 1.6
+"""Loads whose p95 is over this many times the promise are left out of the picture."""
 
 
 def headline(results: FleetResults) -> list[Figure]:
@@ -30,15 +40,14 @@ def headline(results: FleetResults) -> list[Figure]:
 def write_fleet(folder: Path) -> Path:
     """Draw `report.html` beside a folder's `fleet.json`; returns its path. Raises EvaluationError."""
     results = load_fleet(folder)
-    found = fleet_findings(results)
-    charts = [view_chart(chart) for chart in found.charts]
+    charts = [view_chart(chart) for chart in _charts(results)]
     view = StudyPage(
         name="fleet",
         title=f"{results.robots} robots",
         question=QUESTION,
         alert="",
         charts=[chart for chart in charts if chart.picture],
-        tables=[table for table in found.tables if table.rows],
+        tables=[table for table in _tables(results) if table.rows],
         how=[("Calibrated from", words) for words in results.calibrated],
         runs=[],
     )
@@ -52,3 +61,135 @@ def write_fleet(folder: Path) -> Path:
         study=view,
         config=words_of(results.config),
     )
+
+
+def _charts(results: FleetResults) -> list[LineChart | RowChart]:
+    ordered = order(results.methods)
+    able = [one for one in ordered if one.needed is not None]
+    charts: list[LineChart | RowChart] = []
+    if able:
+        names = tuple(one.method for one in able)
+        charts.append(
+            RowChart(
+                f"GPUs for {results.robots} robots, simulated", f"GPUs ({results.promise})", names,
+                (RowSeries("GPUs", tuple(float(one.needed or 0) for one in able)),),
+            )
+        )  # fmt: skip
+        prices = tuple(one.dollars_robot_hour for one in able)
+        charts.append(
+            RowChart("What a robot-hour costs, simulated", "$", names, (RowSeries("$", prices),), digits=3)
+        )
+    charts += [_load_chart(results), *_sweep_charts(results)]
+    return charts
+
+
+def _load_chart(results: FleetResults) -> LineChart:
+    lines = []
+    for one in results.methods:
+        points = [(float(n), p95) for n, p95, _ in one.loads if p95 <= SHOWN_OVER * results.promise_ms and n > 1]
+        if points:
+            lines.append(ChartLine(one.method, tuple(points), one.method))
+    return LineChart(
+        f"p95 of a {results.promise_of} on {results.gpus} GPUs, simulated", "robots", "ms", tuple(lines),
+        level=results.promise_ms, caption="Dashed: what is promised. A dot is a simulated fleet; a line ends before "
+        f"the fleet is overloaded, or at {SHOWN_OVER:g} times the promise.",
+    )  # fmt: skip
+
+
+def _sweep_charts(results: FleetResults) -> list[LineChart]:
+    if not results.sweep:
+        return []
+    rtts = tuple(one.rtt_ms for one in results.sweep)
+    names = [one.method for one in results.methods if one.method in results.sweep[0].robots]
+    borne = _lines(results, names, "robots")
+    alone = _lines(results, names, "alone")
+    marks = tuple(
+        Mark(one.x, f"RTT {one.x:.0f} ms: beyond it {one.after} bears more than {one.before}", one.y)
+        for one in overtakings(results)
+    )
+    return [
+        LineChart(
+            "Robots that one GPU bears, simulated", "round trip, ms", "robots", borne, rtts, marks,
+            caption="Rings: where another method begins to bear most; auto is left out of that.",
+        ),
+        LineChart(
+            f"p95 of a {results.promise_of} of one robot alone, simulated", "round trip, ms", "ms", alone, rtts,
+            level=results.promise_ms,
+        ),
+    ]  # fmt: skip
+
+
+def _lines(results: FleetResults, names: list[str], what: str) -> tuple[ChartLine, ...]:
+    return tuple(
+        ChartLine(
+            name,
+            tuple(
+                (one.rtt_ms, float(one.robots[name]) if what == "robots" else one.alone_ms[name])
+                for one in results.sweep
+            ),
+            name,
+        )
+        for name in names
+    )
+
+
+def _tables(results: FleetResults) -> list[Table]:
+    rows = []
+    for one in order(results.methods):
+        here = one.here
+        p95, ci = here.p95(results.promise_of)
+        at = one.at_needed
+        rows.append(
+            (
+                one.method, "–" if one.needed is None else str(one.needed), shown(one.dollars_robot_hour, 3),
+                percent(None if at is None else 100 * at.idle), str(one.most), shown(one.marginal, 1),
+                "overloaded" if here.overloaded else shown(p95, 0), "" if ci is None else f"± {ci:.0f}",
+                percent(100 * here.idle), shown(here.wait_ms, 0), shown(here.batch, 1), shown(here.rows, 0),
+                shown(here.forward_ms, 1), shown(here.tau, 2),
+            )
+        )  # fmt: skip
+    head = (
+        "Method", "GPUs\nneeded", "$ a\nrobot-hour", "idle\nthere", f"{results.gpus} GPUs\nbear", "one GPU\nmore",
+        "p95,\nms", "95 %\ninterval", "idle", "wait,\nms", "sessions\na forward", "rows\na forward", "forward,\nms",
+        "τ",
+    )  # fmt: skip
+    caption = (
+        f"Simulated. GPUs needed, their price and idle share: for {results.robots} robots with {results.promise}. "
+        f"From p95 on: all robots on {results.gpus} GPUs. Idle: share of the GPUs' time without a forward. Wait: of a "
+        "draft, or a streamed token, before its forward. The interval is over ten stretches of the run."
+    )
+    tables = [Table("Methods", head, tuple(rows), caption)]
+    if results.sweep:
+        names = [one.method for one in results.methods]
+        found = tuple(
+            (f"RTT {one.rtt_ms:g} ms", *(str(one.robots.get(name, "–")) for name in names)) for one in results.sweep
+        )
+        tables.append(Table("Robots that one GPU bears", ("Round trip", *names), found, "Simulated, to 4 %."))
+    mixed = [
+        (f"{one.method}, {words}", *(f"{name} {share:.0%}" for name, share in list(figures.ways.items())[:3]))
+        for one in results.methods
+        for words, figures in (("alone", one.alone), (f"all on {results.gpus} GPUs", one.here))
+        if figures.ways
+    ]
+    if mixed:
+        width = max(len(row) for row in mixed)
+        padded = tuple((*row, *[""] * (width - len(row))) for row in mixed)
+        tables.append(Table("What auto chose", ("", *(["share of decisions"] + [""] * (width - 2))), padded))
+    return tables
+
+
+def overtakings(results: FleetResults) -> list[Crossing]:
+    """Where another method begins to bear most robots a GPU; `auto`, which is some of the others, left out.
+
+    `before` bears most up to x. y is a number of robots.
+    """
+    lines = {one.name: [(x, -y) for x, y in one.points] for one in _lines(results, _named(results), "robots")}
+    return [
+        replace(one, y=-one.y)
+        for one in crossings(lines)
+        if one.y <= AMONG_THE_BEST * min(on_line(points, one.x) for points in lines.values())
+    ]
+
+
+def _named(results: FleetResults) -> list[str]:
+    return [] if not results.sweep else [one.method for one in results.methods if one.method != "auto"]

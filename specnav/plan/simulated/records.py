@@ -57,10 +57,6 @@ class FleetResults(Versioned, frozen=True, kw_only=True):
     wall_s: float = 0.0
     simulated: bool = True
 
-    def plan_of(self, method: str) -> MethodPlan | None:
-        """A method's plan, None before it was made."""
-        return next((one for one in self.methods if one.method == method), None)
-
 
 def save_fleet(folder: Path, results: FleetResults) -> None:
     """Write `fleet.json`, atomically."""

@@ -83,8 +83,14 @@ class SimulatedRows:
 
 @dataclass
 class Counted:
-    """What a verifier did in the time that counts. wait_ms: of verdicts and streamed tokens, before their forwards."""
+    """What the verifiers of a fleet did in the time that counts, and what came of it.
 
+    begin_ms, end_ms: of that time. wait_ms: of verdicts and streamed tokens, before their forwards. rounds, gained: of
+    verdicts, in the whole run. cloud_ms: waiting and forward of each, where that is kept.
+    """
+
+    begin_ms: float
+    end_ms: float
     busy_ms: float = 0.0
     forwards: int = 0
     sessions: int = 0
@@ -93,6 +99,23 @@ class Counted:
     waited: int = 0
     outside_ms: float = 0.0
     outside: int = 0
+    rounds: int = 0
+    gained: int = 0
+    cloud_ms: list[float] = field(default_factory=list)
+
+    def counts(self, at_ms: float) -> bool:
+        """Whether a moment is in the time that counts."""
+        return self.begin_ms <= at_ms < self.end_ms
+
+    def ran(self, verified: Sequence[WaitingSession], prompts: int, rows: int, began: float, takes: float) -> None:
+        """A forward: over what is verified or streamed, beside this many prompts, with all their rows."""
+        self.busy_ms += max(0.0, min(began + takes, self.end_ms) - max(began, self.begin_ms))
+        if self.counts(began):
+            self.forwards += 1
+            self.sessions += len(verified) + prompts
+            self.rows += rows
+            self.wait_ms += sum(began - 1e3 * one.since_s for one in verified)
+            self.waited += len(verified)
 
 
 class SimulatedReplica:
@@ -106,17 +129,16 @@ class SimulatedReplica:
         target: SimulatedForwardTimes,
         draft: SimulatedForwardTimes,
         policy: ReplicaPolicy,
-        window: tuple[float, float],
+        counted: Counted,
     ) -> None:
-        """window: when counting begins and ends, ms."""
+        """counted: of all verifiers of the fleet."""
         self._env = env
         self._target = target
         self._draft = draft
         self._policy = policy
         self._scheduler = Scheduler(Policy(rows=policy.rows, chunk=policy.chunk))
-        self._from_ms, self._to_ms = window
+        self.counted = counted
         self.open = 0
-        self.counted = Counted()
         self._held = 0
         self._outside: deque[tuple[float, QueuedSession, SimulatedRows]] = deque()
         self._coming: list[tuple[float, int, SimulatedRows]] = []
@@ -147,7 +169,7 @@ class SimulatedReplica:
                 return
             self._outside.popleft()
             self._held += other.tokens
-            if self._counts(now):
+            if self.counted.counts(now):
                 self.counted.outside += 1
                 self.counted.outside_ms += max(0.0, now - at_ms)
             self.comes(ask, max(now, at_ms))
@@ -188,7 +210,7 @@ class SimulatedReplica:
             beside = sum(one.part.rows for one in picked) - rows
             model = self._draft if cast(Any, picked[0].need).drafts else self._target
             takes = model.forward_ms(len(verified), rows, beside)
-            self._count(verified, len(picked) - len(verified), rows + beside, env.now, takes)
+            self.counted.ran(verified, len(picked) - len(verified), rows + beside, env.now, takes)
             yield env.timeout(takes)
             self._scheduler.ran(picked, takes / 1e3)
             self._ran(picked)
@@ -207,22 +229,6 @@ class SimulatedReplica:
         for one, rest in left:
             if rest is None:
                 one.work.ran(now, cast(Any, one.need).since_ms)  # type: ignore[attr-defined]
-
-    def _counts(self, at_ms: float) -> bool:
-        return self._from_ms <= at_ms < self._to_ms
-
-    def _count(
-        self, picked: Sequence[WaitingSession], prompts: int, rows: int, began: float, takes: float
-    ) -> None:
-        waits = sum(began - 1e3 * one.since_s for one in picked)
-        counted = self.counted
-        counted.busy_ms += max(0.0, min(began + takes, self._to_ms) - max(began, self._from_ms))
-        if self._counts(began):
-            counted.forwards += 1
-            counted.sessions += len(picked) + prompts
-            counted.rows += rows
-            counted.wait_ms += waits
-            counted.waited += len(picked)
 
 
 @dataclass

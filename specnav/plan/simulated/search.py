@@ -35,11 +35,7 @@ class Promise:
 
     def value(self, figures: FleetFigures) -> float:
         """What it came to."""
-        return figures.decision_ms_p95 if self.of == "decision" else figures.token_ms_p95
-
-    def ci(self, figures: FleetFigures) -> float | None:
-        """Half of its confidence interval."""
-        return figures.decision_ms_p95_ci if self.of == "decision" else figures.token_ms_p95_ci
+        return figures.p95(self.of)[0]
 
     def held(self, figures: FleetFigures) -> bool:
         """Whether it was kept."""

@@ -9,7 +9,7 @@ from random import Random
 
 from specdec.link.shaping import Direction, LinkProfile
 from specnav.plan.simulated.pair import TOKEN_BYTES, MethodModel, SimulatedPair, accepted
-from specnav.plan.simulated.replica import SimulatedReplica, SimulatedRows
+from specnav.plan.simulated.replica import Counted, SimulatedReplica, SimulatedRows
 
 
 class SimulatedEdge:
@@ -49,17 +49,6 @@ class SimulatedDecision:
     chunks: list[tuple[float, int]] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class SessionFigures:
-    """Counts over all sessions. keep: whether each chunk's time, and each verdict's, is wanted. rounds, gained: of
-    verdicts; cloud_ms: waiting and forward of each, where kept.
-    """
-
-    keep: bool
-    cloud_ms: list[float] = field(default_factory=list)
-    rounds: list[int] = field(default_factory=lambda: [0, 0])
-
-
 class RobotSession:
     """Asks a verifier, round after round, as its way says. `done` is told when the answer will be at the robot."""
 
@@ -72,8 +61,10 @@ class RobotSession:
         replica: SimulatedReplica,
         drawn: Random,
         done: Callable[[RobotSession, float], None],
-        figures: SessionFigures,
+        counted: Counted,
+        keep: bool,
     ) -> None:
+        """keep: whether each chunk's time, and each verdict's, is wanted."""
         self.decision = decision
         self.tokens = decision.prompt + decision.answer
         self.rank, self.number, self.owner = 0, edge.number, edge.number.to_bytes(4, "big")
@@ -81,8 +72,7 @@ class RobotSession:
         self._prompt = decision.prompt
         self._drawn = drawn
         self._done = done
-        self._figures = figures
-        self._keep = figures.keep
+        self._counted, self._keep = counted, keep
         self._left = decision.answer
         self._opened = False
         self._drafting = 0
@@ -117,10 +107,10 @@ class RobotSession:
             else 0
         )
         self._whole = kept == way.size
-        self._figures.rounds[0] += 1
-        self._figures.rounds[1] += kept + 1
+        self._counted.rounds += 1
+        self._counted.gained += kept + 1
         if self._keep:
-            self._figures.cloud_ms.append(now_ms - since_ms)
+            self._counted.cloud_ms.append(now_ms - since_ms)
         if way.cloud_drafts:
             self._drafting = min(way.size, max(0, self._left - kept - 2))
         self._gain(kept + 1, now_ms)

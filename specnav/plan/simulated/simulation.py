@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from specdec.link.shaping import LinkProfile
 from specnav.plan.simulated.pair import SimulatedPair, checked, way_of
-from specnav.plan.simulated.replica import ReplicaPolicy, SimulatedDirectory, SimulatedReplica
-from specnav.plan.simulated.session import RobotSession, SessionFigures, SimulatedDecision, SimulatedEdge
+from specnav.plan.simulated.replica import Counted, ReplicaPolicy, SimulatedDirectory, SimulatedReplica
+from specnav.plan.simulated.session import RobotSession, SimulatedDecision, SimulatedEdge
 from specnav.plan.simulated.times import SimulatedForwardTimes
 from specnav.plan.simulated.workload import Workload, arrivals_of
 from specnav.results.errors import EvaluationError
@@ -117,9 +117,9 @@ class _FleetState:
         self.fleet, self.method, self.window, self.keep = fleet, method, window, keep
         self.most_open = most_open
         self.overloaded = False
-        span = (window.warm_ms, window.end_ms)
+        self.counted = Counted(window.warm_ms, window.end_ms)
         self.replicas = [
-            SimulatedReplica(self.env, fleet.target, fleet.pair.cloud_draft, fleet.policy, span)
+            SimulatedReplica(self.env, fleet.target, fleet.pair.cloud_draft, fleet.policy, self.counted)
             for _ in range(fleet.gpus)
         ]
         self.directory = SimulatedDirectory(self.replicas, fleet.kept > 0)
@@ -128,7 +128,6 @@ class _FleetState:
             for number, profile in zip(range(fleet.work.robots), _dealt(fleet.links), strict=False)
         ]
         self.drawn = Random(seed)
-        self.figures = SessionFigures(keep)
         self.decisions: list[SimulatedDecision] = []
         self.in_progress = 0
         self.pictures_free = {id(replica): 0.0 for replica in self.replicas}
@@ -170,7 +169,8 @@ class _FleetState:
             replica,
             drawn,
             lambda one, at: self.ended(one, edge, replica, at),
-            self.figures,
+            self.counted,
+            self.keep,
         )
         session.open(now, work.picture_bytes, int(fleet.kept * prompt) if knows else 0, picture_ms)
 
@@ -268,26 +268,22 @@ def simulate(
         raise EvaluationError("auto needs the best method of each link")
     run = _FleetState(fleet, method, seed, window, most_open, keep, auto)
     run.play(seed, tick)
-    counted = [replica.counted for replica in run.replicas]
-    forwards = max(1, sum(one.forwards for one in counted))
-    busy = sum(one.busy_ms for one in counted)
-    waited, outside = sum(one.waited for one in counted), sum(one.outside for one in counted)
+    counted, forwards = run.counted, max(1, run.counted.forwards)
     lasted = max(1e-9, min(run.env.now, window.end_ms) - window.warm_ms)
-    rounds, gained = run.figures.rounds
     return FleetRun(
         decisions=run.decisions + _unbegun(run),
         window=window,
         overloaded=run.overloaded,
-        idle=max(0.0, 1 - busy / (lasted * fleet.gpus)),
-        wait_ms=sum(one.wait_ms for one in counted) / max(1, waited),
-        outside=outside,
-        outside_ms=sum(one.outside_ms for one in counted) / max(1, outside),
-        batch=sum(one.sessions for one in counted) / forwards,
-        rows=sum(one.rows for one in counted) / forwards,
-        forward_ms=busy / forwards,
-        tau=gained / max(1, rounds),
-        cloud_ms=run.figures.cloud_ms,
-        rounds=rounds,
+        idle=max(0.0, 1 - counted.busy_ms / (lasted * fleet.gpus)),
+        wait_ms=counted.wait_ms / max(1, counted.waited),
+        outside=counted.outside,
+        outside_ms=counted.outside_ms / max(1, counted.outside),
+        batch=counted.sessions / forwards,
+        rows=counted.rows / forwards,
+        forward_ms=counted.busy_ms / forwards,
+        tau=counted.gained / max(1, counted.rounds),
+        cloud_ms=counted.cloud_ms,
+        rounds=counted.rounds,
     )
 
 

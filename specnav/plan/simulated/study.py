@@ -90,7 +90,7 @@ def _plan(
     if asked.promise.held(here):  # the fleet itself says more than a part of it
         borne = max(borne, robots)
     loads = sorted(
-        (round(figures.robots * gpus / some), asked.promise.value(figures), asked.promise.ci(figures))
+        (round(figures.robots * gpus / some), *figures.p95(asked.promise.of))
         for (name, _, count), figures in part.seen.items()
         if name == method and count == some and not figures.overloaded
     )

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from specnav.doctor.robot.checks.graph import check_middleware, check_nodes, check_time
-from specnav.doctor.robot.checks.line import CheckLine, Verdict
+from specnav.doctor.robot.checks.line import CheckLine, CheckLines, Verdict
 from specnav.doctor.robot.checks.moving import check_commands, check_motion, check_takers
 from specnav.doctor.robot.checks.sensors import check_frames, check_sensors, check_stamps
 from specnav.doctor.robot.checks.topics import check_qos, check_signs, check_types
@@ -20,7 +20,7 @@ from specnav.doctor.robot.facts import Facts
 
 __all__ = ["CHECKS", "CheckLine", "Verdict", "examine"]
 
-CHECKS: tuple[Callable[[Facts], list[CheckLine]], ...] = (
+CHECKS: tuple[Callable[[Facts], CheckLines], ...] = (
     check_middleware,
     check_nodes,
     check_time,
@@ -42,4 +42,8 @@ CHECKS: tuple[Callable[[Facts], list[CheckLine]], ...] = (
 
 def examine(facts: Facts) -> list[CheckLine]:
     """All lines, in order."""
-    return [line for check in CHECKS for line in check(facts)]
+    lines: list[CheckLine] = []
+    for check in CHECKS:
+        found = check(facts)
+        lines += [found] if isinstance(found, CheckLine) else found
+    return lines

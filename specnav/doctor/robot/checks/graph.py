@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from specnav.doctor.robot.checks.line import CheckLine, fail, ok, warn
+from specnav.doctor.robot.checks.line import CheckLine, CheckLines, fail, ok, warn
 from specnav.doctor.robot.facts import Facts, OurNode
 from specnav.doctor.robot.roles import BLACKBOX, DECIDER, MOVER, OPTIONAL
 
@@ -13,7 +13,7 @@ REQUIRED = {
 }
 
 
-def check_middleware(facts: Facts) -> list[CheckLine]:
+def check_middleware(facts: Facts) -> CheckLines:
     """Which ROS this machine speaks, and whether anything else is there."""
     here = facts.middleware
     said = [here.rmw, f"domain {here.domain}", *filter(None, [here.distro])]
@@ -22,17 +22,17 @@ def check_middleware(facts: Facts) -> list[CheckLine]:
     found = ", ".join(said)
     if not facts.has_interfaces:
         remedy = "scripts/build_interfaces.py here, or source the workspace that was built on the robot"
-        return [fail("middleware", f"{found}; spec_vlm_nav_interfaces is not installed", remedy)]
+        return fail("middleware", f"{found}; spec_vlm_nav_interfaces is not installed", remedy)
     if facts.nodes or facts.other_nodes:
-        return [ok("middleware", f"{found}; {len(facts.nodes) + len(facts.other_nodes)} nodes in sight")]
+        return ok("middleware", f"{found}; {len(facts.nodes) + len(facts.other_nodes)} nodes in sight")
     away = " and ROS_AUTOMATIC_DISCOVERY_RANGE=SUBNET" if here.discovery == "LOCALHOST" else ""
     remedy = (
         f"set the robot's ROS_DOMAIN_ID and RMW_IMPLEMENTATION{away}, and look for a firewall (UDP multicast)"
     )
-    return [fail("middleware", f"{found}; no other node is in sight", remedy)]
+    return fail("middleware", f"{found}; no other node is in sight", remedy)
 
 
-def check_nodes(facts: Facts) -> list[CheckLine]:
+def check_nodes(facts: Facts) -> CheckLines:
     """Our nodes: up, once each, and answering."""
     lines = []
     for name, absent in REQUIRED.items():
@@ -64,7 +64,7 @@ def _node(name: str, node: OurNode) -> CheckLine:
     return ok(name, f"{node.name} is up")
 
 
-def check_time(facts: Facts) -> list[CheckLine]:
+def check_time(facts: Facts) -> CheckLines:
     """Whether our nodes live by the same clock, and whether that one ticks."""
     simulated = {name: bool(node.value("use_sim_time", False)) for name, node in facts.nodes.items()}
     if not simulated:
@@ -73,16 +73,12 @@ def check_time(facts: Facts) -> list[CheckLine]:
     by_wall = sorted(name for name, value in simulated.items() if not value)
     if by_clock and by_wall:
         found = f"use_sim_time is true of {', '.join(by_clock)} and false of {', '.join(by_wall)}"
-        return [
-            fail("time", found, "set it alike: use_sim_time:=true only with a simulator's or bag's /clock")
-        ]
+        return fail("time", found, "set it alike: use_sim_time:=true only with a simulator's or bag's /clock")
     if by_clock and not facts.clocks:
-        return [
-            fail(
-                "time", "use_sim_time is true, and no node publishes /clock", "use_sim_time:=false on a robot"
-            )
-        ]
+        return fail(
+            "time", "use_sim_time is true, and no node publishes /clock", "use_sim_time:=false on a robot"
+        )
     if by_wall and facts.clocks:
         found = f"{', '.join(facts.clocks)} publishes /clock, and use_sim_time is false"
-        return [warn("time", found, "use_sim_time:=true, if stamps are those of the simulator or bag")]
-    return [ok("time", "/clock (use_sim_time)" if by_clock else "each machine's own clock")]
+        return warn("time", found, "use_sim_time:=true, if stamps are those of the simulator or bag")
+    return ok("time", "/clock (use_sim_time)" if by_clock else "each machine's own clock")

@@ -25,6 +25,10 @@ class CheckLine:
     remedy: str = ""
 
 
+CheckLines = CheckLine | list[CheckLine]
+"""What a check finds: one line, several, or none."""
+
+
 def ok(check: str, found: str) -> CheckLine:
     """A line that says that all is well."""
     return CheckLine(Verdict.OK, check, found)

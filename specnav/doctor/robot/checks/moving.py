@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from spec_vlm_nav.motion.command import OPERATOR_STOP
-from specnav.doctor.robot.checks.line import CheckLine, fail, ok, warn
+from specnav.doctor.robot.checks.line import CheckLines, fail, ok, warn
 from specnav.doctor.robot.facts import Facts, TopicTraffic
 from specnav.doctor.robot.roles import MOVER, OWN_NAME, REQUEST, said_name
 
@@ -15,33 +15,29 @@ UNTIL_NEXT = ("STOP", OPERATOR_STOP)  # what the next instruction ends by itself
 NAV2 = ("drive_on_heading", "spin")
 
 
-def check_takers(facts: Facts) -> list[CheckLine]:
+def check_takers(facts: Facts) -> CheckLines:
     """Whether anything takes what motion_node sends."""
     topic = facts.topics["cmd_vel"]
     if facts.value(MOVER, "motion_backend", "twist") == "nav2":
         absent = [name for name in NAV2 if name not in facts.actions]
         if absent:
-            return [
-                fail("base", f"no action server {', '.join(absent)}", "is Nav2's behavior_server active?")
-            ]
-        return [ok("base", f"Nav2's action servers {', '.join(NAV2)}")]
+            return fail("base", f"no action server {', '.join(absent)}", "is Nav2's behavior_server active?")
+        return ok("base", f"Nav2's action servers {', '.join(NAV2)}")
     takers = [end for end in topic.subscribers if end.kind in topic.wanted and not end.drives_nothing]
     names = sorted({said_name(end.node) for end in takers if end.node not in facts.our_names})
     if names:
-        return [ok("base", f"{topic.name} is taken by {', '.join(names)}")]
+        return ok("base", f"{topic.name} is taken by {', '.join(names)}")
     there = f"of that type there are {', '.join(topic.others)}" if topic.others else "is the driver up?"
     if REQUEST in topic.wanted:
         there = "is this the Go2's network (RMW_IMPLEMENTATION, CYCLONEDDS_URI), and its sport service on?"
-    return [
-        fail(
-            "base",
-            f"no node takes {topic.name}: nothing would move",
-            f"{there} (--cmd-vel looks at another topic)",
-        )
-    ]
+    return fail(
+        "base",
+        f"no node takes {topic.name}: nothing would move",
+        f"{there} (--cmd-vel looks at another topic)",
+    )
 
 
-def check_commands(facts: Facts) -> list[CheckLine]:
+def check_commands(facts: Facts) -> CheckLines:
     """Who sends velocities beside motion_node."""
     topic = facts.topics["cmd_vel"]
     mover = facts.nodes[MOVER].name if MOVER in facts.nodes else ""
@@ -52,18 +48,18 @@ def check_commands(facts: Facts) -> list[CheckLine]:
     heard = topic.heard or TopicTraffic()
     at_rest = facts.motion is None or not facts.motion.moved
     if not strangers:
-        return [ok("velocities", f"{topic.name}: {f'only {mover}' if mover else 'nobody'} sends")]
+        return ok("velocities", f"{topic.name}: {f'only {mover}' if mover else 'nobody'} sends")
     mux = "end it, or put twist_mux between them"
     if heard.count and heard.fastest > CREEP and at_rest:
         found = f"{topic.name}: {names} drives the robot now, up to {heard.fastest:.2f} m/s or rad/s"
-        return [fail("velocities", found, f"motion_node is at rest: {mux}")]
+        return fail("velocities", found, f"motion_node is at rest: {mux}")
     if heard.count and at_rest:
         found = f"{topic.name}: {names} sends zeros, {heard.rate_hz:.0f} a second"
-        return [fail("velocities", found, f"every motion of ours would be cut short: {mux}")]
-    return [warn("velocities", f"{topic.name}: {names} may send, too", mux)]
+        return fail("velocities", found, f"every motion of ours would be cut short: {mux}")
+    return warn("velocities", f"{topic.name}: {names} may send, too", mux)
 
 
-def check_motion(facts: Facts) -> list[CheckLine]:
+def check_motion(facts: Facts) -> CheckLines:
     """The e-stop, and whether motion_node could move."""
     motion = facts.motion
     if motion is None:
@@ -71,14 +67,10 @@ def check_motion(facts: Facts) -> list[CheckLine]:
     reset = f"ros2 service call {facts.nodes[MOVER].name if MOVER in facts.nodes else '/motion_node'}/reset "
     reset += "std_srvs/srv/Trigger, when it is safe"
     because = f": {motion.reason}" if motion.reason else ""
-    lines = (
-        [fail("e-stop", f"is latched{because}", reset)]
-        if motion.estopped
-        else [ok("e-stop", "is not latched")]
-    )
-    found = f"{motion.state}{because}"
     if motion.estopped:
-        return lines
+        return fail("e-stop", f"is latched{because}", reset)
+    lines = [ok("e-stop", "is not latched")]
+    found = f"{motion.state}{because}"
     if motion.held_by and motion.held_by not in UNTIL_NEXT:
         lines.append(fail("motion", f"{found}; nothing moves: {motion.held_by}", reset))
     elif motion.state in FINE:

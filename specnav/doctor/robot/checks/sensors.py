@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from specnav.doctor.robot.checks.line import CheckLine, fail, ok, warn
+from specnav.doctor.robot.checks.line import CheckLine, CheckLines, fail, ok, warn
 from specnav.doctor.robot.facts import Facts, TopicFacts, TopicTraffic
 from specnav.doctor.robot.roles import DECIDER, MOVER, RAW, said_name
 
@@ -13,7 +13,7 @@ HZ = {"image": 2.0, "odom": 10.0}  # slower works, and is reported
 SLOW_SUPERVISION_HZ, SLOW_STATUS_HZ = 5.0, 1.0  # of 10 and 2 a second
 
 
-def check_sensors(facts: Facts) -> list[CheckLine]:
+def check_sensors(facts: Facts) -> CheckLines:
     """What has to come from outside, and what our nodes tell one another all the time."""
     lines = []
     camera_s = float(facts.value(DECIDER, "camera_timeout_s", 1.0))
@@ -27,9 +27,9 @@ def check_sensors(facts: Facts) -> list[CheckLine]:
         timeout = float(facts.value(MOVER, "robot_state_timeout_s", 1.0))
         lines.append(_sensor(facts, "robot_state", timeout, "go2_state_node", ""))
     if MOVER in facts.nodes:
-        lines += _sign_of_life(facts, "motion_status", MOVER, SLOW_STATUS_HZ)
+        lines.append(_sign_of_life(facts, "motion_status", MOVER, SLOW_STATUS_HZ))
     if DECIDER in facts.nodes:
-        lines += _sign_of_life(facts, "supervision", DECIDER, SLOW_SUPERVISION_HZ)
+        lines.append(_sign_of_life(facts, "supervision", DECIDER, SLOW_SUPERVISION_HZ))
     return lines
 
 
@@ -74,28 +74,26 @@ def _other_type(topic: TopicFacts) -> str:
     return f"is this the right topic{there}?"
 
 
-def _sign_of_life(facts: Facts, role: str, node: str, least_hz: float) -> list[CheckLine]:
+def _sign_of_life(facts: Facts, role: str, node: str, least_hz: float) -> CheckLine:
     topic = facts.topics[role]
     heard = topic.heard or TopicTraffic()
     if not topic.publishers and role == "supervision":
-        return [
-            fail(
-                role,
-                f"{node} does not publish {topic.name}",
-                "is it active? ros2 lifecycle get /vlm_nav_node",
-            )
-        ]
+        return fail(
+            role,
+            f"{node} does not publish {topic.name}",
+            "is it active? ros2 lifecycle get /vlm_nav_node",
+        )
     if not heard.count:
-        return [
-            fail(role, f"nothing of {node} on {topic.name} in {facts.seconds:g} s", "it hangs: see its log")
-        ]
+        return fail(
+            role, f"nothing of {node} on {topic.name} in {facts.seconds:g} s", "it hangs: see its log"
+        )
     found = f"{topic.name}: {heard.rate_hz:.1f} Hz, longest gap {heard.longest_gap_s:.2f} s"
     if heard.rate_hz < least_hz:
-        return [warn(role, found, "is the machine overloaded, or the network?")]
-    return [ok(role, found)]
+        return warn(role, found, "is the machine overloaded, or the network?")
+    return ok(role, found)
 
 
-def check_stamps(facts: Facts) -> list[CheckLine]:
+def check_stamps(facts: Facts) -> CheckLines:
     """Whether stamps advance, and are near the clock."""
     lines = []
     for role in ("image", "odom"):
@@ -119,7 +117,7 @@ def check_stamps(facts: Facts) -> list[CheckLine]:
     return lines
 
 
-def check_frames(facts: Facts) -> list[CheckLine]:
+def check_frames(facts: Facts) -> CheckLines:
     """Whether odometry is in the frames that motion_node expects."""
     lines = []
     heard = facts.topics["odom"].heard

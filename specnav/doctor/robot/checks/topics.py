@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from specnav.doctor.robot.checks.line import CheckLine, fail, ok
+from specnav.doctor.robot.checks.line import CheckLine, CheckLines, fail, ok
 from specnav.doctor.robot.facts import Endpoint, Facts, TopicFacts
 from specnav.doctor.robot.roles import said_name
 
 SENSORS = ("image", "odom", "ahead", "robot_state")  # a wrong type of theirs is told where they are looked at
 
 
-def check_types(facts: Facts) -> list[CheckLine]:
+def check_types(facts: Facts) -> CheckLines:
     """Whether every node on our topics means the same by them."""
     lines = []
     for topic in facts.topics.values():
@@ -28,7 +28,7 @@ def check_types(facts: Facts) -> list[CheckLine]:
     return lines or [ok("types", f"of {len(facts.topics)} topics fit")]
 
 
-def check_qos(facts: Facts) -> list[CheckLine]:
+def check_qos(facts: Facts) -> CheckLines:
     """Whether what is published can be heard: by us of others, and by others of us."""
     lines = []
     pairs = 0
@@ -71,11 +71,11 @@ def _mismatch(topic: TopicFacts, publisher: Endpoint, ear: Endpoint) -> CheckLin
     return fail("QoS", found + f"it {_why_not(publisher, ear)}", remedy)
 
 
-def check_signs(facts: Facts) -> list[CheckLine]:
+def check_signs(facts: Facts) -> CheckLines:
     """Who gives instructions and stops: nothing has to to, yet it is good to know."""
     said = []
     for role in ("instruction", "stop", "e_stop"):
         topic = facts.topics[role]
         who = sorted({said_name(end.node) for end in topic.publishers})
         said.append(f"{topic.name} from {', '.join(who) if who else 'no node yet'}")
-    return [ok("operator", "; ".join(said))]
+    return ok("operator", "; ".join(said))

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from specnav.doctor.robot.checks.line import CheckLine, fail, ok, warn
+from specnav.doctor.robot.checks.line import CheckLines, fail, ok, warn
 from specnav.doctor.robot.facts import Diagnostic, Facts
 from specnav.doctor.robot.roles import BLACKBOX, DECIDER
 
@@ -13,14 +13,12 @@ FAR_MS = 250.0
 LEAST_MB = 500.0
 
 
-def check_diagnostics(facts: Facts) -> list[CheckLine]:
+def check_diagnostics(facts: Facts) -> CheckLines:
     """The rows of /diagnostics that are not ok: ours, then those of others."""
     heard = facts.topics["diagnostics"].heard
     if heard is None or not heard.count:
         if facts.nodes:
-            return [
-                warn("diagnostics", f"nothing came in {facts.seconds:g} s", "our nodes send once a second")
-            ]
+            return warn("diagnostics", f"nothing came in {facts.seconds:g} s", "our nodes send once a second")
         return []
     prefixes = tuple(f"{name.lstrip('/')}: " for name in facts.our_names)
     ours = [row for row in facts.diagnostics if row.name.startswith(prefixes)] if prefixes else []
@@ -49,56 +47,48 @@ def _told(rows: list[Diagnostic]) -> str:
     return "; ".join(said) + (f"; and {len(rows) - MOST_ROWS} more" if len(rows) > MOST_ROWS else "")
 
 
-def check_verifier(facts: Facts) -> list[CheckLine]:
+def check_verifier(facts: Facts) -> CheckLines:
     """Whether the verifier answers this machine, and how soon."""
     found = facts.verifier
     if found is None:
-        return [
-            warn(
-                "verifier",
-                f"not looked at: {DECIDER} does not tell its address",
-                "--verifier tcp://HOST:PORT",
-            )
-        ]
+        return warn(
+            "verifier",
+            f"not looked at: {DECIDER} does not tell its address",
+            "--verifier tcp://HOST:PORT",
+        )
     if found.error:
-        return [
-            fail(
-                "verifier",
-                found.error,
-                "specnav serve on that machine; the address is vlm_nav_node's `verifier`, the key `verifier_key`",
-            )
-        ]
+        return fail(
+            "verifier",
+            found.error,
+            "specnav serve on that machine; the address is vlm_nav_node's `verifier`, the key `verifier_key`",
+        )
     said = (
         f"{found.address}: {found.model}, {found.rtt_ms:.1f} ms round trip, {found.worst_ms:.1f} ms at worst"
     )
     if found.rtt_ms > FAR_MS:
-        return [
-            warn(
-                "verifier", said, "decisions take several round trips: a nearer verifier, or a better network"
-            )
-        ]
-    return [ok("verifier", said)]
+        return warn(
+            "verifier", said, "decisions take several round trips: a nearer verifier, or a better network"
+        )
+    return ok("verifier", said)
 
 
-def check_blackbox(facts: Facts) -> list[CheckLine]:
+def check_blackbox(facts: Facts) -> CheckLines:
     """Whether anything is kept when something fails."""
     node = facts.nodes.get(BLACKBOX)
     if node is None:
-        return [
-            warn(
-                "black box",
-                "is not up: nothing is kept when something fails",
-                "ros2 run spec_vlm_nav blackbox_node",
-            )
-        ]
+        return warn(
+            "black box",
+            "is not up: nothing is kept when something fails",
+            "ros2 run spec_vlm_nav blackbox_node",
+        )
     if node.count > 1:
-        return [warn("black box", f"{node.count} nodes are called {node.name}", "end all but one")]
+        return warn("black box", f"{node.count} nodes are called {node.name}", "end all but one")
     if node.values is None:
-        return [warn("black box", f"{node.name} does not answer", "it hangs, or has just died: see its log")]
-    return [ok("black box", f"{node.name} is up")]
+        return warn("black box", f"{node.name} does not answer", "it hangs, or has just died: see its log")
+    return ok("black box", f"{node.name} is up")
 
 
-def check_disk(facts: Facts) -> list[CheckLine]:
+def check_disk(facts: Facts) -> CheckLines:
     """Whether there is room for logs and the black box on this machine."""
     disk = facts.disk
     if disk is None:
@@ -106,5 +96,5 @@ def check_disk(facts: Facts) -> list[CheckLine]:
     needed = max(LEAST_MB, disk.needed_mb)
     found = f"{disk.free_mb / 1e3:.1f} GB free at {disk.folder} (this machine)"
     if disk.free_mb < needed:
-        return [warn("disk", found, f"logs and the black box need {needed:.0f} MB: make room")]
-    return [ok("disk", found)]
+        return warn("disk", found, f"logs and the black box need {needed:.0f} MB: make room")
+    return ok("disk", found)

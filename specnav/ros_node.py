@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The node of a command, and names that a user gives for ROS, checked before a node is made of them. Needs rclpy."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import rclpy
+from rclpy.context import Context
+from rclpy.exceptions import NameValidationException
+from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
+from rclpy.node import Node
+from rclpy.signals import SignalHandlerOptions
+from rclpy.validate_namespace import validate_namespace
+from rclpy.validate_topic_name import validate_topic_name
+
+from spec_vlm_nav.ros.run import destroy
+from specnav.errors import UsageError
+from specnav.results.errors import one_line
+
+
+def checked_namespace(given: str, topics: Iterable[str]) -> str:
+    """The namespace with its leading slash. Raises UsageError where it, or one of the topics, is not a name in ROS."""
+    namespace = f"/{given.strip('/')}"
+    try:
+        validate_namespace(namespace)
+        for topic in topics:
+            validate_topic_name(topic)
+    except (ValueError, NameValidationException) as error:
+        raise UsageError(f"not a name in ROS: {one_line(error)}") from error
+    return namespace
+
+
+@contextlib.contextmanager
+def own_node(
+    name: str, *, domain: int | None = None, **given: Any
+) -> Iterator[tuple[Node, SingleThreadedExecutor]]:
+    """A node in a context of its own, and what spins it; signals are the command's business. given: of create_node."""
+    context = Context()
+    rclpy.init(context=context, args=[], domain_id=domain, signal_handler_options=SignalHandlerOptions.NO)
+    try:
+        node = rclpy.create_node(name, context=context, **given)
+        executor = SingleThreadedExecutor(context=context)
+        executor.add_node(node)
+        try:
+            yield node, executor
+        finally:
+            executor.shutdown()
+            destroy(node)
+    finally:
+        rclpy.try_shutdown(context=context)
+
+
+@contextlib.contextmanager
+def spinning_node(name: str, domain: int) -> Iterator[Node]:
+    """The same, with its callbacks in a thread."""
+    with own_node(name, domain=domain) as (node, executor):
+
+        def spin() -> None:
+            with contextlib.suppress(ExternalShutdownException):
+                executor.spin()
+
+        thread = threading.Thread(target=spin, name=name, daemon=True)
+        thread.start()
+        try:
+            yield node
+        finally:  # the thread must be gone before the context is, otherwise the process aborts
+            executor.shutdown()
+            thread.join(5.0)
