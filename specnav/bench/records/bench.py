@@ -112,8 +112,6 @@ class BenchRow(msgspec.Struct, frozen=True, kw_only=True):
     joules_per_answer: float | None = None  # of the whole machine; null without a sensor
 
 
-
-
 class AcceptanceRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The emulated acceptance of a run (specnav.bench.acceptance): the draft is the target, its logits disturbed.
 

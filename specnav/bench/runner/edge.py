@@ -23,8 +23,6 @@ from specnav.bench.runner.contestants import Contestant, EdgeContestant
 from specnav.bench.settings import BenchConfig
 from specnav.results.demo import percentile
 
-"""How long an answer tries to go on after a lost link, beyond the longest outage."""
-
 
 @dataclass(frozen=True)
 class BenchEdge:
