@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from specdec.edge.stats import RoundStats
-from specnav.bench.data.points import PointRecord
+from specnav.bench.data.points import PaperFigure, PointRecord
 from specnav.results.demo import RESULTS_FILE, Setting, Versioned
 from specnav.results.files import read_json, write_json
 from specnav.results.trace import Span
@@ -185,6 +185,11 @@ class BenchResults(Versioned, frozen=True, kw_only=True):
     flips: list[Flip] = msgspec.field(default_factory=list)  # half precision: where answers left those of `ar`
     acceptance: AcceptanceRecord | None = None  # emulated
     numeric_noise: float = 0.0  # of logits: how far those of one position differ that came alone and with others
+
+    @property
+    def printed(self) -> list[PaperFigure]:
+        """What the paper of the point prints."""
+        return self.point.figures if self.point else []
 
 
 def save_bench(run: Path, results: BenchResults) -> Path:

@@ -151,7 +151,7 @@ def headline(results: BenchResults) -> list[Figure]:
 def beside_the_paper(results: BenchResults) -> list[PaperComparison]:
     """The point's printed figures and this run's, in the file's order."""
     found = []
-    for figure in results.point.figures if results.point else []:
+    for figure in results.printed:
         ours = ours_for(figure, results.rows, float(results.config.get("time_scale") or 1.0))
         digits = 1 if figure.quantity in ("tpot_ms", "tokens_per_s") else 2
         found.append(
@@ -167,16 +167,10 @@ def beside_the_paper(results: BenchResults) -> list[PaperComparison]:
     return found
 
 
-def paper_speedups(results: BenchResults) -> dict[str, float]:
-    """The paper's speed-ups over `ar`, for the diamonds."""
-    figures = results.point.figures if results.point else []
-    return {f.method: f.value for f in figures if f.quantity == "speedup" and f.over == "ar"}
-
-
 def speedup_chart(results: BenchResults) -> RowChart:
     """Tokens a second over those of `ar`, a bar a method, and what the paper printed."""
     rows = [row for row in results.rows if row.speedup_vs_ar is not None]
-    papers = paper_speedups(results)
+    papers = {f.method: f.value for f in results.printed if f.quantity == "speedup" and f.over == "ar"}
     linked = tuple(None if row.uplink_bytes_per_round is None else row.speedup_vs_ar for row in rows)
     alone = tuple(row.speedup_vs_ar if row.uplink_bytes_per_round is None else None for row in rows)
     printed = tuple(papers.get(row.method) for row in rows)

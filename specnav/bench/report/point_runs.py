@@ -89,12 +89,10 @@ class PointCell:
 
 @dataclass(frozen=True)
 class PointsTable:
-    """Rows are methods, columns points."""
+    """rows: a method and its cells, one a point."""
 
-    quantity: str
     title: str
-    methods: list[str]
-    cells: list[list[PointCell]]
+    rows: list[tuple[str, list[PointCell]]]
 
 
 def load_points(folder: Path) -> list[PointRun]:
@@ -112,7 +110,7 @@ def load_points(folder: Path) -> list[PointRun]:
 
 def points_tables(runs: Sequence[PointRun]) -> list[PointsTable]:
     """A table for every quantity: always speed-ups and τ, the others where a paper prints one."""
-    printed = {f.quantity for run in runs if run.results.point for f in run.results.point.figures}
+    printed = {f.quantity for run in runs for f in run.results.printed}
     return [
         _table(quantity, title, runs)
         for quantity, title in TABLES.items()
@@ -122,16 +120,9 @@ def points_tables(runs: Sequence[PointRun]) -> list[PointsTable]:
 
 def _table(quantity: str, title: str, runs: Sequence[PointRun]) -> PointsTable:
     measured = [row.method for run in runs for row in run.results.rows]
-    printed = [
-        f.method
-        for run in runs
-        if run.results.point
-        for f in run.results.point.figures
-        if f.quantity == quantity and f.over == "ar"
-    ]
+    printed = [f.method for run in runs for f in run.results.printed if f.quantity == quantity and f.over == "ar"]
     methods = [name for name in dict.fromkeys([*measured, *printed]) if quantity != "speedup" or name != "ar"]
-    cells = [[_cell(quantity, method, run) for run in runs] for method in methods]
-    return PointsTable(quantity, title, methods, cells)
+    return PointsTable(title, [(method, [_cell(quantity, method, run) for run in runs]) for method in methods])
 
 
 def _cell(quantity: str, method: str, run: PointRun) -> PointCell:
@@ -145,8 +136,7 @@ def _cell(quantity: str, method: str, run: PointRun) -> PointCell:
 
 def paper_of(run: PointRun, method: str, quantity: str) -> float | None:
     """What the point's paper prints of a method; of a speed-up over another than `ar` the product."""
-    figures = run.results.point.figures if run.results.point else []
-    found = {(f.method, f.over): f.value for f in figures if f.quantity == quantity}
+    found = {(f.method, f.over): f.value for f in run.results.printed if f.quantity == quantity}
     if (method, "ar") in found or quantity != "speedup":
         return found.get((method, "ar"))
     over = next((other for one, other in found if one == method), None)
@@ -168,7 +158,7 @@ def other_figures(run: PointRun) -> list[str]:
     return [
         f"{f.method} over {f.over}: paper {f.value:.2f}×, ours "
         + ("not in this run" if (ours := ours_for(f, run.results.rows)) is None else f"{ours:.2f}×")
-        for f in (run.results.point.figures if run.results.point else [])
+        for f in run.results.printed
         if f.quantity == "speedup" and f.over != "ar"
     ]
 

@@ -104,7 +104,7 @@ def build_markdown(runs: Sequence[PointRun]) -> str:
 
 def _markdown_table(table: PointsTable, runs: Sequence[PointRun]) -> list[str]:
     rows = [f"| method | {' | '.join(run.folder for run in runs)} |", "|---" * (len(runs) + 1) + "|"]
-    for method, cells in zip(table.methods, table.cells, strict=True):
+    for method, cells in table.rows:
         rows.append(f"| {method} | {' | '.join(str(cell) or '–' for cell in cells)} |")
     return rows
 
