@@ -30,7 +30,7 @@ from specnav.bench.runner.clients import (
     settling_s,
 )
 from specnav.bench.runner.jobs import check_flags, in_words, scaled
-from specnav.bench.runner.run import LOGS, settings_of
+from specnav.bench.runner.run import LOGS, new_folder, settings_of
 from specnav.bench.runner.study import keep_study, show, study_folder
 from specnav.bench.settings import BenchConfig, make_config
 from specnav.bench.studies import study_named
@@ -204,15 +204,6 @@ def keep_the_quieter(place: Path, record: CellRecord) -> None:
 def measured_in(folder: Path) -> list[CellRecord]:
     """The measurements that a study's folder holds. Raises EvaluationError."""
     return [read_json(path, CellRecord) for path in sorted((folder / CELLS).glob("*.json"))]
-
-
-def new_folder(place: Path) -> Path:
-    """`place`, or with a number behind it where it is there: a ready line of an earlier run must not be read."""
-    number, found = 1, place
-    while found.exists():
-        number += 1
-        found = place.with_name(f"{place.name}-{number}")
-    return found
 
 
 def in_one_line(row: ClientsRow, scale: float) -> str:

@@ -228,7 +228,7 @@ def _answer_all(run: BenchRun, questions: Sequence[Question], view: BenchView, s
         run.acceptance = run.acceptance or find_acceptance(config, edge.draft, run.questions, view.working)
         edge.draft.disturbance = disturbance = disturbance_of(run.acceptance)
     view.say("loading the pair, starting the verifier" if edge is None else "starting the verifier")
-    logs = logs_folder(run.folder)
+    logs = new_folder(run.folder / LOGS)
     place = stack.enter_context(surroundings(config, logs, drafts_in_cloud, disturbance=disturbance))
     edge = edge or load_edge(config, run.methods)
     run.machine["threads"] = torch_threads()
@@ -296,10 +296,10 @@ def _replay_flips(run: BenchRun, options: GenerationOptions, view: BenchView) ->
     view.say(run.notes[-1])
 
 
-def logs_folder(run: Path) -> Path:
-    """Where the processes' logs go: a new folder each time, for a ready line of an earlier run must not be read."""
-    names = itertools.chain([LOGS], (f"{LOGS}-{number}" for number in itertools.count(2)))
-    return next(run / name for name in names if not (run / name).exists())
+def new_folder(place: Path) -> Path:
+    """`place`, or with a number behind it where it is there: a ready line of an earlier run must not be read."""
+    names = itertools.chain([place.name], (f"{place.name}-{number}" for number in itertools.count(2)))
+    return next(found for name in names if not (found := place.with_name(name)).exists())
 
 
 def context_of(model: str) -> int:

@@ -7,10 +7,9 @@ Whatever ends a study, what was measured stays, the page shows it, and `--resume
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from rich.console import Console
@@ -77,7 +76,8 @@ def run_studies(
         keep_study(folder / study.name, _asked_of(study, mine, point, time_scale, error))
 
     try:
-        with ends_on_signals(), StudyTerminalView(console, missing) as view:
+        view = StudyTerminalView(console, missing)
+        with ends_on_signals(), view.bar:
             for job in missing:
                 view.begin(job)
                 code = run(job.config, view)
@@ -212,23 +212,14 @@ class StudyTerminalView(BenchView):
             TextColumn("left"),
             TimeRemainingColumn(),
         )
-        self._bar = Progress(
+        self.bar = Progress(
             *columns,
             console=console,
             transient=True,
             disable=not console.is_terminal,
             speed_estimate_period=_SPEED_OVER_S,
         )
-        self._task = self._bar.add_task("starting", total=sum(job.estimate_s for job in self._jobs))
-
-    def __enter__(self) -> StudyTerminalView:
-        self._bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._bar.stop()
+        self._task = self.bar.add_task("starting", total=sum(job.estimate_s for job in self._jobs))
 
     def begin(self, job: StudyJob) -> None:
         """This run is next."""
@@ -250,8 +241,10 @@ class StudyTerminalView(BenchView):
         self._show(0.0, words)
 
     @contextmanager
-    def _advancing(self, job: StudyJob) -> Iterator[Advance]:
-        done_s, last = job.start_s, ""
+    def answering(self, answers: int, questions: int) -> Iterator[Advance]:
+        """Answers of the run that began last follow."""
+        assert self._job is not None
+        job, done_s, last = self._job, self._job.start_s, ""
 
         def advance(question: Question, who: str) -> None:
             nonlocal done_s, last
@@ -263,17 +256,12 @@ class StudyTerminalView(BenchView):
         yield advance
         self._show(job.estimate_s, "done")
 
-    def answering(self, answers: int, questions: int) -> AbstractContextManager[Advance]:
-        """This many answers of the run that began last follow."""
-        assert self._job is not None
-        return self._advancing(self._job)
-
     def finished(self, results: BenchResults, report: Path) -> None:
         """A run's own table is left to its report."""
 
     def _show(self, done_s: float, who: str) -> None:
         assert self._job is not None
-        self._bar.update(
+        self.bar.update(
             self._task, completed=self._before_s + done_s, description=f"{self._where(self._job)}, {who}"
         )
 
