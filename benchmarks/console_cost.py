@@ -33,6 +33,7 @@ import psutil
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
+from specnav.results.demo import percentile
 from specnav.supervise.children import node_spec, ros_arguments
 from specnav.supervise.robot_graph import Process
 from specnav.supervise.robot_stack import CMD_VEL, Stack, speed
@@ -77,11 +78,6 @@ class ConsoleFigures:
         """How far each gap is from the middle one, ms."""
         middle = statistics.median(self.gaps)
         return sorted(abs(gap - middle) for gap in self.gaps)
-
-
-def quantile(values: list[float], share: float) -> float:
-    """The value below which a share of them lies."""
-    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
 
 
 @contextlib.contextmanager
@@ -258,10 +254,10 @@ def report(without: ConsoleFigures, beside: ConsoleFigures) -> None:
     """Print what was measured."""
     for name, of, unit in (
         ("decision p50", lambda f: statistics.median(f.decisions), "ms"),
-        ("decision p95", lambda f: quantile(f.decisions, 0.95), "ms"),
+        ("decision p95", lambda f: percentile(f.decisions, 95) or 0.0, "ms"),
         ("gate's period p50", lambda f: statistics.median(f.gaps), "ms"),
-        ("gate's jitter p50", lambda f: quantile(f.jitter(), 0.5), "ms"),
-        ("gate's jitter p99", lambda f: quantile(f.jitter(), 0.99), "ms"),
+        ("gate's jitter p50", lambda f: percentile(f.jitter(), 50) or 0.0, "ms"),
+        ("gate's jitter p99", lambda f: percentile(f.jitter(), 99) or 0.0, "ms"),
     ):
         a, b = of(without), of(beside)
         change = f"{100 * (b / a - 1):+.1f} %" if a else "-"

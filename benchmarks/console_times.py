@@ -15,6 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from specnav.results.demo import percentile
 from specnav.supervise.children import node_spec, ros_arguments
 from specnav.supervise.robot_stack import Stack, speed
 from tests.graph.browser import Browser, Tab
@@ -22,11 +23,6 @@ from tests.graph.browser import Browser, Tab
 ROOT = Path(__file__).resolve().parents[1]
 NODE = "spec_vlm_nav.ros.nodes.console_node"
 IMAGE = {"image": "camera/image_raw/compressed"}
-
-
-def quantile(values: list[float], share: float) -> float:
-    """The value below which a share of them lies."""
-    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
 
 
 def stop_times(stack: Stack, tab: Tab, count: int) -> tuple[list[float], list[float]]:
@@ -107,7 +103,7 @@ def main() -> None:
             late, rate = delays(tabs, 8.0)
             print(
                 f"{pages} page(s): camera to picture p50 {statistics.median(late):.0f} ms, "
-                f"p99 {quantile(late, 0.99):.0f} ms, {rate:.1f} pictures a second, n = {len(late)}"
+                f"p99 {percentile(late, 99):.0f} ms, {rate:.1f} pictures a second, n = {len(late)}"
             )
             for each in tabs[1:]:
                 each.close()
@@ -118,7 +114,7 @@ def main() -> None:
         if options.stops:
             zero, stood = stop_times(stack, tab, options.stops)
             print(
-                f"key to zero: p50 {statistics.median(zero):.0f} ms, p99 {quantile(zero, 0.99):.0f} ms, n = {len(zero)}"
+                f"key to zero: p50 {statistics.median(zero):.0f} ms, p99 {percentile(zero, 99):.0f} ms, n = {len(zero)}"
             )
             print(f"STOP to standing, as the page says: p50 {statistics.median(stood):.0f} ms, n = {len(stood)}")
     page = ROOT / "ros2_ws/src/spec_vlm_nav/spec_vlm_nav/console/page"
