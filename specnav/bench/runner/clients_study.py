@@ -16,7 +16,6 @@ import msgspec
 from rich.console import Console
 
 from cloud_verifier.engine.policy import Policy
-from specdec.errors import SpecdecError
 from specnav.bench.data.points import load_point
 from specnav.bench.records.batch import BatchCurve, load_curve
 from specnav.bench.records.clients import DISTURBED, ClientsRow
@@ -36,18 +35,17 @@ from specnav.bench.runner.clients import (
     numbers_of,
     settling_s,
 )
+from specnav.bench.runner.ending import noting_the_end
 from specnav.bench.runner.jobs import check_flags, in_words, scaled
 from specnav.bench.runner.run import LOGS, new_folder, settings_of
 from specnav.bench.runner.study import keep_study, show, study_folder
 from specnav.bench.settings import BenchConfig, make_config
 from specnav.bench.studies import study_named
 from specnav.bench.studies.cells import COUNTS, METHODS, RTTS, ServingCell, best_gammas, cells, searches
-from specnav.errors import HarnessError, UsageError
+from specnav.errors import UsageError
 from specnav.results.demo import SCHEMA, Setting, describe_machine
-from specnav.results.errors import EvaluationError
 from specnav.results.files import read_json, write_json
 from specnav.run_folder import started_at
-from specnav.signals import ends_on_signals
 from specnav.terminal import say
 
 NAME = "clients"
@@ -117,19 +115,11 @@ def run_clients_study(
         _check_same(plan, load_study(folder))
     console = Console(stderr=True)
     _announce(console, plan, folder)
-    code, error = 0, ""
-    try:
-        with ends_on_signals():
-            _measure_all(plan, folder, measure or _measuring(plan, console), console)
-    except KeyboardInterrupt:
-        code = 130
-    except (UsageError, EvaluationError, HarnessError, SpecdecError) as failed:
-        error = str(failed)
-    _keep(plan, folder, error)
+    with noting_the_end() as ending:
+        _measure_all(plan, folder, measure or _measuring(plan, console), console)
+    _keep(plan, folder, ending.error)
     show(folder.parent, console)
-    if error:
-        raise UsageError(error)
-    return code
+    return ending.exit_code()
 
 
 def _plan(

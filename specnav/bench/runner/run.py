@@ -30,16 +30,16 @@ from specnav.bench.records.bench import (
 from specnav.bench.records.journal import BenchJournal, load_answers, whole_questions
 from specnav.bench.records.summary import make_rows
 from specnav.bench.report.bench import write_bench_report
+from specnav.bench.runner.ending import noting_the_end
 from specnav.bench.runner.processes import surroundings
 from specnav.bench.runner.view import BenchView
 from specnav.bench.settings import BenchConfig, generation_options
-from specnav.errors import HarnessError, UsageError
+from specnav.errors import UsageError
 from specnav.paths import ROOT
 from specnav.results.demo import RESULTS_FILE, SCHEMA, Setting, describe_energy, describe_machine
-from specnav.results.errors import EvaluationError, one_line
+from specnav.results.errors import EvaluationError
 from specnav.run_folder import claim, new_run_folder, started_at
 from specnav.settings import shown_settings
-from specnav.signals import ends_on_signals
 
 if TYPE_CHECKING:
     from specdec.options import GenerationOptions
@@ -174,8 +174,6 @@ def run_bench(config: BenchConfig, view: BenchView | None = None) -> int:
 
     view: what the user sees of it, where it is a part of something larger.
     """
-    from specdec.errors import SpecdecError
-
     view = view or BenchView()
     methods, left_out = methods_of(config)
     questions = load_questions(config.questions, config.limit)
@@ -188,13 +186,9 @@ def run_bench(config: BenchConfig, view: BenchView | None = None) -> int:
     if before is not None:
         run.started_at, run.earlier_s = before.started_at, before.wall_s
         run.acceptance = before.acceptance
-    try:
-        with ends_on_signals(), ExitStack() as stack:
-            _answer_all(run, questions, view, stack)
-    except KeyboardInterrupt:
-        run.interrupted = True
-    except (SpecdecError, EvaluationError, HarnessError) as error:
-        run.error = one_line(error)
+    with noting_the_end() as ending, ExitStack() as stack:
+        _answer_all(run, questions, view, stack)
+    run.interrupted, run.error = bool(ending.code), ending.error
     answers = load_answers(folder)
     if run.error and not answers:
         raise UsageError(run.error)
@@ -203,7 +197,7 @@ def run_bench(config: BenchConfig, view: BenchView | None = None) -> int:
     view.finished(run.results(answers), report)
     if run.error:
         raise UsageError(f"{run.error} (what was answered before is in {folder})")
-    return 130 if run.interrupted else 0
+    return ending.code
 
 
 def _answer_all(run: BenchRun, questions: Sequence[Question], view: BenchView, stack: ExitStack) -> None:

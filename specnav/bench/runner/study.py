@@ -28,6 +28,7 @@ from specnav.bench.data.questions import Question
 from specnav.bench.records.bench import BenchResults, load_bench
 from specnav.bench.records.study import SettingRecord, StudyResults, gather, load_studies, save_study
 from specnav.bench.report.studies import write_studies
+from specnav.bench.runner.ending import noting_the_end
 from specnav.bench.runner.jobs import POINT, StudyJob, check_flags, in_words, make_jobs
 from specnav.bench.runner.loop import Advance
 from specnav.bench.runner.points import is_finished
@@ -38,9 +39,7 @@ from specnav.bench.studies import study_named, study_names
 from specnav.bench.studies.plan import Study, Table
 from specnav.errors import UsageError
 from specnav.results.demo import RESULTS_FILE, SCHEMA
-from specnav.results.errors import EvaluationError
 from specnav.run_folder import new_run_folder
-from specnav.signals import ends_on_signals
 from specnav.terminal import plain_table, say
 
 TIME_SCALE = 0.25
@@ -68,32 +67,24 @@ def run_studies(
     console = Console(stderr=True)
     missing = [job for job in jobs if not is_done(job)]
     _announce(console, jobs, missing, time_scale)
-    code, error = 0, ""
 
-    def keep(study: Study) -> None:
+    def keep(study: Study, error: str) -> None:
         mine = [job for job in jobs if job.study is study]
         point = flags.get("point") or study.point or POINT
         keep_study(folder / study.name, _asked_of(study, mine, point, time_scale, error))
 
-    try:
-        view = StudyTerminalView(console, missing)
-        with ends_on_signals(), view.bar:
-            for job in missing:
-                view.begin(job)
-                code = run(job.config, view)
-                keep(job.study)
-                if code:
-                    break
-    except KeyboardInterrupt:
-        code = 130
-    except (UsageError, EvaluationError) as failed:
-        error = str(failed)
+    view = StudyTerminalView(console, missing)
+    with noting_the_end() as ending, view.bar:
+        for job in missing:
+            view.begin(job)
+            ending.code = run(job.config, view)
+            keep(job.study, "")
+            if ending.code:
+                break
     for study in studies:
-        keep(study)
+        keep(study, ending.error)
     show(folder, console)
-    if error:
-        raise UsageError(error)
-    return code
+    return ending.exit_code()
 
 
 def show(folder: Path, console: Console) -> None:
