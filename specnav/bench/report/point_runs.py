@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from specdec.errors import OptionsError
 from specdec.methods import get_method
 from specdec.options import DecodingOptions
-from specdec.row_ms import RowMs, read_ms
+from specdec.row_ms import read_ms
 from specdec.sampling.recoveries import Recovery
 from specnav.bench.data import latency
 from specnav.bench.data.acceptance import WantedAcceptance, read_acceptance
@@ -183,7 +182,7 @@ class Printed:
     @property
     def ar_ms(self) -> float:
         """A token of cloud AR: a forward of one row."""
-        return forward_ms(self.verify_ms, 1)
+        return latency.forward_ms(self.verify_ms, 1)
 
     def a_token(self, method: str) -> float | None:
         """Milliseconds a token by the method's formula; None where no formula is about it or lacks a number."""
@@ -193,7 +192,8 @@ class Printed:
         named = get_method(method)
         if not named.drafts and not named.cloud_drafts:
             return self.ar_ms if not named.split else latency.split(1, 0.0, self.ar_ms, self.rtt_ms / 2)
-        draft, verify, link = self.gamma * self.draft_ms, forward_ms(self.verify_ms, self.gamma + 1), self.rtt_ms
+        draft, link = self.gamma * self.draft_ms, self.rtt_ms
+        verify = latency.forward_ms(self.verify_ms, self.gamma + 1)
         if formula is CLOUD_SD:
             verify += self.gamma * self.cloud_draft_ms
         if formula is HINTED and self.miss is None:
@@ -209,11 +209,6 @@ class Printed:
         """The speed-up over cloud AR by the method's formula."""
         token = self.a_token(method)
         return None if token is None else self.ar_ms / token
-
-
-def forward_ms(ms: float, rows: int) -> float:
-    """Milliseconds of a forward of this many rows."""
-    return ms.for_rows(rows) if isinstance(ms, RowMs) else ms
 
 
 def printed_of(results: BenchResults) -> Printed | None:
@@ -232,8 +227,8 @@ def printed_of(results: BenchResults) -> Printed | None:
         gamma=gamma,
         tau=latency.expected_tokens(alpha, gamma),
         alpha=alpha,
-        draft_ms=forward_ms(draft_ms, 1),
-        cloud_draft_ms=forward_ms(draft_ms if cloud is None else ms_of(cloud), 1),
+        draft_ms=latency.forward_ms(draft_ms, 1),
+        cloud_draft_ms=latency.forward_ms(draft_ms if cloud is None else ms_of(cloud), 1),
         verify_ms=ms_of(config.get("verify_ms")),
         rtt_ms=float(config.get("rtt_ms") or 0.0),
         miss=None if system is None else system.miss / 100,
@@ -249,15 +244,9 @@ ROW_MS_AT_100 = 8.0
 def wanted_of(results: BenchResults) -> WantedAcceptance | None:
     """The acceptance that a run emulated; None where it emulated none."""
     text = str(results.config.get("acceptance") or "").partition(" ")[0]
-    try:
-        return read_acceptance(text, 0) if text else None
-    except EvaluationError:
-        return None
+    return read_acceptance(text, 0) if text else None
 
 
 def ms_of(value: Setting) -> float:
     """A time of a forward as results.json keeps it."""
-    try:
-        return read_ms(value) if isinstance(value, str) else float(value or 0.0)
-    except OptionsError:
-        return 0.0
+    return read_ms(str(value or 0.0))
