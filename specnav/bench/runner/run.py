@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -59,7 +59,7 @@ class BenchRun:
     methods: tuple[str, ...]
     point: PointRecord | None
     machine: dict[str, Setting]
-    began: float
+    began: float = field(default_factory=time.monotonic)
     earlier_s: float = 0.0
     skipped: list[Skipped] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -71,7 +71,6 @@ class BenchRun:
     interrupted: bool = False
     error: str = ""
     started_at: str = field(default_factory=started_at)
-    clock: Callable[[], float] = time.monotonic
 
     def results(self, answers: Sequence[AnswerRecord]) -> BenchResults:
         """results.json of the answers so far."""
@@ -87,7 +86,7 @@ class BenchRun:
             error=self.error,
             notes=self.notes,
             started_at=self.started_at,
-            wall_s=self.earlier_s + self.clock() - self.began,
+            wall_s=self.earlier_s + time.monotonic() - self.began,
             flips=self.flips,
             acceptance=self.acceptance,
             numeric_noise=self.noise,
@@ -179,7 +178,7 @@ def run_bench(config: BenchConfig, view: BenchView | None = None) -> int:
     questions = load_questions(config.questions, config.limit)
     point = load_point(config.point)[1] if config.point else None
     folder, before = open_folder(config, methods)
-    run = BenchRun(folder, config, methods, point, describe_machine(), time.monotonic())
+    run = BenchRun(folder, config, methods, point, describe_machine())
     if left_out:
         run.notes.append(left_out)
         view.say(left_out)
