@@ -34,12 +34,10 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 from specnav.results.demo import percentile
-from specnav.supervise.children import node_spec, ros_arguments
+from specnav.supervise.children import console_spec, mission_spec
 from specnav.supervise.robot_graph import Process
 from specnav.supervise.robot_stack import CMD_VEL, Stack, speed
 
-NODE = "spec_vlm_nav.ros.nodes.console_node"
-IMAGE = {"image": "camera/image_raw/compressed"}
 BEAT_S, GAP_S = 0.1, 0.5
 ASKED = 0.03
 MISSION = """
@@ -187,7 +185,7 @@ def page_on(url: str, chromium: bool) -> Iterator[int | None]:
 def start_console(stack: Stack, folder: Path) -> tuple[Process, str]:
     """A console_node, and its address."""
     given = {"port": 0, "audit_file": str(folder / "audit.jsonl"), "page_busy_s": 0.0}
-    node = stack.start("console_node", NODE, *ros_arguments(given, (), IMAGE))
+    node = stack.start_child(console_spec((), stack.environment, given))
     node.wait_for("ready: ")
     return node, re.findall(r"ready: (\S+)", node.text)[-1]
 
@@ -207,9 +205,7 @@ def with_console(stack: Stack, folder: Path, seconds: float, found: ConsoleFigur
 
 def six_steps(stack: Stack, folder: Path) -> str:
     """Run the mission; returns the result."""
-    missions = "spec_vlm_nav.ros.nodes.mission_node"
-    kept = {"state_file": str(folder / "mission.json")}
-    stack.start_child(node_spec("mission_node", missions, kept, (), {}, stack.environment)).wait_for("ready")
+    stack.start_child(mission_spec((), stack.environment, folder / "mission.json")).wait_for("ready")
     node, url = start_console(stack, folder)
     stack.reset()
     page = Socket(url)

@@ -15,14 +15,11 @@ import tempfile
 import time
 from pathlib import Path
 
+from specnav.paths import ROOT
 from specnav.results.demo import percentile
-from specnav.supervise.children import node_spec, ros_arguments
+from specnav.supervise.children import console_spec, mission_spec
 from specnav.supervise.robot_stack import Stack, speed
 from tests.graph.browser import Browser, Tab
-
-ROOT = Path(__file__).resolve().parents[1]
-NODE = "spec_vlm_nav.ros.nodes.console_node"
-IMAGE = {"image": "camera/image_raw/compressed"}
 
 
 def stop_times(stack: Stack, tab: Tab, count: int) -> tuple[list[float], list[float]]:
@@ -84,11 +81,9 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp())
     with Stack(folder) as stack, Browser() as browser:
         given = {"port": 0, "audit_file": str(folder / "audit.jsonl")}
-        node = stack.start("console_node", NODE, *ros_arguments(given, (), IMAGE))
+        node = stack.start_child(console_spec((), stack.environment, given))
         node.wait_for("ready: ")
-        missions = "spec_vlm_nav.ros.nodes.mission_node"
-        kept = {"state_file": str(folder / "m.json")}
-        stack.start_child(node_spec("mission_node", missions, kept, (), {}, stack.environment))
+        stack.start_child(mission_spec((), stack.environment, folder / "m.json"))
         stack.make_ready()
         url = re.findall(r"ready: (\S+)", node.text)[-1]
         tab = browser.tab(url)
