@@ -7,7 +7,6 @@ the core's own records.
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 
 import msgspec
@@ -57,11 +56,6 @@ class AnswerRecord(msgspec.Struct, frozen=True, kw_only=True):
     def key(self) -> tuple[str, str, int]:
         """Which turn of which question."""
         return self.source, self.question_id, self.turn
-
-    def round_lines(self) -> list[dict[str, object]]:
-        """Its lines of `rounds.jsonl`: which round of which answer, and the fields of RoundStats."""
-        of = {name: getattr(self, name) for name in ("method", "source", "question_id", "turn")}
-        return [{**of, "round": number, **asdict(one)} for number, one in enumerate(self.rounds)]
 
 
 class BenchRow(msgspec.Struct, frozen=True, kw_only=True):

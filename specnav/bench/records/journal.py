@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import msgspec
@@ -89,8 +90,12 @@ def whole_questions(
     return [one for one in answers if counts[key := (one.method, *one.key[:2])] == whole.get(key)]
 
 
-def _rounds(records: Iterable[AnswerRecord]) -> list[dict[str, object]]:
-    return [line for record in records for line in record.round_lines()]
+def _rounds(records: Iterable[AnswerRecord]) -> Iterator[dict[str, object]]:
+    """Lines of `rounds.jsonl`: which round of which answer, and the fields of RoundStats."""
+    for record in records:
+        of = {name: getattr(record, name) for name in ("method", "source", "question_id", "turn")}
+        for number, one in enumerate(record.rounds):
+            yield {**of, "round": number, **asdict(one)}
 
 
 def _lines(records: Iterable[object]) -> bytes:

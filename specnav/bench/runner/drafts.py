@@ -27,7 +27,7 @@ from specnav.bench.runner.study import keep_study, show, study_folder
 from specnav.bench.settings import BenchConfig, DraftsWords, make_config
 from specnav.bench.studies.drafts import METHODS, ROWS, RTTS, STUDY
 from specnav.errors import UsageError
-from specnav.results.demo import RESULTS_FILE, SCHEMA
+from specnav.results.demo import SCHEMA
 from specnav.run_folder import started_at
 from specnav.terminal import say
 
@@ -108,7 +108,7 @@ def _run_links(
         )
         results.settings.append(SettingRecord(folder=name, label=f"{one.label}, RTT {rtt:g} ms", x=rtt))
         results.drafts[-1].folders.append(name)
-        if (place / RESULTS_FILE).is_file() and is_finished(run, place):
+        if is_finished(run, place):
             continue
         code = bench(run)
         if code:

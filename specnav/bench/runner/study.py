@@ -114,8 +114,7 @@ def redraw(folder: Path) -> int:
 
 def is_done(job: StudyJob) -> bool:
     """Whether a run has answered all that it was asked."""
-    place = job.config.out
-    return place is not None and (place / RESULTS_FILE).is_file() and is_finished(job.config, place)
+    return job.config.out is not None and is_finished(job.config, job.config.out)
 
 
 def _check_same(job: StudyJob) -> None:

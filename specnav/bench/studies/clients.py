@@ -271,7 +271,7 @@ def predicted(results: StudyResults, seen: ServingMeasurements, rtt: float, name
     if results.curve is None or one is None or one.groups > 1 or not one.row.rate:
         return {}
     flow = flow_of(results, one.row)
-    return {n: rounds_a_second(n, flow).rate * one.row.tokens_a_round * seen.scale for n in by_count}
+    return {n: rounds_a_second(n, flow) * one.row.tokens_a_round * seen.scale for n in by_count}
 
 
 def flow_of(results: StudyResults, row: ClientsRow) -> Flow:
