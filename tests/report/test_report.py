@@ -11,11 +11,11 @@ from PIL import Image
 from specnav.report import write_report
 from specnav.report.charts import HEX, apart, document, histogram, timeline
 from specnav.report.floor import overlap, place_label
-from specnav.report.media import every_nth, make_gif
+from specnav.report.media import make_gif
 from specnav.report.page import latency_plot, tokens_per_decision
 from specnav.results.demo import load_results, save_results, summarise
 from specnav.results.errors import EvaluationError
-from specnav.results.trace import EpisodeTrace, Span, load_traces, save_trace
+from specnav.results.trace import Span, load_traces, save_trace
 from tests.report.reading import ReadPage
 from tests.report.synthetic_run import make_run
 
@@ -171,11 +171,3 @@ def test_labels_avoid_what_is_already_there() -> None:
     assert y > 105
     assert overlap(taken[0], taken[1]) == 0.0
     assert 0 < x < 300
-
-
-def test_frames_for_the_moving_picture_are_spread_evenly(tmp_path: Path) -> None:
-    make_run(tmp_path, episodes=1)
-    trace: EpisodeTrace = load_traces(tmp_path)[0]
-    chosen = every_nth(trace.video, 10)
-    assert len(chosen) == 10
-    assert chosen[0] == trace.video[0] and chosen[-1] == trace.video[-1]
