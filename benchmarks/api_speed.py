@@ -20,9 +20,9 @@ import os
 import statistics
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,28 +66,11 @@ def text_of(client: int, question: int) -> str:
 
 def measured(ask: Ask, clients: int, questions: int) -> SpeedRun:
     """All clients at once, each with its questions one after another."""
-    found: list[tuple[int, float]] = []
-    faults: list[BaseException] = []
-    gate = threading.Barrier(clients + 1)
-
-    def work(client: int) -> None:
-        gate.wait()
-        try:
-            for question in range(questions):
-                found.append(ask(client, question))
-        except BaseException as error:
-            faults.append(error)
-
-    threads = [threading.Thread(target=work, args=(client,)) for client in range(clients)]
-    for thread in threads:
-        thread.start()
-    gate.wait()
-    began = time.perf_counter()
-    for thread in threads:
-        thread.join()
-    taken = time.perf_counter() - began
-    if faults:
-        raise faults[0]
+    with ThreadPoolExecutor(clients) as pool:
+        began = time.perf_counter()
+        work = pool.map(lambda client: [ask(client, question) for question in range(questions)], range(clients))
+        found = [one for answers in work for one in answers]
+        taken = time.perf_counter() - began
     return SpeedRun(sum(tokens for tokens, _ in found) / taken, 1e3 * statistics.median(first for _, first in found))
 
 

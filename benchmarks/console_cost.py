@@ -33,12 +33,11 @@ import psutil
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
-from specnav.supervise.children import node_spec, ros_arguments
+from specnav.results.demo import percentile
+from specnav.supervise.children import console_spec, mission_spec
 from specnav.supervise.robot_graph import Process
 from specnav.supervise.robot_stack import CMD_VEL, Stack, speed
 
-NODE = "spec_vlm_nav.ros.nodes.console_node"
-IMAGE = {"image": "camera/image_raw/compressed"}
 BEAT_S, GAP_S = 0.1, 0.5
 ASKED = 0.03
 MISSION = """
@@ -77,11 +76,6 @@ class ConsoleFigures:
         """How far each gap is from the middle one, ms."""
         middle = statistics.median(self.gaps)
         return sorted(abs(gap - middle) for gap in self.gaps)
-
-
-def quantile(values: list[float], share: float) -> float:
-    """The value below which a share of them lies."""
-    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
 
 
 @contextlib.contextmanager
@@ -191,7 +185,7 @@ def page_on(url: str, chromium: bool) -> Iterator[int | None]:
 def start_console(stack: Stack, folder: Path) -> tuple[Process, str]:
     """A console_node, and its address."""
     given = {"port": 0, "audit_file": str(folder / "audit.jsonl"), "page_busy_s": 0.0}
-    node = stack.start("console_node", NODE, *ros_arguments(given, (), IMAGE))
+    node = stack.start_child(console_spec((), stack.environment, given))
     node.wait_for("ready: ")
     return node, re.findall(r"ready: (\S+)", node.text)[-1]
 
@@ -211,9 +205,7 @@ def with_console(stack: Stack, folder: Path, seconds: float, found: ConsoleFigur
 
 def six_steps(stack: Stack, folder: Path) -> str:
     """Run the mission; returns the result."""
-    missions = "spec_vlm_nav.ros.nodes.mission_node"
-    kept = {"state_file": str(folder / "mission.json")}
-    stack.start_child(node_spec("mission_node", missions, kept, (), {}, stack.environment)).wait_for("ready")
+    stack.start_child(mission_spec((), stack.environment, folder / "mission.json")).wait_for("ready")
     node, url = start_console(stack, folder)
     stack.reset()
     page = Socket(url)
@@ -258,10 +250,10 @@ def report(without: ConsoleFigures, beside: ConsoleFigures) -> None:
     """Print what was measured."""
     for name, of, unit in (
         ("decision p50", lambda f: statistics.median(f.decisions), "ms"),
-        ("decision p95", lambda f: quantile(f.decisions, 0.95), "ms"),
+        ("decision p95", lambda f: percentile(f.decisions, 95) or 0.0, "ms"),
         ("gate's period p50", lambda f: statistics.median(f.gaps), "ms"),
-        ("gate's jitter p50", lambda f: quantile(f.jitter(), 0.5), "ms"),
-        ("gate's jitter p99", lambda f: quantile(f.jitter(), 0.99), "ms"),
+        ("gate's jitter p50", lambda f: percentile(f.jitter(), 50) or 0.0, "ms"),
+        ("gate's jitter p99", lambda f: percentile(f.jitter(), 99) or 0.0, "ms"),
     ):
         a, b = of(without), of(beside)
         change = f"{100 * (b / a - 1):+.1f} %" if a else "-"

@@ -15,18 +15,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from specnav.supervise.children import node_spec, ros_arguments
+from specnav.paths import ROOT
+from specnav.results.demo import percentile
+from specnav.supervise.children import console_spec, mission_spec
 from specnav.supervise.robot_stack import Stack, speed
 from tests.graph.browser import Browser, Tab
-
-ROOT = Path(__file__).resolve().parents[1]
-NODE = "spec_vlm_nav.ros.nodes.console_node"
-IMAGE = {"image": "camera/image_raw/compressed"}
-
-
-def quantile(values: list[float], share: float) -> float:
-    """The value below which a share of them lies."""
-    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
 
 
 def stop_times(stack: Stack, tab: Tab, count: int) -> tuple[list[float], list[float]]:
@@ -88,11 +81,9 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp())
     with Stack(folder) as stack, Browser() as browser:
         given = {"port": 0, "audit_file": str(folder / "audit.jsonl")}
-        node = stack.start("console_node", NODE, *ros_arguments(given, (), IMAGE))
+        node = stack.start_child(console_spec((), stack.environment, given))
         node.wait_for("ready: ")
-        missions = "spec_vlm_nav.ros.nodes.mission_node"
-        kept = {"state_file": str(folder / "m.json")}
-        stack.start_child(node_spec("mission_node", missions, kept, (), {}, stack.environment))
+        stack.start_child(mission_spec((), stack.environment, folder / "m.json"))
         stack.make_ready()
         url = re.findall(r"ready: (\S+)", node.text)[-1]
         tab = browser.tab(url)
@@ -107,7 +98,7 @@ def main() -> None:
             late, rate = delays(tabs, 8.0)
             print(
                 f"{pages} page(s): camera to picture p50 {statistics.median(late):.0f} ms, "
-                f"p99 {quantile(late, 0.99):.0f} ms, {rate:.1f} pictures a second, n = {len(late)}"
+                f"p99 {percentile(late, 99):.0f} ms, {rate:.1f} pictures a second, n = {len(late)}"
             )
             for each in tabs[1:]:
                 each.close()
@@ -118,7 +109,7 @@ def main() -> None:
         if options.stops:
             zero, stood = stop_times(stack, tab, options.stops)
             print(
-                f"key to zero: p50 {statistics.median(zero):.0f} ms, p99 {quantile(zero, 0.99):.0f} ms, n = {len(zero)}"
+                f"key to zero: p50 {statistics.median(zero):.0f} ms, p99 {percentile(zero, 99):.0f} ms, n = {len(zero)}"
             )
             print(f"STOP to standing, as the page says: p50 {statistics.median(stood):.0f} ms, n = {len(stood)}")
     page = ROOT / "ros2_ws/src/spec_vlm_nav/spec_vlm_nav/console/page"

@@ -27,7 +27,7 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 
@@ -150,20 +150,8 @@ def world_of(point: OperatingPoint, fit: Fit, answers: tuple[int, ...], seed: in
     )
 
 
-class Place(Protocol):
-    """Where methods are measured: ms a token, prompts included. seed: of the words."""
-
-    def trial(self, seed: int, number: int, method: str) -> float:
-        """A tuner's trial, each number in other words."""
-        ...
-
-    def text(self, seed: int, methods: Mapping[str, str], family: str) -> dict[str, float]:
-        """The same text by every method; more rows may come with it."""
-        ...
-
-
 class Simulated:
-    """In the simulated clock. trial_tokens: of each trial."""
+    """In the simulated clock: ms a token, prompts included. trial_tokens: of each trial."""
 
     def __init__(self, point: OperatingPoint, heat: float, trial_tokens: int) -> None:
         """Raises UsageError for a point without a tau."""
@@ -174,12 +162,12 @@ class Simulated:
         self._fit = fit_of(wanted.value, wanted.gamma, heat)
 
     def trial(self, seed: int, number: int, method: str) -> float:
-        """As Place.trial."""
+        """A tuner's trial, each number in other words. seed: of the words."""
         world = world_of(self._point, self._fit, (self._trial_tokens,), seed + WORDS_APART * (number + 1))
         return self._ms(world, method, language_of(world))
 
     def text(self, seed: int, methods: Mapping[str, str], family: str) -> dict[str, float]:
-        """As Place.text, and hindsight."""
+        """The same text by every method, and by hindsight."""
         world = world_of(self._point, self._fit, TEXT, seed)
         language = language_of(world)
         every = [named(family, (r1, r2)) for r1 in HINDSIGHT for r2 in HINDSIGHT]
@@ -207,12 +195,12 @@ class Emulated:
         self._prompts = [prompt_of(self._edge.draft.tokenizer, question, []) for question in questions]
 
     def trial(self, seed: int, number: int, method: str) -> float:
-        """As Place.trial; the questions of the text are not asked."""
+        """A tuner's trial; the questions of the text are not asked."""
         measured = self._ask(self._contestant(method), self._apart(seed, number), self._trial_tokens)
         return measured.wall_ms / len(measured.ids)
 
     def text(self, seed: int, methods: Mapping[str, str], family: str) -> dict[str, float]:
-        """As Place.text: question by question, a different method first each time."""
+        """The same text by every method: question by question, a different method first each time."""
         contestants = {rule: self._contestant(method) for rule, method in methods.items()}
         for rule in TAUGHT:  # they learn from as many tokens as a tuner
             for number in range(TRIALS):
@@ -240,7 +228,9 @@ class Emulated:
         return contestant.answer(self._prompts[place % len(self._prompts)], GenerationOptions(tokens))
 
 
-def study(optuna: Any, place: Place, family: str, seed: int) -> tuple[dict[str, float], dict[str, Tuned]]:
+def study(
+    optuna: Any, place: Simulated | Emulated, family: str, seed: int
+) -> tuple[dict[str, float], dict[str, Tuned]]:
     """By rule: ms a token in one text; by tuner: what it found before."""
     found = {
         name: tune(optuna, sampler, lambda number, pair: place.trial(seed, number, named(family, pair)))
@@ -282,11 +272,11 @@ def main() -> int:
     with ExitStack() as stack:
         try:
             optuna, point = optuna_module(), load_point(flags.point)[0]
-            place: Place
-            if flags.emulated:
-                place = Emulated(stack, flags.point, flags.trial_tokens)
-            else:
-                place = Simulated(point, flags.heat, flags.trial_tokens)
+            place = (
+                Emulated(stack, flags.point, flags.trial_tokens)
+                if flags.emulated
+                else Simulated(point, flags.heat, flags.trial_tokens)
+            )
         except UsageError as error:
             parser.error(str(error))
         print(f"{'emulated' if flags.emulated else 'simulated'}: {flags.point}, medians of {flags.texts} texts")

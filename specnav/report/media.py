@@ -7,15 +7,14 @@ import base64
 import io
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeVar
 
 from PIL import Image, ImageDraw, ImageFont
 
+from specnav.results.identity import every_nth
 from specnav.results.trace import Decision, EpisodeTrace, episode_folder
 
 GIF_WIDTH = 448
 CAPTION_HEIGHT = 58
-T = TypeVar("T")
 PALETTE_PAGES = 12
 SHOWN_FRAME_MS, LAST_FRAME_MS = 160, 1600
 PAPER, INK, SOFT, POLICY_INK = (20, 23, 27), (238, 240, 243), (164, 171, 180), (227, 171, 101)
@@ -96,13 +95,6 @@ def montage(pages: Sequence[Image.Image]) -> Image.Image:
         whole.paste(page, (0, top))
         top += page.height
     return whole
-
-
-def every_nth(frames: Sequence[T], count: int) -> list[T]:
-    """At most `count` things spread evenly, the last one always among them."""
-    if len(frames) <= count:
-        return list(frames)
-    return [frames[round(place * (len(frames) - 1) / (count - 1))] for place in range(count)]
 
 
 def make_gif(run: Path, traces: Sequence[EpisodeTrace], budget_bytes: int, colours: int = 128) -> bytes:

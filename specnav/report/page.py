@@ -256,15 +256,6 @@ def tokens_per_decision(traces: Sequence[EpisodeTrace]) -> str:
     return picture(draw, "Drafted and accepted tokens per decision", 1080.0, 220.0)
 
 
-def typical_decision(traces: Sequence[EpisodeTrace]) -> tuple[EpisodeTrace, Decision] | None:
-    """The decision with a timeline whose time lies nearest the median."""
-    known = [(t, d) for t in traces for d in t.decisions if d.timeline and d.decision_ms is not None]
-    if not known:
-        return None
-    middle = percentile([d.decision_ms or 0.0 for _, d in known], 50) or 0.0
-    return min(known, key=lambda pair: abs((pair[1].decision_ms or 0.0) - middle))
-
-
 def latency_plot(rows: Sequence[LatencyRow]) -> str:
     """Camera-to-action p50 (dot) and p95 (whisker) against the emulated round trip, a line per method."""
     lines = []
@@ -301,11 +292,12 @@ def round_table(traces: Sequence[EpisodeTrace]) -> list[tuple[str, str, str]]:
 
 
 def typical(traces: Sequence[EpisodeTrace]) -> Chart | None:
-    """The timeline of the decision nearest the median."""
-    found = typical_decision(traces)
-    if found is None:
+    """The timeline of the decision whose time lies nearest the median."""
+    known = [(d.decision_ms, t, d) for t in traces for d in t.decisions if d.timeline and d.decision_ms is not None]
+    if not known:
         return None
-    trace, chosen = found
+    middle = percentile([ms for ms, _, _ in known], 50) or 0.0
+    _, trace, chosen = min(known, key=lambda one: abs(one[0] - middle))
     rounds = f"{len(chosen.token_ids)} tokens in {len(chosen.drafted)} rounds" if chosen.drafted else ""
     words = f"Decision {chosen.index + 1} of episode {trace.result.index + 1}, the one nearest the median: {rounds}."
     words += " The prompt and the frame go up once; after that only token ids travel."

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from specnav.results.demo import Comparison
 from specnav.results.trace import Decision, EpisodeTrace, episode_folder
@@ -17,15 +17,14 @@ if TYPE_CHECKING:
     from specdec.models import Prompt
 
 Decode = Callable[["Prompt"], list[int]]
+T = TypeVar("T")
 
 
-def spread(count: int, most: int) -> list[int]:
-    """Indices of at most `most` of `count` things, spread evenly, first and last included."""
-    if count <= most:
-        return list(range(count))
-    if most <= 1:
-        return [0][:most]
-    return sorted({round(place * (count - 1) / (most - 1)) for place in range(most)})
+def every_nth(things: Sequence[T], most: int) -> list[T]:
+    """At most so many of them, spread evenly, first and last included."""
+    if len(things) <= most or most <= 1:
+        return list(things[:most])
+    return [things[round(place * (len(things) - 1) / (most - 1))] for place in range(most)]
 
 
 def comparable(run: Path, traces: Sequence[EpisodeTrace]) -> list[tuple[EpisodeTrace, Decision]]:
@@ -49,9 +48,8 @@ def compare_with_target(run: Path, traces: Sequence[EpisodeTrace], decode: Decod
     """
     from specdec.models import Prompt  # brings torch: a second or two
 
-    known = comparable(run, traces)
     different, tokens = [], 0
-    chosen = [known[place] for place in spread(len(known), most)]
+    chosen = every_nth(comparable(run, traces), most)
     for trace, decision in chosen:
         jpeg = (episode_folder(run, trace.result.index) / decision.frame).read_bytes()
         prompt = Prompt(ids=tuple(decision.prompt_ids), images=(jpeg,))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from specdec.edge.stats import RoundStats
 from specdec.link.shaping import LinkProfile
 from specnav.bench.data.points import PaperFigure, PointRecord
@@ -89,20 +91,8 @@ def finished(
 def oracle_answer(question: str, tokens: int = 12) -> AnswerRecord:
     """The library's own generate: no link, nothing to see inside."""
     rounds = [RoundStats(0, 0, 0, 0, 0.0, 0.0, 0.0, 1)] * (tokens - 1)
-    return AnswerRecord(
-        method="hf-generate",
-        source="made_up",
-        question_id=question,
-        turn=0,
-        ids=list(range(tokens)),
-        finish="length",
-        prompt_tokens=9,
-        wall_ms=VERIFY_MS * tokens,
-        ttft_ms=VERIFY_MS,
-        rounds=rounds,
-        verify_forwards=len(rounds),
-        has_link=False,
-    )
+    answer = finished("hf-generate", question, tokens, 0, VERIFY_MS, VERIFY_MS * tokens, rounds, [])
+    return msgspec.structs.replace(answer, floor_ms=None, prompt_bytes=0, has_link=False)
 
 
 def made_up_results() -> tuple[BenchResults, list[AnswerRecord]]:

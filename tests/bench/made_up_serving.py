@@ -22,12 +22,11 @@ def made_up_row(cell: ServingCell, scale: float = 1.0, busy: float = 0.4, others
     drafting = 0.0 if not method.drafts and not method.cloud_drafts else DRAFT_MS * cell.gamma
     think = drafting * (0.3 if method.predrafts else 1.0) + cell.rtt_ms if method.drafts else 0.0
     forward = VERIFY_MS + (drafting if method.cloud_drafts else 0.0)
-    served = rounds_a_second(cell.clients, Flow(scale * think, lambda sessions: scale * forward))
-    rate = served.rate * tokens
+    rate = rounds_a_second(cell.clients, Flow(scale * think, lambda sessions: scale * forward)) * tokens
     return ClientsRow(
         method=cell.method, clients=cell.clients, rate=rate, median=rate / cell.clients, slow=0.9 * rate / cell.clients,
-        verify_ms=scale * VERIFY_MS, queue_ms=5.0, batch=served.sessions, answers=3, wrong=0,
-        server={"idle_share": 1 - served.busy, "sessions_a_forward": served.sessions}, tokens_a_round=tokens,
+        verify_ms=scale * VERIFY_MS, queue_ms=5.0, batch=1.5, answers=3, wrong=0,
+        server={"idle_share": 0.2, "sessions_a_forward": 1.5}, tokens_a_round=tokens,
         rows=33.0 if method.tree else 1.0 + cell.gamma, cores_busy=busy, cores_ours=busy - others, seconds=10.0,
     )  # fmt: skip
 

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from specdec.methods import METHODS, get_method
 from specnav.bench.data import latency
 from specnav.bench.data.points import load_point
-from specnav.bench.records.bench import BenchRow
+from specnav.bench.data.questions import load_questions
+from specnav.bench.records.bench import BenchResults, BenchRow, save_bench
 from specnav.bench.records.study import DraftRecord, FormulaRecord, PayloadRecord, SettingRecord, StudyResults
+from specnav.bench.runner.run import methods_of, settings_of
+from specnav.bench.runner.view import BenchView
+from specnav.bench.settings import BenchConfig
 from specnav.bench.studies import study_named
 from specnav.bench.studies.plan import StudyRequest, StudySetting
+from specnav.errors import UsageError
 from tests.bench.made_up_serving import made_up_batch, made_up_clients
 
 ASKED = StudyRequest(tuple(METHODS), layers=tuple(range(7)))
@@ -154,3 +161,41 @@ def _row(name: str, gamma: int, ms: float, ar: float | None) -> BenchRow:
         whole=ALPHA**gamma if drafts else None,
         comm_ms=RTT_MS if drafts else None,
     )
+
+
+class MadeUpRuns:
+    """Bench runs that take no time. stop_after: runs before the user presses Ctrl-C; fail: say this instead."""
+
+    def __init__(self, stop_after: int | None = None, fail: str = "") -> None:
+        self.stop_after, self.fail = stop_after, fail
+        self.configs: list[BenchConfig] = []
+
+    def __call__(self, config: BenchConfig, view: BenchView | None = None) -> int:
+        if len(self.configs) == self.stop_after:
+            if self.fail:
+                raise UsageError(self.fail)
+            return 130
+        self.configs.append(config)
+        questions = load_questions(config.questions, config.limit)
+        if view is not None:
+            with view.answering(len(questions) * len(config.methods), len(questions)) as advance:
+                for name in config.methods:
+                    advance(questions[0], name)
+        methods, _ = methods_of(config)
+        setting = StudySetting("", "", methods, changes={"gamma": config.gamma, "rtt_ms": config.rtt_ms})
+        asked = len(questions)
+        rows = [msgspec.structs.replace(row, questions=asked) for row in made_up_setting(setting).rows]
+        config.out.mkdir(parents=True, exist_ok=True)
+        save_bench(
+            config.out,
+            BenchResults(
+                schema=1,
+                config=settings_of(config, methods),
+                machine={},
+                rows=rows,
+                asked=asked,
+                started_at="2026-01-02T03:04:05Z",
+                wall_s=2.0,
+            ),
+        )
+        return 0

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from html.parser import HTMLParser
-
 import msgspec
 import pytest
 
@@ -11,20 +9,7 @@ from specnav.bench.records.bench import load_bench
 from specnav.bench.records.journal import BenchJournal, load_answers
 from specnav.bench.report.bench import build_bench_page, tokens_until, write_bench_report
 from tests.bench.made_up import made_up_results, sd_answer
-
-
-class Page(HTMLParser):
-    def __init__(self, text):
-        super().__init__()
-        self.loaded, self.words, self.titles = [], [], []
-        self.feed(text)
-
-    def handle_starttag(self, tag, attrs):
-        self.loaded += [value for name, value in attrs if name in ("src", "href", "srcset", "data", "action")]
-        self.titles += [value for name, value in attrs if name == "aria-label"]
-
-    def handle_data(self, data):
-        self.words.append(" ".join(data.split()))
+from tests.report.reading import ReadPage
 
 
 @pytest.fixture(scope="module")
@@ -34,11 +19,11 @@ def page():
 
 
 def test_report_loads_nothing(page):
-    assert Page(page).loaded == [] and "url(" not in page and "<script" not in page and "@import" not in page
+    assert ReadPage(page).loaded == [] and "url(" not in page and "<script" not in page and "@import" not in page
 
 
 def test_report_shows_every_method_the_timelines_and_the_papers_figures(page):
-    found = Page(page)
+    found = ReadPage(page)
     text = " ".join(found.words)
     for words in (
         "hf-generate",
@@ -55,7 +40,7 @@ def test_report_shows_every_method_the_timelines_and_the_papers_figures(page):
 
 
 def test_report_says_at_the_top_what_is_emulated_and_paced(page):
-    top = " ".join(Page(page[: page.index("All methods")]).words)
+    top = " ".join(ReadPage(page[: page.index("All methods")]).words)
     assert "RTT 40 ms" in top and "verify forwards at least 30 ms" in top and "hf-generate" in top
     assert "bandwidth: <not> printed" in top
 

@@ -14,7 +14,7 @@ import pytest
 
 from specdec.methods import METHODS
 from specnav.bench.records.bench import load_bench
-from specnav.bench.runner.run import logs_folder, run_bench
+from specnav.bench.runner.run import LOGS, new_folder, run_bench
 from specnav.bench.settings import BenchConfig
 from specnav.errors import UsageError
 from specnav.supervise.processes import ChildSpec, Running, Supervisor
@@ -133,7 +133,7 @@ def test_a_folder_in_use_is_left_alone(config):
 
 
 def test_a_resumed_run_never_reads_the_earlier_runs_logs(tmp_path):
-    assert logs_folder(tmp_path).name == "logs"
+    assert new_folder(tmp_path / LOGS).name == "logs"
     for name in ("logs", "logs-2"):
         (tmp_path / name).mkdir()
-    assert logs_folder(tmp_path).name == "logs-3"
+    assert new_folder(tmp_path / LOGS).name == "logs-3"

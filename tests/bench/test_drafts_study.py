@@ -2,47 +2,19 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from specnav.bench.data.questions import load_questions
-from specnav.bench.records.bench import BenchResults, save_bench
 from specnav.bench.records.study import load_study
 from specnav.bench.runner.drafts import candidates_of, run_drafts_study
-from specnav.bench.runner.run import methods_of, settings_of
-from specnav.bench.settings import BenchConfig, DraftsWords
+from specnav.bench.settings import DraftsWords
 from specnav.bench.studies import study_named
-from specnav.bench.studies.plan import StudySetting
 from specnav.cli.app import app
 from specnav.errors import UsageError
-from tests.bench.made_up_studies import made_up_setting, made_up_study
+from tests.bench.made_up_studies import MadeUpRuns, made_up_study
 from tests.helpers import tiny_models as tiny
 
 FOLDER = str(tiny.built_pairs() / "text-draft")
-
-
-class MadeUpRuns:
-    """Bench runs that take no time; stop_after: runs before the user presses Ctrl-C."""
-
-    def __init__(self, stop_after: int | None = None) -> None:
-        self.stop_after = stop_after
-        self.configs: list[BenchConfig] = []
-
-    def __call__(self, config: BenchConfig) -> int:
-        if len(self.configs) == self.stop_after:
-            return 130
-        self.configs.append(config)
-        methods, _ = methods_of(config)
-        asked = len(load_questions(config.questions, config.limit))
-        made = made_up_setting(StudySetting("", "", methods, changes={"rtt_ms": config.rtt_ms}))
-        rows = [msgspec.structs.replace(row, questions=asked) for row in made.rows]
-        config.out.mkdir(parents=True, exist_ok=True)
-        save_bench(
-            config.out,
-            BenchResults(schema=1, config=settings_of(config, methods), machine={}, rows=rows, asked=asked),
-        )
-        return 0
 
 
 def labels(backends, models=FOLDER, work=tiny.BUILT):

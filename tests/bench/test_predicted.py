@@ -19,11 +19,19 @@ from specnav.bench.records.predicted import (
     Parts,
     formula_of,
     parts_of,
-    predictions,
+    predictions_of,
 )
 from specnav.bench.records.summary import make_rows
 from specnav.results.trace import Span
-from tests.bench.made_up import DRAFT_MS, TRIP_MS, VERIFY_MS, ar_answer, oracle_answer, sd_answer
+from tests.bench.made_up import (
+    DRAFT_MS,
+    TRIP_MS,
+    VERIFY_MS,
+    ar_answer,
+    made_up_results,
+    oracle_answer,
+    sd_answer,
+)
 
 METHODS = ["sd", "ar", "hf-generate"]
 
@@ -31,7 +39,13 @@ METHODS = ["sd", "ar", "hf-generate"]
 def predicted(figures=(), accepted=(4, 2, 0, 1)):
     answers = {"sd": [sd_answer("1", accepted)], "ar": [ar_answer("1")], "hf-generate": [oracle_answer("1")]}
     rows = make_rows([one for found in answers.values() for one in found], METHODS, frozenset(METHODS))
-    return {one.method: one for one in predictions(rows, answers, 2 * TRIP_MS, 0.0, 4, figures)}
+    return {one.method: one for one in predictions(rows, answers, figures)}
+
+
+def predictions(rows, answers, figures=()):
+    made = made_up_results()[0]
+    point = msgspec.structs.replace(made.point, figures=list(figures))
+    return predictions_of(msgspec.structs.replace(made, rows=rows, point=point), answers)
 
 
 def test_a_synchronous_run_takes_what_its_formula_says_plus_its_overhead():
@@ -97,7 +111,7 @@ def test_a_method_that_prepares_for_verdicts_pays_for_the_share_it_had_to_draft_
     rows[0] = msgspec.structs.replace(rows[0], redrafted=0.5, sync_ms=2.0)
     half = [replace(one, ready=2, sync_ms=2.0, draft_ms=DRAFT_MS / 2) for one in answers["fsd"][0].rounds]
     answers["fsd"] = [msgspec.structs.replace(answers["fsd"][0], rounds=half)]
-    fsd = predictions(rows, answers, 2 * TRIP_MS, 0.0)[0]
+    fsd = predictions(rows, answers)[0]
     assert fsd.formula is HINTED and (fsd.parts.draft, fsd.parts.miss, fsd.parts.sync) == (DRAFT_MS, 0.5, 2.0)
     round_ms = 2 * TRIP_MS + 0.5 * DRAFT_MS + 0.5 * 2.0 + VERIFY_MS
     assert fsd.predicted_token == pytest.approx(round_ms / (11 / 4))
@@ -120,6 +134,6 @@ def test_drafting_while_a_verdict_is_out_costs_nothing_however_much_of_it_there_
     answer = msgspec.structs.replace(answer, rounds=longer, timeline=[*answer.timeline, *ahead])
     answers = {"specedge": [answer], "ar": [ar_answer("1")]}
     rows = make_rows([one for found in answers.values() for one in found], ["specedge", "ar"], frozenset())
-    (one, _) = predictions(rows, answers, 2 * TRIP_MS, 0.0)
+    (one, _) = predictions(rows, answers)
     assert one.formula is PREDRAFTED and one.parts.miss == pytest.approx(0.5)
     assert one.predicted_token == pytest.approx((2 * TRIP_MS + DRAFT_MS + VERIFY_MS) / (11 / 4))

@@ -1,4 +1,6 @@
-"""Questions are read from files in the shared form, from plain text and from dataset rows; faults name the line."""
+"""Questions are read from files in the shared form, from plain text and from dataset rows: lines as benchmarks publish
+them and odd ones are read as they stand, or their line is named.
+"""
 
 from __future__ import annotations
 
@@ -11,57 +13,146 @@ import pytest
 from specnav.bench.data.questions import load_questions, questions_of_rows
 from specnav.results.errors import EvaluationError
 
-
-def line(number, turns=("what?",), **more):
-    return json.dumps({"question_id": number, "turns": list(turns), **more})
+ONE = '{"question_id": 1, "turns": ["a"]}'
 
 
 @pytest.fixture
 def write(tmp_path):
-    def write_(text, name="questions.jsonl"):
+    def write_(content, name="made_up.jsonl"):
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
         return path
 
     return write_
 
 
-def test_turns_category_and_reference_are_kept(write):
-    path = write(
-        line(81, ["first", "second"], category="writing", reference=["a", "b"])
-        + "\n\n"
-        + line("x", reference="one")
-    )
-    first, second = load_questions([path])
-    assert (first.source, first.question_id, first.turns) == ("questions", "81", ("first", "second"))
-    assert (first.category, first.reference) == ("writing", ("a", "b"))
-    assert (second.question_id, second.category, second.reference) == ("x", "", ("one",))
+@pytest.fixture
+def load(write):
+    return lambda content, name="made_up.jsonl": load_questions([write(content, name)])
+
+
+def made(number, **more):
+    return json.dumps({"question_id": number, "category": "rag", "turns": ["who?"], **more})
+
+
+@pytest.mark.parametrize(
+    ("published", "kept"),
+    [
+        ([["Ada"]], (("Ada",),)),  # from line 401 of Spec-Bench on
+        ([["Ada", "Ada Lovelace", "A. L."]], (("Ada", "Ada Lovelace", "A. L."),)),
+        (["one", ""], ("one", "")),  # MT-bench: no reference for the second turn
+        (["one", ["two", "2"]], ("one", ("two", "2"))),
+        ("text", ("text",)),
+        ([""], ("",)),
+        ([], ()),
+        ([[]], ((),)),
+        (None, ()),
+    ],
+)
+def test_references_are_kept_as_published(load, published, kept):
+    assert load(made(401, reference=published))[0].reference == kept
+
+
+def test_a_whole_file_of_changing_shapes_is_read(load):
+    lines = [
+        made(81, category="writing", turns=["first", "second"]),
+        made(82, category="math", turns=["first", "second"], reference=["1", ""]),
+        made(0, category="", reference=["x"]),
+        "",
+        made("HumanEval/0", category="code", turns=["\ndef f():\n    "], reference=["    return 1\n"]),
+        made(481, reference=[["a", "b"]], documents=[1, None, {"k": 2.5}]),
+        '{"turns": ["no category"], "question_id": 9}',
+        '{"turns": ["null"], "question_id": 10, "category": null, "reference": null}',
+    ]
+    questions = load("\n".join(lines))
+    assert [q.question_id for q in questions] == ["81", "82", "0", "HumanEval/0", "481", "9", "10"]
+    assert [q.category for q in questions] == ["writing", "math", "", "code", "rag", "", ""]
+    assert questions[3].turns == ("\ndef f():\n    ",)
+    assert questions[0].turns == ("first", "second") and questions[0].source == "made_up"
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("tail", ["", "\n", "\n\n \t\n"])
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+def test_line_ends_and_a_byte_order_mark_change_nothing(load, end, tail, mark):
+    text = made(1, turns=["a\r\nb "]) + "\n" + made(2) + tail
+    first, second = load(mark + text.replace("\n", end).encode())
+    assert first.turns == ("a\r\nb ",) and second.turns == ("who?",)
+
+
+def test_a_byte_order_mark_is_no_part_of_plain_text(load):
+    assert load(b"\xef\xbb\xbfone\r\ntwo\r\n", "plain.txt")[0].turns == ("one",)
+
+
+def test_separators_inside_a_text_end_no_line(load):
+    text = "a\u2028b\u2029c\x85d\x1ce\x0bf"
+    raw = '{"question_id": 1, "turns": ["a\u2028b\u2029c\x85d"]}'
+    questions = load(f"{raw}\n{made(2, turns=[text])}\n")
+    assert [q.turns for q in questions] == [("a\u2028b\u2029c\x85d",), (text,)]
+
+
+@pytest.mark.parametrize("name", ["q.JSONL", "q.ndjson", "q.json"])
+def test_other_endings_of_json_lines(load, name):
+    assert load(made(7), name)[0].turns == ("who?",)
 
 
 @pytest.mark.parametrize(
     ("bad", "words"),
     [
-        ("{", "line 2: not valid JSON"),
-        ('{"question_id": 1}', "line 2: Object missing required field `turns`"),
-        ('{"question_id": 1, "turns": "what?"}', r"line 2: Expected `array`"),
-        ('{"question_id": 5, "turns": []}', "line 2: turns must hold"),
-        ('{"question_id": 5, "turns": ["a", "  "]}', "line 2: turns must hold"),
-        ('{"question_id": 5.5, "turns": ["a"]}', "line 2: Expected"),
-        ("[1, 2]", "line 2: Expected `object`"),
-        ('{"question_id": 7, "turns": ["a"]}', "line 2: question_id 7 is that of line 1"),
+        ('{"question_id": 2, "turns": ["a"], "turns": ["b"]}', "key 'turns' is given twice"),
+        ('{"question_id": 2, "turns": ["\\ud83d"]}', "ud83d is half of a character"),
+        ('{"question_id": 2, "turns": ["a"], "reference": 18}', r"got `int` - at `\$.reference`"),
+        ('{"question_id": 2, "turns": ["a"], "reference": [18]}', r"got `int` - at `\$.reference\[0\]`"),
+        ('{"question_id": 2, "turns": ["a"], "reference": [["b", 1]]}', r"reference\[0\]\[1\]`"),
+        ('{"question_id": 2, "turns": ["a"], "reference": [[["b"]]]}', "Expected `str`, got `array`"),
+        ('{"question_id": 2, "turns": ["a", null]}', r"got `null` - at `\$.turns\[1\]`"),
+        ('{"question_id": 2, "turns": ["a", ""]}', "turns must hold at least one text"),
+        ('{"question_id": true, "turns": ["a"]}', "got `bool`"),
+        ('{"question_id": "1", "turns": ["a"]}', "question_id 1 is that of line 1"),
+        ('{"turns": ["a"]}', "missing required field `question_id`"),
+        ('{"question_id": 2, "turns": ["a"]},', r"not valid JSON \(Extra data, column 35\)"),
+        ('{"question_id": 2, "turns": ["a"', "not valid JSON"),
+        ('{"question_id": 2, "turns": ["a"], "deep": ' + "[" * 100_000 + "]" * 100_000 + "}", "recursion"),
+        ("\ufeff" + made(2), "not valid JSON"),
+        ('{"question_id": 2}', "Object missing required field `turns`"),
+        ('{"question_id": 2, "turns": "what?"}', "Expected `array`"),
+        ('{"question_id": 2, "turns": []}', "turns must hold"),
+        ('{"question_id": 2, "turns": ["a", "  "]}', "turns must hold"),
+        ('{"question_id": 2.5, "turns": ["a"]}', "Expected"),
+        ("[1, 2]", "Expected `object`"),
     ],
 )
-def test_a_malformed_line_is_named(write, bad, words):
-    with pytest.raises(EvaluationError, match=words):
-        load_questions([write(f"{line(7)}\n{bad}\n{line(8)}\n")])
+def test_a_broken_line_is_named_in_one_line(load, bad, words):
+    with pytest.raises(EvaluationError, match=rf"made_up\.jsonl line 2: .*{words}") as caught:
+        load(f"{ONE}\n{bad}\n")
+    assert "\n" not in str(caught.value)
 
 
-def test_bytes_that_are_no_text_are_named_by_line(tmp_path):
-    path = tmp_path / "q.jsonl"
-    path.write_bytes(line(1).encode() + b"\n\xff\xfe\n")
+@pytest.mark.parametrize("text", ["[\n  {}\n]\n", "{\n}\n", f"[{ONE}]\n"])
+def test_one_json_value_over_lines_is_refused(load, text):
+    with pytest.raises(EvaluationError, match=r"line 1: .*(one whole object a line|a line is)"):
+        load(text, "whole.json")
+
+
+def test_bytes_that_are_no_utf8_behind_a_mark_are_named_by_line(load):
     with pytest.raises(EvaluationError, match="line 2: not UTF-8"):
-        load_questions([path])
+        load(b"\xef\xbb\xbf" + ONE.encode() + b"\r\n\xff\r\n")
+    with pytest.raises(EvaluationError, match="line 1: not UTF-8"):
+        load(ONE.encode("utf-16"))
+
+
+def test_json_lines_under_a_plain_name_are_not_asked_as_prompts(load):
+    with pytest.raises(
+        EvaluationError, match=r"line 2: a JSON object, not plain text; name the file \.jsonl"
+    ):
+        load(f"\n{ONE}\n", "questions.txt")
+    assert load('{"a": 1} is what?\n', "plain.txt")[0].turns == ('{"a": 1} is what?',)
+
+
+def test_a_row_without_text_is_no_question():
+    rows = [{"prompt": None}, {"prompt": "why?"}, {"prompt": ["a", None]}]
+    assert [(q.question_id, q.turns) for q in questions_of_rows(rows, "org/d")] == [("1", ("why?",))]
 
 
 def test_missing_and_empty_files_are_refused(tmp_path, write):
@@ -70,17 +161,17 @@ def test_missing_and_empty_files_are_refused(tmp_path, write):
     with pytest.raises(EvaluationError, match="holds no question"):
         load_questions([write("\n \n")])
     with pytest.raises(EvaluationError, match="given twice"):
-        load_questions([write(line(1)), write(line(1))])
+        load_questions([write(ONE), write(ONE)])
 
 
-def test_plain_text_is_a_question_a_line(write):
-    questions = load_questions([write("one\n\n  two \n", "mine.txt")])
+def test_plain_text_is_a_question_a_line(load):
+    questions = load("one\n\n  two \n", "mine.txt")
     assert [(q.question_id, q.turns) for q in questions] == [("1", ("one",)), ("3", ("two",))]
 
 
 def test_files_take_turns_up_to_the_limit(write):
-    first = write("\n".join(line(n) for n in range(5)), "a.jsonl")
-    second = write("\n".join(line(n) for n in range(2)), "b.jsonl")
+    first = write("\n".join(made(n) for n in range(5)), "a.jsonl")
+    second = write("\n".join(made(n) for n in range(2)), "b.jsonl")
     questions = load_questions([first, second], limit=5)
     assert [(q.source, q.question_id) for q in questions] == [
         ("a", "0"),
@@ -92,7 +183,7 @@ def test_files_take_turns_up_to_the_limit(write):
 
 
 def test_files_of_one_name_are_told_apart_by_their_folder(write):
-    paths = [write(line(1), "x/q.jsonl"), write(line(1), "y/q.jsonl")]
+    paths = [write(made(1), "x/q.jsonl"), write(made(1), "y/q.jsonl")]
     assert {q.source for q in load_questions(paths)} == {str(path) for path in paths}
 
 

@@ -46,17 +46,15 @@ class TestTheNetworkOfQueues:
     @pytest.mark.parametrize("clients", [1, 2, 5, 16])
     def test_is_near_a_simulation(self, think: float, clients: int) -> None:
         most = math.inf
-        found = rounds_a_second(clients, Flow(think, lambda sessions: 94.0, most)).rate
+        found = rounds_a_second(clients, Flow(think, lambda sessions: 94.0, most))
         assert found == pytest.approx(simulated(clients, think, 94.0, most), rel=0.12)
 
     def test_a_full_server_gives_what_its_forwards_hold(self) -> None:
-        served = rounds_a_second(32, Flow(60.0, lambda sessions: 94.0, 4.0))
-        assert served.rate == pytest.approx(4 / 0.094) == pytest.approx(simulated(32, 60.0, 94.0, 4.0), rel=0.01)
-        assert served.busy == 1 and served.sessions == 4
+        rate = rounds_a_second(32, Flow(60.0, lambda sessions: 94.0, 4.0))
+        assert rate == pytest.approx(4 / 0.094) == pytest.approx(simulated(32, 60.0, 94.0, 4.0), rel=0.01)
 
     def test_a_cloud_that_goes_on_by_itself_serves_all_at_once(self) -> None:
-        served = rounds_a_second(8, Flow(0.0, lambda sessions: 50.0 + 5 * sessions))
-        assert served.sessions == pytest.approx(8) and served.rate == pytest.approx(8 / 0.09)
+        assert rounds_a_second(8, Flow(0.0, lambda sessions: 50.0 + 5 * sessions)) == pytest.approx(8 / 0.09)
 
 
 class TestTheCurve:

@@ -9,7 +9,8 @@ from specdec.methods import get_method
 from specnav.bench.data.points import load_point
 from specnav.bench.records.study import StudyResults, load_studies, load_study, save_study
 from specnav.bench.report.studies import REPORT_FILE, write_studies
-from specnav.bench.runner.jobs import START_S, Times, answer_s, in_words
+from specnav.bench.runner.jobs import START_S, answer_s, in_words
+from specnav.bench.settings import BenchConfig
 from specnav.bench.studies import STUDIES, study_named, study_names
 from specnav.bench.studies.crossings import crossings
 from specnav.bench.studies.figures import system_of, systems
@@ -188,10 +189,10 @@ class TestCharts:
 
 
 def test_an_estimate_adds_up_forwards_and_round_trips():
-    times = Times(rtt=240, draft=72, verify=620, cloud_draft=72)
-    assert answer_s("ar", 24, 4, times) == pytest.approx(0.24 + 0.62 + 24 * 0.62 + 0.24, rel=0.02)
-    assert answer_s("sd", 24, 4, times) == pytest.approx(0.86 + 24 / 1.94 * (0.24 + 0.288 + 0.62), rel=0.02)
-    assert answer_s("cloud-sd", 24, 4, times) < answer_s("sd", 24, 4, times)
+    config = BenchConfig(rtt_ms=240, draft_ms=72, verify_ms=620, gamma=4)
+    assert answer_s("ar", config, 24) == pytest.approx(0.24 + 0.62 + 24 * 0.62 + 0.24, rel=0.02)
+    assert answer_s("sd", config, 24) == pytest.approx(0.86 + 24 / 1.94 * (0.24 + 0.288 + 0.62), rel=0.02)
+    assert answer_s("cloud-sd", config, 24) < answer_s("sd", config, 24)
     assert in_words(START_S) == "8 s" and in_words(330) == "6 min"
 
 

@@ -2,59 +2,17 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 
 from specdec.row_ms import RowMs, read_ms
-from specnav.bench.data.questions import load_questions
-from specnav.bench.records.bench import BenchResults, load_bench, save_bench
+from specnav.bench.records.bench import load_bench
 from specnav.bench.records.study import load_study
 from specnav.bench.runner.jobs import make_jobs
-from specnav.bench.runner.run import methods_of, settings_of
-from specnav.bench.runner.study import StudyTerminalView, redraw, run_studies
-from specnav.bench.settings import BenchConfig
+from specnav.bench.runner.study import redraw, run_studies
 from specnav.bench.studies import study_named
-from specnav.bench.studies.plan import StudySetting
 from specnav.errors import UsageError
 from specnav.results.errors import EvaluationError
-from tests.bench.made_up_studies import made_up_setting
-
-
-class MadeUpRuns:
-    """Bench runs that take no time. stop_after: runs before the user presses Ctrl-C; fail: say this instead."""
-
-    def __init__(self, stop_after: int | None = None, fail: str = "") -> None:
-        self.stop_after, self.fail = stop_after, fail
-        self.configs: list[BenchConfig] = []
-
-    def __call__(self, config: BenchConfig, view: StudyTerminalView) -> int:
-        if len(self.configs) == self.stop_after:
-            if self.fail:
-                raise UsageError(self.fail)
-            return 130
-        self.configs.append(config)
-        questions = load_questions(config.questions, config.limit)
-        with view.answering(len(questions) * len(config.methods), len(questions)) as advance:
-            for name in config.methods:
-                advance(questions[0], name)
-        methods, _ = methods_of(config)
-        setting = StudySetting("", "", methods, changes={"gamma": config.gamma, "rtt_ms": config.rtt_ms})
-        asked = len(questions)
-        rows = [msgspec.structs.replace(row, questions=asked) for row in made_up_setting(setting).rows]
-        config.out.mkdir(parents=True, exist_ok=True)
-        save_bench(
-            config.out,
-            BenchResults(
-                schema=1,
-                config=settings_of(config, methods),
-                machine={},
-                rows=rows,
-                asked=asked,
-                started_at="2026-01-02T03:04:05Z",
-                wall_s=2.0,
-            ),
-        )
-        return 0
+from tests.bench.made_up_studies import MadeUpRuns
 
 
 def test_every_setting_is_a_run_with_the_times_of_the_point_scaled(tmp_path, capsys):

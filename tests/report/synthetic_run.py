@@ -47,20 +47,15 @@ def timeline(rng: random.Random, rtt_ms: float, rounds: int) -> list[Span]:
         Span("cloud", "prefill", 1.6 + half, 28.0 + half),
     ]
     now = 30.0 + half
-    for number in range(rounds):
-        draft = rng.uniform(6, 8)
-        spans.append(Span("edge", f"draft {number + 1}", now, now + draft))
-        spans.append(Span("uplink", "draft", now + draft, now + draft + 0.3 + half))
-        verify = rng.uniform(9, 12)
-        spans.append(
-            Span("cloud", f"verify {number + 1}", now + draft + 0.3 + half, now + draft + 0.3 + half + verify)
-        )
-        spans.append(
-            Span(
-                "downlink", "verdict", now + draft + 0.3 + half + verify, now + draft + 0.6 + rtt_ms + verify
-            )
-        )
-        now += draft + 0.6 + rtt_ms + verify
+    for number in range(1, rounds + 1):
+        drafted = now + rng.uniform(6, 8)
+        arrived = drafted + 0.3 + half
+        verified = arrived + rng.uniform(9, 12)
+        spans.append(Span("edge", f"draft {number}", now, drafted))
+        spans.append(Span("uplink", "draft", drafted, arrived))
+        spans.append(Span("cloud", f"verify {number}", arrived, verified))
+        now = verified + 0.3 + half
+        spans.append(Span("downlink", "verdict", verified, now))
     return spans
 
 

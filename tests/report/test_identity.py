@@ -7,7 +7,7 @@ import pytest
 
 from specdec.models import Prompt
 from specnav.results.demo import Comparison
-from specnav.results.identity import compare_with_target, spread
+from specnav.results.identity import compare_with_target, every_nth
 from specnav.results.trace import EpisodeTrace, load_traces
 from tests.report.synthetic_run import make_run
 
@@ -94,7 +94,7 @@ def test_nothing_compared_claims_nothing() -> None:
 
 
 def test_sample_is_spread_over_the_run() -> None:
-    assert spread(5, 10) == [0, 1, 2, 3, 4]
-    assert spread(101, 3) == [0, 50, 100]
-    assert spread(5, 0) == []
-    assert spread(5, 1) == [0]
+    assert every_nth(range(5), 10) == [0, 1, 2, 3, 4]
+    assert every_nth(range(101), 3) == [0, 50, 100]
+    assert every_nth(range(5), 0) == []
+    assert every_nth(range(5), 1) == [0]

@@ -9,6 +9,13 @@ one draft token is accepted. They say what a method costs if nothing else does: 
 
 from __future__ import annotations
 
+from specdec.row_ms import RowMs
+
+
+def forward_ms(ms: float, rows: int) -> float:
+    """A forward of this many rows, where its time may be given by rows."""
+    return ms.for_rows(rows) if isinstance(ms, RowMs) else ms
+
 
 def cloud_ar(n: float, t_verify: float, t_link: float) -> float:
     """Cloud decoding alone, streamed: one trip each way, then a forward a token (early-exit paper, section 2)."""

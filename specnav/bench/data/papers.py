@@ -29,14 +29,10 @@ def figure(path: str) -> float:
     place: Any = figures()
     for word in path.split("."):
         try:
-            place = place[int(word)] if isinstance(place, list) else _entry(place, word)
+            known = isinstance(place, dict) and word in place  # some of the file's keys are numbers
+            place = place[word if known else int(word)]
         except (KeyError, IndexError, ValueError, TypeError):
             raise EvaluationError(f"papers.yaml has no figure {path!r} ({word!r} is not there)") from None
     if isinstance(place, bool) or not isinstance(place, int | float):
         raise EvaluationError(f"{path!r} in papers.yaml is not a single figure; name one inside it")
     return float(place)
-
-
-def _entry(place: dict[Any, Any], word: str) -> Any:
-    """An entry by its key as text; some of the file's keys are numbers."""
-    return place[word] if word in place else place[int(word)]

@@ -117,17 +117,8 @@ class Flow:
     most: float = float("inf")
 
 
-@dataclass(frozen=True)
-class Served:
-    """rate: rounds a second of all clients together. sessions: in a forward. busy: share of the time it runs."""
-
-    rate: float
-    sessions: float
-    busy: float
-
-
-def rounds_a_second(clients: int, flow: Flow) -> Served:
-    """How many rounds a second a verifier gives this many clients, by mean values.
+def rounds_a_second(clients: int, flow: Flow) -> float:
+    """How many rounds a second a verifier gives this many clients together, by mean values.
 
     A round takes Z + W + f(b): Z to think; f the forward of the b = rate · f(b) sessions that share it; W the rest of
     the forward that runs when a draft arrives, half of one on average (and never less than f − Z: the client's own
@@ -144,7 +135,7 @@ def rounds_a_second(clients: int, flow: Flow) -> Served:
             sessions = min(flow.most, max(1.0, rate * forward))
         rate = min(rate, flow.most / flow.forward_ms(flow.most)) if flow.most < float("inf") else rate
         busy = min(1.0, rate * flow.forward_ms(sessions) / sessions)
-    return Served(rate * 1e3, sessions, busy)
+    return rate * 1e3
 
 
 @dataclass(frozen=True)

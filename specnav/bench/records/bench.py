@@ -7,13 +7,12 @@ the core's own records.
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 
 import msgspec
 
 from specdec.edge.stats import RoundStats
-from specnav.bench.data.points import PointRecord
+from specnav.bench.data.points import PaperFigure, PointRecord
 from specnav.results.demo import RESULTS_FILE, Setting, Versioned
 from specnav.results.files import read_json, write_json
 from specnav.results.trace import Span
@@ -57,11 +56,6 @@ class AnswerRecord(msgspec.Struct, frozen=True, kw_only=True):
     def key(self) -> tuple[str, str, int]:
         """Which turn of which question."""
         return self.source, self.question_id, self.turn
-
-    def round_lines(self) -> list[dict[str, object]]:
-        """Its lines of `rounds.jsonl`: which round of which answer, and the fields of RoundStats."""
-        of = {name: getattr(self, name) for name in ("method", "source", "question_id", "turn")}
-        return [{**of, "round": number, **asdict(one)} for number, one in enumerate(self.rounds)]
 
 
 class BenchRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,8 +104,6 @@ class BenchRow(msgspec.Struct, frozen=True, kw_only=True):
     errors: int = 0
     largest_margin: float | None = None  # of logits, where an answer left `ar`
     joules_per_answer: float | None = None  # of the whole machine; null without a sensor
-
-
 
 
 class AcceptanceRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -187,6 +179,11 @@ class BenchResults(Versioned, frozen=True, kw_only=True):
     flips: list[Flip] = msgspec.field(default_factory=list)  # half precision: where answers left those of `ar`
     acceptance: AcceptanceRecord | None = None  # emulated
     numeric_noise: float = 0.0  # of logits: how far those of one position differ that came alone and with others
+
+    @property
+    def printed(self) -> list[PaperFigure]:
+        """What the paper of the point prints."""
+        return self.point.figures if self.point else []
 
 
 def save_bench(run: Path, results: BenchResults) -> Path:

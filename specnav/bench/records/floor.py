@@ -16,7 +16,7 @@ excuse one. It pays where the next exchange needs less of it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from specdec.link.shaping import Direction, LinkProfile
 from specnav.results.trace import Span
@@ -26,12 +26,10 @@ REFUTED = "refuted draft"
 """Name of a message that belongs to no verdict (see specdec.edge.recorder)."""
 
 
-@dataclass(frozen=True)
-class Exchange:
-    """What led to one message of verified tokens. left_ms: when its last message left; None: the cloud needed none."""
+class Exchange(NamedTuple):
+    """What led to one message of verified tokens. ups: none where the cloud needed none."""
 
-    left_ms: float | None
-    ups: tuple[Span, ...]
+    ups: Sequence[Span]
     work: Span
     down: Span
 
@@ -46,8 +44,7 @@ def exchanges(timeline: Sequence[Span]) -> Iterator[Exchange]:
         elif span.lane == "cloud":
             work = span
         elif span.lane == "downlink" and work is not None:
-            left = max((up.start_ms for up in ups), default=None)
-            yield Exchange(left, tuple(ups), work, span)
+            yield Exchange(ups, work, span)
             ups, work = [], None
 
 
@@ -75,9 +72,10 @@ def needed_intervals(
     def clipped(start: float, end: float) -> Interval:
         return max(start, since_ms), end
 
-    if one.left_ms is not None:
+    if one.ups:
+        left_ms = max(up.start_ms for up in one.ups)
         for span in edge:
-            yield clipped(span.start_ms, min(span.end_ms, one.left_ms))
+            yield clipped(span.start_ms, min(span.end_ms, left_ms))
     for up in one.ups:
         yield clipped(up.start_ms, min(up.end_ms, up.start_ms + one_way_ms(up.size, link)))
     yield clipped(one.work.start_ms, one.work.end_ms)

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import msgspec
@@ -52,16 +54,14 @@ class BenchJournal:
         self._run = run
         self._results = results
         self.answers: list[AnswerRecord] = list(earlier)
-        self._turns: dict[tuple[str, str, str], int] = {}
-        for record in self.answers:
-            self._count(record)
+        self._turns = _turns(self.answers)
         write_bytes_atomic(run / ANSWERS_FILE, _lines(self.answers))
         write_bytes_atomic(run / ROUNDS_FILE, _lines(_rounds(self.answers)))
         self.settle()
 
     def has(self, question: Question, method: str) -> bool:
         """Whether every turn of the question was answered by the contestant."""
-        return self._turns.get((method, question.source, question.question_id), 0) >= len(question.turns)
+        return self._turns[method, question.source, question.question_id] >= len(question.turns)
 
     def add(self, records: Sequence[AnswerRecord]) -> None:
         """Keep all turns of one question by one contestant."""
@@ -69,38 +69,33 @@ class BenchJournal:
             with (self._run / name).open("ab") as stream:
                 stream.write(data)
         self.answers += records
-        for record in records:
-            self._count(record)
+        self._turns += _turns(records)
 
     def settle(self) -> None:
         """Write results.json from what there is."""
         save_bench(self._run, self._results(self.answers))
 
-    def _count(self, record: AnswerRecord) -> None:
-        key = (record.method, record.source, record.question_id)
-        self._turns[key] = self._turns.get(key, 0) + 1
+
+def _turns(answers: Iterable[AnswerRecord]) -> Counter[tuple[str, str, str]]:
+    """How many turns of a question a contestant has answered."""
+    return Counter((one.method, one.source, one.question_id) for one in answers)
 
 
 def whole_questions(
     answers: Sequence[AnswerRecord], questions: Sequence[Question], methods: Sequence[str]
 ) -> list[AnswerRecord]:
     """The answers of an earlier run that this one can use: its methods, its questions, every turn there."""
-    turns = {(q.source, q.question_id): len(q.turns) for q in questions}
-    counts: dict[tuple[str, str, str], int] = {}
-    for record in answers:
-        key = (record.method, record.source, record.question_id)
-        counts[key] = counts.get(key, 0) + 1
-    return [
-        record
-        for record in answers
-        if record.method in methods
-        and counts[(record.method, record.source, record.question_id)]
-        == turns.get((record.source, record.question_id))
-    ]
+    whole = {(name, q.source, q.question_id): len(q.turns) for q in questions for name in methods}
+    counts = _turns(answers)
+    return [one for one in answers if counts[key := (one.method, *one.key[:2])] == whole.get(key)]
 
 
-def _rounds(records: Iterable[AnswerRecord]) -> list[dict[str, object]]:
-    return [line for record in records for line in record.round_lines()]
+def _rounds(records: Iterable[AnswerRecord]) -> Iterator[dict[str, object]]:
+    """Lines of `rounds.jsonl`: which round of which answer, and the fields of RoundStats."""
+    for record in records:
+        of = {name: getattr(record, name) for name in ("method", "source", "question_id", "turn")}
+        for number, one in enumerate(record.rounds):
+            yield {**of, "round": number, **asdict(one)}
 
 
 def _lines(records: Iterable[object]) -> bytes:

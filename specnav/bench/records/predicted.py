@@ -15,7 +15,6 @@ from specdec.methods import get_method
 from specdec.options import DecodingOptions
 from specnav.bench.data import latency
 from specnav.bench.data.names import ORACLES
-from specnav.bench.data.points import PaperFigure
 from specnav.bench.records.bench import AnswerRecord, BenchResults, BenchRow
 from specnav.results.demo import mean
 
@@ -70,34 +69,27 @@ class Prediction:
         return self.measured_token / self.predicted_token - 1
 
 
-def predictions(
-    rows: Sequence[BenchRow],
-    answers: Mapping[str, Sequence[AnswerRecord]],
-    rtt_ms: float,
-    bandwidth_mbps: float,
-    gamma: int = DecodingOptions.gamma,
-    figures: Sequence[PaperFigure] = (),
-) -> list[Prediction]:
-    """Every method that one of the papers' formulas is about and that made rounds over the link.
-
-    rtt_ms, bandwidth_mbps: of the emulated link. gamma: the draft length of the operating point.
+def predictions_of(results: BenchResults, answers: Mapping[str, Sequence[AnswerRecord]]) -> list[Prediction]:
+    """Every method of a run that one of the papers' formulas is about and that made rounds over the link, by the run's
+    own settings and its point's figures.
     """
+    rtt_ms, bandwidth_mbps = (float(results.config.get(name) or 0.0) for name in ("rtt_ms", "bandwidth_mbps"))
+    gamma = int(results.config.get("gamma") or DecodingOptions.gamma)
     paper = {
-        (f.method, f.quantity): f.value for f in figures if f.quantity != "speedup" or f.over == REFERENCE
+        (f.method, f.quantity): f.value for f in results.printed if f.quantity != "speedup" or f.over == REFERENCE
     }
-    timed = {row.method: _timed(answers.get(row.method, ())) for row in rows}
+    timed = {row.method: _timed(answers.get(row.method, ())) for row in results.rows}
     parts = {name: parts_of(one.records, rtt_ms, bandwidth_mbps) for name, one in timed.items() if one.rest}
-    for row in rows:
-        if row.method in parts and formula_of(row.method) is HINTED:
-            parts[row.method] = _prepared(parts[row.method], row, timed[row.method].records)
-        if row.method in parts and formula_of(row.method) is PREDRAFTED:
-            parts[row.method] = _drafted_on(parts[row.method], timed[row.method].records)
+    reference = timed[REFERENCE].tokens_per_ms(AR.a_token(parts[REFERENCE])) if REFERENCE in parts else None
     found: list[Prediction] = []
-    reference = _predicted_speed(REFERENCE, timed, parts)
-    for row in rows:
+    for row in results.rows:
         formula, one, of = formula_of(row.method), timed[row.method], parts.get(row.method)
         if formula is None or of is None:
             continue
+        if formula is HINTED:
+            of = _prepared(of, row, one.records)
+        elif formula is PREDRAFTED:
+            of = _drafted_on(of, one.records)
         words, instead = _with_acceptance(formula, of, gamma, paper, row.method)
         speed = one.tokens_per_ms(formula.a_token(of))
         other = None if instead is None else one.tokens_per_ms(formula.a_token(instead))
@@ -116,14 +108,6 @@ def predictions(
             )
         )
     return found
-
-
-def predictions_of(results: BenchResults, answers: Mapping[str, Sequence[AnswerRecord]]) -> list[Prediction]:
-    """The predictions of a run, from its own settings and its point's figures."""
-    rtt_ms, bandwidth_mbps = (float(results.config.get(name) or 0.0) for name in ("rtt_ms", "bandwidth_mbps"))
-    figures = results.point.figures if results.point else []
-    gamma = int(results.config.get("gamma") or DecodingOptions.gamma)
-    return predictions(results.rows, answers, rtt_ms, bandwidth_mbps, gamma, figures)
 
 
 @dataclass(frozen=True)
@@ -146,11 +130,6 @@ def _timed(records: Sequence[AnswerRecord]) -> _Timed:
     tokens = sum(len(one.ids) for one in counted)
     first = sum(one.ttft_ms for one in counted)
     return _Timed(counted, tokens, tokens - len(counted), first, sum(one.wall_ms for one in counted) - first)
-
-
-def _predicted_speed(name: str, timed: Mapping[str, _Timed], parts: Mapping[str, Parts]) -> float | None:
-    formula = formula_of(name) if name in parts else None
-    return None if formula is None else timed[name].tokens_per_ms(formula.a_token(parts[name]))
 
 
 def parts_of(records: Sequence[AnswerRecord], rtt_ms: float, bandwidth_mbps: float) -> Parts:

@@ -200,10 +200,14 @@ def gather(folder: Path, results: StudyResults) -> StudyResults:
     return (_with_runs if results.settings else _with_measurements)(folder, results)
 
 
+def measured_cells(folder: Path) -> dict[str, CellRecord]:
+    """By their files, the measurements that a study's folder holds. Raises EvaluationError."""
+    return {path.name: read_json(path, CellRecord) for path in sorted((folder / CELLS).glob("*.json"))}
+
+
 def _with_measurements(folder: Path, results: StudyResults) -> StudyResults:
     """The cells and the curve that lie in the folder."""
-    cells = {path.name: read_json(path, CellRecord) for path in sorted((folder / CELLS).glob("*.json"))}
-    if cells:
+    if cells := measured_cells(folder):
         wall_s = sum(one.wall_s for one in cells.values())
         results = msgspec.structs.replace(results, cells=list(cells.values()), wall_s=wall_s)
     if (folder / BATCH_FILE).is_file():

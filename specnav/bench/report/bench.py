@@ -7,11 +7,12 @@ The look, the drawing and the words are those of the demo's report; here is what
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from markupsafe import Markup
 
+from specdec.edge.stats import RoundStats
+from specnav.bench.data.points import PaperFigure
 from specnav.bench.records.bench import AnswerRecord, BenchResults, BenchRow, load_bench
 from specnav.bench.records.journal import load_answers
 from specnav.bench.records.predicted import predictions_of
@@ -26,7 +27,6 @@ from specnav.report.page import (
     alert_text,
     machine_of,
     render,
-    shown,
     what_is_real,
     when,
     words_of,
@@ -45,29 +45,6 @@ QUANTITY_WORDS = {
     "tokens_per_s": "tokens a second",
     "predraft_hit_rate": "pre-draft hit rate",
 }
-
-
-@dataclass(frozen=True)
-class PaperComparison:
-    """A paper's figure and ours."""
-
-    method: str
-    quantity: str
-    paper: str
-    ours: str
-    ratio: str
-    where: str
-
-
-@dataclass(frozen=True)
-class ChosenPlan:
-    """What a controller chose for the rounds from one on, and why."""
-
-    method: str
-    question: str
-    round: int
-    mode: str
-    why: str
 
 
 def methods_of(results: BenchResults) -> list[str]:
@@ -148,35 +125,24 @@ def headline(results: BenchResults) -> list[Figure]:
     return figures
 
 
-def beside_the_paper(results: BenchResults) -> list[PaperComparison]:
-    """The point's printed figures and this run's, in the file's order."""
-    found = []
-    for figure in results.point.figures if results.point else []:
-        ours = ours_for(figure, results.rows, float(results.config.get("time_scale") or 1.0))
-        digits = 1 if figure.quantity in ("tpot_ms", "tokens_per_s") else 2
-        found.append(
-            PaperComparison(
-                method=figure.method,
-                quantity=QUANTITY_WORDS[figure.quantity].format(figure.over),
-                paper=f"{figure.value:.{digits}f}",
-                ours=shown(ours, digits) if ours is not None else "not in this run",
-                ratio=shown(ours / figure.value, 2, "×") if ours is not None and figure.value else "–",
-                where=figure.where,
-            )
+def beside_the_paper(results: BenchResults) -> list[tuple[PaperFigure, str, int, float | None]]:
+    """The point's printed figures in the file's order: in words, with this many digits, and this run's."""
+    scale = float(results.config.get("time_scale") or 1.0)
+    return [
+        (
+            figure,
+            QUANTITY_WORDS[figure.quantity].format(figure.over),
+            1 if figure.quantity in ("tpot_ms", "tokens_per_s") else 2,
+            ours_for(figure, results.rows, scale),
         )
-    return found
-
-
-def paper_speedups(results: BenchResults) -> dict[str, float]:
-    """The paper's speed-ups over `ar`, for the diamonds."""
-    figures = results.point.figures if results.point else []
-    return {f.method: f.value for f in figures if f.quantity == "speedup" and f.over == "ar"}
+        for figure in results.printed
+    ]
 
 
 def speedup_chart(results: BenchResults) -> RowChart:
     """Tokens a second over those of `ar`, a bar a method, and what the paper printed."""
     rows = [row for row in results.rows if row.speedup_vs_ar is not None]
-    papers = paper_speedups(results)
+    papers = {f.method: f.value for f in results.printed if f.quantity == "speedup" and f.over == "ar"}
     linked = tuple(None if row.uplink_bytes_per_round is None else row.speedup_vs_ar for row in rows)
     alone = tuple(row.speedup_vs_ar if row.uplink_bytes_per_round is None else None for row in rows)
     printed = tuple(papers.get(row.method) for row in rows)
@@ -238,17 +204,15 @@ def tokens_until(record: AnswerRecord, until_ms: float) -> int:
     )
 
 
-def choices_of(answers: Mapping[str, Sequence[AnswerRecord]]) -> list[ChosenPlan]:
-    """Where a controller changed its mind, and what it said; the first round of all, too."""
-    found: list[ChosenPlan] = []
-    for method, records in answers.items():
+def choices_of(answers: Mapping[str, Sequence[AnswerRecord]]) -> list[tuple[str, int, RoundStats]]:
+    """Where a controller changed its mind, by question and round; the first round of all, too."""
+    found = []
+    for records in answers.values():
         before = ""
         for record in records:
             for number, one in enumerate(record.rounds, start=1):
                 if one.mode and one.mode != before:
-                    found.append(
-                        ChosenPlan(method, f"{record.source} {record.question_id}", number, one.mode, one.why)
-                    )
+                    found.append((f"{record.source} {record.question_id}", number, one))
                     before = one.mode
     return found
 

@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from specdec.errors import OptionsError
 from specdec.methods import get_method
 from specdec.options import DecodingOptions
-from specdec.row_ms import RowMs, read_ms
+from specdec.row_ms import read_ms
 from specdec.sampling.recoveries import Recovery
 from specnav.bench.data import latency
 from specnav.bench.data.acceptance import WantedAcceptance, read_acceptance
@@ -89,12 +88,10 @@ class PointCell:
 
 @dataclass(frozen=True)
 class PointsTable:
-    """Rows are methods, columns points."""
+    """rows: a method and its cells, one a point."""
 
-    quantity: str
     title: str
-    methods: list[str]
-    cells: list[list[PointCell]]
+    rows: list[tuple[str, list[PointCell]]]
 
 
 def load_points(folder: Path) -> list[PointRun]:
@@ -112,7 +109,7 @@ def load_points(folder: Path) -> list[PointRun]:
 
 def points_tables(runs: Sequence[PointRun]) -> list[PointsTable]:
     """A table for every quantity: always speed-ups and τ, the others where a paper prints one."""
-    printed = {f.quantity for run in runs if run.results.point for f in run.results.point.figures}
+    printed = {f.quantity for run in runs for f in run.results.printed}
     return [
         _table(quantity, title, runs)
         for quantity, title in TABLES.items()
@@ -122,16 +119,9 @@ def points_tables(runs: Sequence[PointRun]) -> list[PointsTable]:
 
 def _table(quantity: str, title: str, runs: Sequence[PointRun]) -> PointsTable:
     measured = [row.method for run in runs for row in run.results.rows]
-    printed = [
-        f.method
-        for run in runs
-        if run.results.point
-        for f in run.results.point.figures
-        if f.quantity == quantity and f.over == "ar"
-    ]
+    printed = [f.method for run in runs for f in run.results.printed if f.quantity == quantity and f.over == "ar"]
     methods = [name for name in dict.fromkeys([*measured, *printed]) if quantity != "speedup" or name != "ar"]
-    cells = [[_cell(quantity, method, run) for run in runs] for method in methods]
-    return PointsTable(quantity, title, methods, cells)
+    return PointsTable(title, [(method, [_cell(quantity, method, run) for run in runs]) for method in methods])
 
 
 def _cell(quantity: str, method: str, run: PointRun) -> PointCell:
@@ -145,8 +135,7 @@ def _cell(quantity: str, method: str, run: PointRun) -> PointCell:
 
 def paper_of(run: PointRun, method: str, quantity: str) -> float | None:
     """What the point's paper prints of a method; of a speed-up over another than `ar` the product."""
-    figures = run.results.point.figures if run.results.point else []
-    found = {(f.method, f.over): f.value for f in figures if f.quantity == quantity}
+    found = {(f.method, f.over): f.value for f in run.results.printed if f.quantity == quantity}
     if (method, "ar") in found or quantity != "speedup":
         return found.get((method, "ar"))
     over = next((other for one, other in found if one == method), None)
@@ -168,7 +157,7 @@ def other_figures(run: PointRun) -> list[str]:
     return [
         f"{f.method} over {f.over}: paper {f.value:.2f}×, ours "
         + ("not in this run" if (ours := ours_for(f, run.results.rows)) is None else f"{ours:.2f}×")
-        for f in (run.results.point.figures if run.results.point else [])
+        for f in run.results.printed
         if f.quantity == "speedup" and f.over != "ar"
     ]
 
@@ -193,7 +182,7 @@ class Printed:
     @property
     def ar_ms(self) -> float:
         """A token of cloud AR: a forward of one row."""
-        return forward_ms(self.verify_ms, 1)
+        return latency.forward_ms(self.verify_ms, 1)
 
     def a_token(self, method: str) -> float | None:
         """Milliseconds a token by the method's formula; None where no formula is about it or lacks a number."""
@@ -203,7 +192,8 @@ class Printed:
         named = get_method(method)
         if not named.drafts and not named.cloud_drafts:
             return self.ar_ms if not named.split else latency.split(1, 0.0, self.ar_ms, self.rtt_ms / 2)
-        draft, verify, link = self.gamma * self.draft_ms, forward_ms(self.verify_ms, self.gamma + 1), self.rtt_ms
+        draft, link = self.gamma * self.draft_ms, self.rtt_ms
+        verify = latency.forward_ms(self.verify_ms, self.gamma + 1)
         if formula is CLOUD_SD:
             verify += self.gamma * self.cloud_draft_ms
         if formula is HINTED and self.miss is None:
@@ -219,11 +209,6 @@ class Printed:
         """The speed-up over cloud AR by the method's formula."""
         token = self.a_token(method)
         return None if token is None else self.ar_ms / token
-
-
-def forward_ms(ms: float, rows: int) -> float:
-    """Milliseconds of a forward of this many rows."""
-    return ms.for_rows(rows) if isinstance(ms, RowMs) else ms
 
 
 def printed_of(results: BenchResults) -> Printed | None:
@@ -242,8 +227,8 @@ def printed_of(results: BenchResults) -> Printed | None:
         gamma=gamma,
         tau=latency.expected_tokens(alpha, gamma),
         alpha=alpha,
-        draft_ms=forward_ms(draft_ms, 1),
-        cloud_draft_ms=forward_ms(draft_ms if cloud is None else ms_of(cloud), 1),
+        draft_ms=latency.forward_ms(draft_ms, 1),
+        cloud_draft_ms=latency.forward_ms(draft_ms if cloud is None else ms_of(cloud), 1),
         verify_ms=ms_of(config.get("verify_ms")),
         rtt_ms=float(config.get("rtt_ms") or 0.0),
         miss=None if system is None else system.miss / 100,
@@ -259,15 +244,9 @@ ROW_MS_AT_100 = 8.0
 def wanted_of(results: BenchResults) -> WantedAcceptance | None:
     """The acceptance that a run emulated; None where it emulated none."""
     text = str(results.config.get("acceptance") or "").partition(" ")[0]
-    try:
-        return read_acceptance(text, 0) if text else None
-    except EvaluationError:
-        return None
+    return read_acceptance(text, 0) if text else None
 
 
 def ms_of(value: Setting) -> float:
     """A time of a forward as results.json keeps it."""
-    try:
-        return read_ms(value) if isinstance(value, str) else float(value or 0.0)
-    except OptionsError:
-        return 0.0
+    return read_ms(str(value or 0.0))

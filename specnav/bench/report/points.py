@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from specnav.bench.report.bench import chips_of
@@ -17,7 +16,7 @@ from specnav.bench.report.point_runs import (
     paper_of,
     points_tables,
 )
-from specnav.report.page import REPORT_FILE, shown, words_of, write_page
+from specnav.report.page import shown, words_of, write_page
 from specnav.results.files import write_bytes_atomic
 
 INDEX_FILE, MARKDOWN_FILE = "index.html", "points.md"
@@ -28,19 +27,8 @@ LEGEND = (
 SAME = "Greedy, dsd, dssd and dssd-thin do what sd does, and picospec-lossy what picospec does: they are measured once."
 
 
-@dataclass(frozen=True)
-class PointNote:
-    """What is said of one point under the tables. rows: method, tau, and over ar: ours, the paper's, its formula's."""
-
-    folder: str
-    title: str
-    report: str
-    lines: list[str]
-    rows: list[tuple[str, str, str, str, str]]
-
-
-def notes_of(run: PointRun) -> PointNote:
-    """Where the point is from, and how it was emulated."""
+def notes_of(run: PointRun) -> list[str]:
+    """Where the point is from, how it was emulated, and what else is to be said of it under the tables."""
     results, point = run.results, run.results.point
     lines = [f"{point.models}. {point.source}."] if point else []
     lines.append("; ".join(f"{name}: {words}" for name, words in chips_of(results) if name != "Real"))
@@ -51,11 +39,11 @@ def notes_of(run: PointRun) -> PointNote:
     lines += [point.explained] if point and point.explained else []
     if results.error or results.interrupted:
         lines.append(f"This run is not complete: {results.error or 'interrupted'}.")
-    return PointNote(run.folder, run.title, f"{run.folder}/{REPORT_FILE}", lines, comparison_rows(run))
+    return lines
 
 
 def comparison_rows(run: PointRun) -> list[tuple[str, str, str, str, str]]:
-    """Three figures a method, where the run is at its paper's acceptance."""
+    """Method, τ, and over ar ours, the paper's and its formula's, where the run is at its paper's acceptance."""
     if run.printed is None:
         return []
     return [
@@ -93,18 +81,17 @@ def build_markdown(runs: Sequence[PointRun]) -> str:
         parts += [f"## {table.title}", "", LEGEND, "", *_markdown_table(table, runs), ""]
     parts += ["## By point", ""]
     for run in runs:
-        note = notes_of(run)
-        parts += [f"### {note.title} (`{note.folder}`)", ""]
-        if note.rows:
+        parts += [f"### {run.title} (`{run.folder}`)", ""]
+        if rows := comparison_rows(run):
             parts += ["| method | τ | ours | paper | its formula |", "|---|---|---|---|---|"]
-            parts += [*(f"| {' | '.join(row)} |" for row in note.rows), ""]
-        parts += [*(f"- {line}" for line in note.lines), ""]
+            parts += [*(f"| {' | '.join(row)} |" for row in rows), ""]
+        parts += [*(f"- {line}" for line in notes_of(run)), ""]
     return "\n".join(parts)
 
 
 def _markdown_table(table: PointsTable, runs: Sequence[PointRun]) -> list[str]:
     rows = [f"| method | {' | '.join(run.folder for run in runs)} |", "|---" * (len(runs) + 1) + "|"]
-    for method, cells in zip(table.methods, table.cells, strict=True):
+    for method, cells in table.rows:
         rows.append(f"| {method} | {' | '.join(str(cell) or '–' for cell in cells)} |")
     return rows
 
@@ -135,6 +122,6 @@ def write_points(folder: Path) -> Path:
         legend=LEGEND,
         runs=runs,
         tables=points_tables(runs),
-        notes=[notes_of(run) for run in runs],
+        notes=[(run, comparison_rows(run), notes_of(run)) for run in runs],
         machine=words_of(runs[0].results.machine),
     )

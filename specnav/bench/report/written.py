@@ -25,7 +25,7 @@ def block(run: PointRun) -> str:
     if accepted is None:
         raise EvaluationError(f"{run.folder} was not measured at its paper's acceptance; run it with it")
     asked = max((row.questions for row in results.rows), default=0)
-    quantities = {one.quantity for one in results.point.figures} if results.point else set()
+    quantities = {one.quantity for one in results.printed}
     lines = [
         f"  acceptance: emulated, {accepted.words}, {accepted.achieved:.2f} reached",
         f"  asked: {asked} questions, at most {results.config.get('max_new_tokens')} tokens an answer"

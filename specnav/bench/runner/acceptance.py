@@ -177,9 +177,11 @@ def calibrate(
     bench = CalibrationSet(model, [told for _, told in asked], wanted, seed)
     ceiling = bench.value(0.0)
     if wanted.value > ceiling + wanted.tolerance:
+        longest = max(len(told.picks) for told in bench.told)
+        because = f" (answers end after at most {longest} tokens, and their last drafts early)" * (wanted.kind == "tau")
         raise EvaluationError(
             f"acceptance {wanted} cannot be reached: the target drafting for itself reaches {ceiling:.3g} on these "
-            f"questions{_because(wanted, bench)}; ask for at most that"
+            f"questions{because}; ask for at most that"
         )
     progress(f"bisecting the strength of the disturbance for {wanted.words}")
     strength, achieved = bisect(bench.value, wanted.value)
@@ -189,7 +191,7 @@ def calibrate(
             f"acceptance {wanted} cannot be reached: drafts of nothing but noise reach {floor:.3g} on these questions; "
             "ask for at least that"
         )
-    disturbance = Disturbance(strength, seed)
+    entropies = _entropies(bench, Disturbance(strength, seed))
     return AcceptanceRecord(
         asked=str(wanted),
         words=wanted.words,
@@ -201,8 +203,8 @@ def calibrate(
         ceiling=ceiling,
         positions=sum(len(told.picks) for told in bench.told),
         questions=len({(one.source, one.question_id) for one, _ in asked}),
-        entropy_right=_entropy(bench, disturbance, True),
-        entropy_wrong=_entropy(bench, disturbance, False),
+        entropy_right=entropies[True],
+        entropy_wrong=entropies[False],
     )
 
 
@@ -231,24 +233,12 @@ def bisect(value: Callable[[float], float], wanted: float) -> tuple[float, float
     return best
 
 
-def _because(wanted: WantedAcceptance, bench: CalibrationSet) -> str:
-    longest = max(len(told.picks) for told in bench.told)
-    return f" (answers end after at most {longest} tokens, and their last drafts early)" * (wanted.kind == "tau")
-
-
-def _entropy(bench: CalibrationSet, disturbance: Disturbance, right: bool) -> float | None:
-    """The target's mean entropy, nats, where the draft is right, or where it is wrong; None where it never is."""
-    found = [
-        entropy
-        for told in bench.told
-        for entropy, is_right in zip(
-            torch.distributions.Categorical(logits=told.rows).entropy().tolist(),
-            matches(bench.model, told, disturbance),
-            strict=True,
-        )
-        if is_right == right
-    ]
-    return sum(found) / len(found) if found and not math.isnan(found[0]) else None
+def _entropies(bench: CalibrationSet, disturbance: Disturbance) -> dict[bool, float | None]:
+    """The target's mean entropy, nats, where the draft is right, and where it is wrong; None where it never is."""
+    entropy = torch.cat([torch.distributions.Categorical(logits=told.rows).entropy() for told in bench.told])
+    right = torch.tensor([one for told in bench.told for one in matches(bench.model, told, disturbance)])
+    means = {is_right: float(entropy[right == is_right].mean()) for is_right in (True, False)}
+    return {is_right: None if math.isnan(mean) else mean for is_right, mean in means.items()}
 
 
 def find_acceptance(

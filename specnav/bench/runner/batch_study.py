@@ -12,24 +12,23 @@ import psutil
 from rich.console import Console
 
 from cloud_verifier.engine.policy import Policy
-from specdec.errors import SpecdecError
 from specdec.models import LoadedModel, load_model
 from specdec.models.threads import set_threads
 from specnav.bench.records.batch import BATCH_FILE, BatchCurve, CurvePoint, PromptDelay
 from specnav.bench.records.study import StudyResults
 from specnav.bench.runner.clients import numbers_of
+from specnav.bench.runner.ending import noting_the_end
 from specnav.bench.runner.forwards import CONTEXT, clock_of, measure_curve
 from specnav.bench.runner.prompts import measure_prompt
 from specnav.bench.runner.run import torch_threads
 from specnav.bench.runner.study import keep_study, show, study_folder
 from specnav.bench.settings import BenchConfig, make_config
 from specnav.bench.studies.batch import ROWS, SESSIONS
-from specnav.errors import HarnessError, UsageError
+from specnav.errors import UsageError
 from specnav.paths import DEFAULT_TARGET
 from specnav.results.demo import SCHEMA, describe_machine
 from specnav.results.files import write_json
 from specnav.run_folder import started_at
-from specnav.signals import ends_on_signals
 from specnav.terminal import say
 
 NAME = "batch"
@@ -57,17 +56,12 @@ def run_batch_study(
         say(console, f"study {NAME} is done already: {folder / BATCH_FILE}")
         show(folder.parent, console)
         return 0
-    began, when, code, error = time.monotonic(), started_at(), 0, ""
+    began, when = time.monotonic(), started_at()
     psutil.cpu_percent()
-    try:
-        with ends_on_signals():
-            curve = _measure(config, flags, counts, seconds or SECONDS, load or _load, console)
+    with noting_the_end() as ending:
+        curve = _measure(config, flags, counts, seconds or SECONDS, load or _load, console)
         write_json(folder / BATCH_FILE, curve)
-    except KeyboardInterrupt:
-        code = 130
-    except (SpecdecError, HarnessError) as failed:
-        error = str(failed)
-    if not code and not error:
+    if (folder / BATCH_FILE).is_file():
         results = StudyResults(
             schema=SCHEMA,
             name=NAME,
@@ -79,9 +73,7 @@ def run_batch_study(
         keep_study(folder, results)
         show(folder.parent, console)
         say(console, f"curve: {folder / BATCH_FILE}")
-    if error:
-        raise UsageError(error)
-    return code
+    return ending.exit_code()
 
 
 def _check(flags: Mapping[str, Any]) -> None:

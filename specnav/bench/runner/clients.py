@@ -155,20 +155,17 @@ def summarise(
 def ask_target(config: BenchConfig, say: Callable[[str], None]) -> ClientQuestions:
     """What clients are to ask, with what the target alone answers. Raises UsageError where nothing is short enough."""
     say("what the target alone answers")
-    target = load_target(config)
-    prompts, expected = ask_for(config, target)
-    near_ties = near_ties_of(config, target, prompts, expected)
-    return ClientQuestions(prompts, expected, near_ties, drafts_disturbed(config, target, say))
-
-
-def ask_for(config: BenchConfig, target: LoadedModel) -> tuple[list[Prompt], list[tuple[int, ...]]]:
-    """Prompts that fit, and what the target alone answers. Raises UsageError where none fits."""
-    options = generation_options(config)
-    prompts = [chat_prompt(target, question.turns[0]) for question in load_questions(config.questions, config.limit)]
-    fit = [prompt for prompt in prompts if len(prompt.ids) <= LONGEST_PROMPT][:PROMPTS]
+    target, options = load_target(config), generation_options(config)
+    questions = [replace(one, turns=one.turns[:1]) for one in load_questions(config.questions, config.limit)]
+    asked = [(one, chat_prompt(target, one.turns[0])) for one in questions]
+    fit = [(one, prompt) for one, prompt in asked if len(prompt.ids) <= LONGEST_PROMPT][:PROMPTS]
     if not fit:
         raise UsageError("no question is short enough; ask shorter ones")
-    return fit, [tuple(generate_local(target, prompt, options)) for prompt in fit]
+    prompts = [prompt for _, prompt in fit]
+    expected = [tuple(generate_local(target, prompt, options)) for prompt in prompts]
+    near_ties = near_ties_of(config, target, prompts, expected)
+    emulated = find_acceptance(config, target, [one for one, _ in fit], say) if config.acceptance else None
+    return ClientQuestions(prompts, expected, near_ties, emulated)
 
 
 def near_ties_of(
@@ -179,15 +176,6 @@ def near_ties_of(
     if not may_round(config, target) or options.temperature != 0:
         return None
     return NearTies(target, prompts, expected, options)
-
-
-def drafts_disturbed(config: BenchConfig, target: LoadedModel, say: Callable[[str], None]) -> AcceptanceRecord | None:
-    """What emulates the acceptance that is asked for, on the questions of `ask_for`; None where none is."""
-    if not config.acceptance:
-        return None
-    questions = [replace(one, turns=one.turns[:1]) for one in load_questions(config.questions, config.limit)]
-    fit = [one for one in questions if len(chat_prompt(target, one.turns[0]).ids) <= LONGEST_PROMPT]
-    return find_acceptance(config, target, fit[:PROMPTS], say)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ Whatever ends it, what was measured stays and is drawn; `--resume` goes on with 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,17 @@ import msgspec
 from rich.console import Console
 
 from cloud_verifier.engine.policy import Policy
-from specdec.errors import SpecdecError
 from specnav.bench.data.points import load_point
 from specnav.bench.records.batch import BatchCurve, load_curve
 from specnav.bench.records.clients import DISTURBED, ClientsRow
-from specnav.bench.records.study import CELLS, STUDY_FILE, CellRecord, StudyResults, load_study
+from specnav.bench.records.study import (
+    CELLS,
+    STUDY_FILE,
+    CellRecord,
+    StudyResults,
+    load_study,
+    measured_cells,
+)
 from specnav.bench.runner.clients import (
     ClientQuestions,
     ask_target,
@@ -29,18 +35,17 @@ from specnav.bench.runner.clients import (
     numbers_of,
     settling_s,
 )
+from specnav.bench.runner.ending import noting_the_end
 from specnav.bench.runner.jobs import check_flags, in_words, scaled
-from specnav.bench.runner.run import LOGS, settings_of
+from specnav.bench.runner.run import LOGS, new_folder, settings_of
 from specnav.bench.runner.study import keep_study, show, study_folder
 from specnav.bench.settings import BenchConfig, make_config
 from specnav.bench.studies import study_named
 from specnav.bench.studies.cells import COUNTS, METHODS, RTTS, ServingCell, best_gammas, cells, searches
-from specnav.errors import HarnessError, UsageError
+from specnav.errors import UsageError
 from specnav.results.demo import SCHEMA, Setting, describe_machine
-from specnav.results.errors import EvaluationError
 from specnav.results.files import read_json, write_json
 from specnav.run_folder import started_at
-from specnav.signals import ends_on_signals
 from specnav.terminal import say
 
 NAME = "clients"
@@ -87,7 +92,7 @@ class ServingPlan:
         """What finds draft lengths: nothing where one was given."""
         return [] if self.gamma is not None else searches(self.methods, self.rtts[0])
 
-    def cells(self, measured: Sequence[CellRecord]) -> list[ServingCell]:
+    def cells(self, measured: Iterable[CellRecord]) -> list[ServingCell]:
         """All the others; their draft lengths are those that the searches found so far."""
         gammas = best_gammas(measured) if self.gamma is None else {}
         return cells(self.methods, self.rtts, self.counts, gammas, self.config.gamma)
@@ -110,19 +115,11 @@ def run_clients_study(
         _check_same(plan, load_study(folder))
     console = Console(stderr=True)
     _announce(console, plan, folder)
-    code, error = 0, ""
-    try:
-        with ends_on_signals():
-            _measure_all(plan, folder, measure or _measuring(plan, console), console)
-    except KeyboardInterrupt:
-        code = 130
-    except (UsageError, EvaluationError, HarnessError, SpecdecError) as failed:
-        error = str(failed)
-    _keep(plan, folder, error)
+    with noting_the_end() as ending:
+        _measure_all(plan, folder, measure or _measuring(plan, console), console)
+    _keep(plan, folder, ending.error)
     show(folder.parent, console)
-    if error:
-        raise UsageError(error)
-    return code
+    return ending.exit_code()
 
 
 def _plan(
@@ -166,10 +163,10 @@ def _check_same(plan: ServingPlan, before: StudyResults) -> None:
 
 def _measure_all(plan: ServingPlan, folder: Path, measure: Measure, console: Console) -> None:
     """Every measurement that is missing or was disturbed, the searches first; each is kept as soon as it is there."""
-    again = disturbed_in(folder)
-    for stage in (plan.searches, lambda: plan.cells(measured_in(folder))):
-        missing = [cell for cell in stage() if is_missing(cell, folder, again)]
-        again -= {cell.file for cell in missing}
+    done = undisturbed(folder)
+    for stage in (plan.searches, lambda: plan.cells(measured_cells(folder).values())):
+        missing = [cell for cell in stage() if cell.file not in done]
+        done |= {cell.file for cell in missing}
         for number, cell in enumerate(missing):
             left = sum(plan.estimate_s(one) for one in missing[number:])
             say(console, f"{cell} ({number + 1} of {len(missing)}, about {in_words(left)} left)")
@@ -184,35 +181,15 @@ def _measure_all(plan: ServingPlan, folder: Path, measure: Measure, console: Con
             say(console, f"  {in_one_line(row, plan.time_scale)}")
 
 
-def is_missing(cell: ServingCell, folder: Path, again: Collection[str]) -> bool:
-    """Whether it is to be measured. again: files of those that are there and count for nothing."""
-    return cell.file in again or not (folder / CELLS / cell.file).is_file()
-
-
-def disturbed_in(folder: Path) -> set[str]:
-    """Files of the measurements that other programs disturbed. Raises EvaluationError."""
-    places = (folder / CELLS).glob("*.json")
-    return {place.name for place in places if read_json(place, CellRecord).row.mark == DISTURBED}
+def undisturbed(folder: Path) -> set[str]:
+    """Files of the measurements that no other programs disturbed. Raises EvaluationError."""
+    return {file for file, record in measured_cells(folder).items() if record.row.mark != DISTURBED}
 
 
 def keep_the_quieter(place: Path, record: CellRecord) -> None:
     """Write it, unless an earlier one of the same was disturbed less."""
     if not place.is_file() or record.row.cores_others <= read_json(place, CellRecord).row.cores_others:
         write_json(place, record)
-
-
-def measured_in(folder: Path) -> list[CellRecord]:
-    """The measurements that a study's folder holds. Raises EvaluationError."""
-    return [read_json(path, CellRecord) for path in sorted((folder / CELLS).glob("*.json"))]
-
-
-def new_folder(place: Path) -> Path:
-    """`place`, or with a number behind it where it is there: a ready line of an earlier run must not be read."""
-    number, found = 1, place
-    while found.exists():
-        number += 1
-        found = place.with_name(f"{place.name}-{number}")
-    return found
 
 
 def in_one_line(row: ClientsRow, scale: float) -> str:
@@ -241,8 +218,8 @@ def _measuring(plan: ServingPlan, console: Console) -> Measure:
 
 
 def _announce(console: Console, plan: ServingPlan, folder: Path) -> None:
-    asked, again = asked_of(plan, measured_in(folder)), disturbed_in(folder)
-    missing = [cell for cell in asked if is_missing(cell, folder, again)]
+    asked, measured = asked_of(plan, folder), undisturbed(folder)
+    missing = [cell for cell in asked if cell.file not in measured]
     done = f", {len(asked) - len(missing)} done already" * (len(missing) < len(asked))
     left = in_words(sum(plan.estimate_s(cell) for cell in missing))
     say(
@@ -252,14 +229,15 @@ def _announce(console: Console, plan: ServingPlan, folder: Path) -> None:
     )
 
 
-def asked_of(plan: ServingPlan, measured: Sequence[CellRecord]) -> list[ServingCell]:
+def asked_of(plan: ServingPlan, folder: Path) -> list[ServingCell]:
     """Everything to measure, as far as is known; what is searched counts once."""
-    return list({cell.file: cell for cell in (*plan.searches(), *plan.cells(measured))}.values())
+    both = (*plan.searches(), *plan.cells(measured_cells(folder).values()))
+    return list({cell.file: cell for cell in both}.values())
 
 
 def _keep(plan: ServingPlan, folder: Path, error: str) -> None:
     """`study.json` of what is there now."""
-    asked = asked_of(plan, measured_in(folder))
+    asked = asked_of(plan, folder)
     complete = all((folder / CELLS / cell.file).is_file() for cell in asked)
     before = load_study(folder) if (folder / STUDY_FILE).is_file() else None
     results = msgspec.structs.replace(

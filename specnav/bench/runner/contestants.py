@@ -52,11 +52,6 @@ class Contestant(Protocol):
         ...
 
 
-def timeline_of(stats: AnswerStats) -> list[Span]:
-    """The core's timeline in milliseconds."""
-    return [Span(s.lane, s.name, s.start_s * 1e3, s.end_s * 1e3, s.size) for s in stats.timeline]
-
-
 class EdgeContestant:
     """A method over a link to a verifier."""
 
@@ -96,7 +91,8 @@ class EdgeContestant:
         ids = [token for chunk in self._decoder.generate(prompt, options) for token in chunk]
         wall_ms = (self._clock() - started) * 1e3
         stats = self._decoder.stats
-        rounds, timeline = list(stats.rounds), timeline_of(stats)
+        rounds = list(stats.rounds)
+        timeline = [Span(s.lane, s.name, s.start_s * 1e3, s.end_s * 1e3, s.size) for s in stats.timeline]
         return MeasuredAnswer(
             ids=ids,
             finish=stats.finish,

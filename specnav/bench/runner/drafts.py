@@ -14,23 +14,21 @@ from typing import Any
 import msgspec
 from rich.console import Console
 
-from specdec.errors import SpecdecError
 from specdec.models import GgufOptions, load_draft
 from specdec.models.gguf.files import gguf_file
 from specdec.models.threads import set_threads
 from specdec.settings import words as split_words
 from specnav.bench.records.study import DraftRecord, SettingRecord, StudyResults
+from specnav.bench.runner.ending import noting_the_end
 from specnav.bench.runner.forwards import time_rows_of
 from specnav.bench.runner.points import is_finished
 from specnav.bench.runner.run import run_bench
 from specnav.bench.runner.study import keep_study, show, study_folder
 from specnav.bench.settings import BenchConfig, DraftsWords, make_config
 from specnav.bench.studies.drafts import METHODS, ROWS, RTTS, STUDY
-from specnav.errors import HarnessError, UsageError
-from specnav.results.demo import RESULTS_FILE, SCHEMA
-from specnav.results.errors import EvaluationError
+from specnav.errors import UsageError
+from specnav.results.demo import SCHEMA
 from specnav.run_folder import started_at
-from specnav.signals import ends_on_signals
 from specnav.terminal import say
 
 CONTEXT = 113
@@ -55,26 +53,24 @@ def run_drafts_study(
     candidates = candidates_of(words, config.draft_model, Path(FILES))  # wrong words end it now
     folder = study_folder(flags.get("out"), bool(flags.get("resume"))) / STUDY.name
     candidates = candidates_of(words, config.draft_model, folder / FILES)
-    console, began, code, error = Console(stderr=True), time.monotonic(), 0, ""
+    console, began = Console(stderr=True), time.monotonic()
     results = StudyResults(schema=SCHEMA, name=STUDY.name, settings=[], started_at=started_at())
-    try:
-        with ends_on_signals():
-            make_files(candidates)
-            for number, one in enumerate(candidates, start=1):
-                say(console, f"draft {number} of {len(candidates)}: {one.label}")
-                results.drafts.append(_timed(one, config, words.seconds))
-                code = _run_links(one, config, rtts, folder, results, bench)
-                if code:
-                    break
-    except KeyboardInterrupt:
-        code = 130
-    except (SpecdecError, EvaluationError, HarnessError) as failed:
-        error = str(failed)
-    _keep(folder, results, len(candidates) * len(rtts), code, error, time.monotonic() - began)
+    with noting_the_end() as ending:
+        make_files(candidates)
+        for number, one in enumerate(candidates, start=1):
+            say(console, f"draft {number} of {len(candidates)}: {one.label}")
+            results.drafts.append(_timed(one, config, words.seconds))
+            ending.code = _run_links(one, config, rtts, folder, results, bench)
+            if ending.code:
+                break
+    asked, wall_s = len(candidates) * len(rtts), time.monotonic() - began
+    results = msgspec.structs.replace(
+        results, asked=asked, interrupted=bool(ending.code), error=ending.error, wall_s=wall_s
+    )
+    if results.settings:
+        keep_study(folder, results)
     show(folder.parent, console)
-    if error:
-        raise UsageError(error)
-    return code
+    return ending.exit_code()
 
 
 def _timed(one: DraftCandidate, config: BenchConfig, seconds: float) -> DraftRecord:
@@ -112,7 +108,7 @@ def _run_links(
         )
         results.settings.append(SettingRecord(folder=name, label=f"{one.label}, RTT {rtt:g} ms", x=rtt))
         results.drafts[-1].folders.append(name)
-        if (place / RESULTS_FILE).is_file() and is_finished(run, place):
+        if is_finished(run, place):
             continue
         code = bench(run)
         if code:
@@ -123,12 +119,6 @@ def _run_links(
 def _size_mb(model: Path) -> float:
     files = [model] if model.is_file() else [*model.glob("*.safetensors")]
     return sum(file.stat().st_size for file in files) / 1e6
-
-
-def _keep(folder: Path, results: StudyResults, asked: int, code: int, error: str, wall_s: float) -> None:
-    done = msgspec.structs.replace(results, asked=asked, interrupted=bool(code), error=error, wall_s=wall_s)
-    if done.settings:
-        keep_study(folder, done)
 
 
 TORCH, GGUF = "torch", "gguf"

@@ -16,14 +16,12 @@ from specdec.models.split import FrontPart
 from specdec.models.threads import set_threads
 from specdec.models.timing.pacing import LATE, Pacer, pace
 from specdec.options import RESUME_TIMEOUT_S
-from specdec.row_ms import RowMs
+from specnav.bench.data.latency import forward_ms
 from specnav.bench.data.names import ORACLES
 from specnav.bench.records.bench import AnswerRecord
 from specnav.bench.runner.contestants import Contestant, EdgeContestant
 from specnav.bench.settings import BenchConfig
 from specnav.results.demo import percentile
-
-"""How long an answer tries to go on after a lost link, beyond the longest outage."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +136,7 @@ def verify_pace(answers: Sequence[AnswerRecord], paced_ms: float) -> str:
     for answer in answers:
         if answer.method in PLAIN and get_method(answer.method).name == answer.method:
             for one in answer.rounds[1:]:
-                ratios.append(one.verify_ms / _at(paced_ms, 1 + one.drafted))
+                ratios.append(one.verify_ms / forward_ms(paced_ms, 1 + one.drafted))
     median = percentile(ratios, 50)
     if median is None:
         return ""
@@ -149,7 +147,3 @@ def verify_pace(answers: Sequence[AnswerRecord], paced_ms: float) -> str:
         f"forwards of the target did NOT keep their paced times: the median took {median:.2f} times as long, "
         f"{100 * late:.0f} % over {LATE:g} times: the machine is too slow or too busy for these times"
     )
-
-
-def _at(paced_ms: float, rows: int) -> float:
-    return paced_ms.for_rows(rows) if isinstance(paced_ms, RowMs) else paced_ms

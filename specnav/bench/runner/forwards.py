@@ -18,7 +18,7 @@ from specnav.bench.records.batch import CurvePoint
 
 CONTEXT = 256
 """Tokens that each session holds."""
-LEAST_TIMES = 3
+LEAST_TIMES = 4
 
 
 def clock_of(model: LoadedModel) -> Callable[[], float]:
@@ -88,9 +88,6 @@ def _timed(
     if model.device.type == "cuda":
         torch.cuda.synchronize(model.device)
     return clock() - began
-
-
-LEAST_TIMES = 4
 
 
 @torch.inference_mode()

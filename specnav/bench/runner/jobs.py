@@ -95,11 +95,10 @@ def _job(given: Mapping[str, Any], study: Study, setting: StudySetting, time_sca
     config = scaled(config, time_scale)
     methods, _ = methods_of(config)
     questions = load_questions(config.questions, config.limit)
-    times = Times(config.rtt_ms, config.draft_ms, config.verify_ms, config.draft_ms_in_cloud)
-    size = (config.max_new_tokens, config.gamma, times)
     turns = sum(len(one.turns) for one in questions) / len(questions)
-    costs = {name: turns * answer_s(name, *size) for name in methods}
-    start_s = START_S + sum(warm_up_s(name, *size) for name in methods)
+    costs = {name: turns * answer_s(name, config, config.max_new_tokens) for name in methods}
+    short = min(config.max_new_tokens, WARM_UP_TOKENS)
+    start_s = START_S + sum(answer_s(name, config, short) for name in methods)
     return StudyJob(study, setting, config, len(questions), costs, start_s)
 
 
@@ -124,36 +123,22 @@ LEAST_DRAFT_MS, LEAST_VERIFY_MS, OVERHEAD_MS = 2.0, 4.0, 2.0
 """What the shipped pair takes without pacing, and a round beside its parts."""
 
 
-@dataclass(frozen=True)
-class Times:
-    """Milliseconds as a run will be given them."""
-
-    rtt: float
-    draft: float
-    verify: float
-    cloud_draft: float
-
-
-def answer_s(name: str, tokens: int, gamma: int, times: Times) -> float:
-    """Seconds of one answer; pre-drafting is taken to gain nothing."""
-    method = get_method(name)
-    draft, cloud_draft = (max(one, LEAST_DRAFT_MS) for one in (times.draft, times.cloud_draft))
-    verify = max(times.verify, LEAST_VERIFY_MS) + OVERHEAD_MS
+def answer_s(name: str, config: BenchConfig, tokens: int) -> float:
+    """Seconds of one answer of so many tokens; pre-drafting is taken to gain nothing."""
+    method, gamma, one_way_ms = get_method(name), config.gamma, config.rtt_ms / 2
+    verify = max(config.verify_ms, LEAST_VERIFY_MS) + OVERHEAD_MS
     tau = latency.expected_tokens(ALPHA, gamma)
     if method.split:
-        rest = latency.split(tokens, verify / 4, verify * 3 / 4, times.rtt / 2)
+        rest = latency.split(tokens, verify / 4, verify * 3 / 4, one_way_ms)
     elif method.drafts:
-        rest = latency.edge_sd(tokens, tau, gamma, draft, verify, times.rtt / 2)
+        draft = max(config.draft_ms, LEAST_DRAFT_MS)
+        rest = latency.edge_sd(tokens, tau, gamma, draft, verify, one_way_ms)
     elif method.cloud_drafts:
-        rest = latency.cloud_sd(tokens, tau, gamma, cloud_draft, verify, times.rtt / 2)
+        draft = max(config.draft_ms_in_cloud, LEAST_DRAFT_MS)
+        rest = latency.cloud_sd(tokens, tau, gamma, draft, verify, one_way_ms)
     else:
-        rest = latency.cloud_ar(tokens, verify, times.rtt / 2)
-    return (times.rtt + verify + rest) / 1e3
-
-
-def warm_up_s(name: str, tokens: int, gamma: int, times: Times) -> float:
-    """Seconds of the short answer before the first question."""
-    return answer_s(name, min(tokens, WARM_UP_TOKENS), gamma, times)
+        rest = latency.cloud_ar(tokens, verify, one_way_ms)
+    return (config.rtt_ms + verify + rest) / 1e3
 
 
 def in_words(seconds: float) -> str:

@@ -46,12 +46,10 @@ def split_by_length(
     """Questions whose every turn fits the context with full-length answers, and those that do not."""
     fitting, skipped = [], []
     for question in questions:
-        filler: list[list[int]] = []
-        longest = 0
-        for turn in range(len(question.turns)):
-            tokens = len(prompt_of(tokenizer, question, filler).ids)
-            longest = max(longest, tokens + turn * max_new_tokens)
-            filler.append([])
+        longest = max(
+            len(prompt_of(tokenizer, question, [[]] * turn).ids) + turn * max_new_tokens
+            for turn in range(len(question.turns))
+        )
         if longest + max_new_tokens <= context_limit:
             fitting.append(question)
         else:
@@ -80,22 +78,9 @@ def ask_question(
                 source=question.source,
                 question_id=question.question_id,
                 turn=turn,
-                ids=measured.ids,
-                finish=measured.finish,
                 prompt_tokens=len(prompt.ids),
-                wall_ms=measured.wall_ms,
-                ttft_ms=measured.ttft_ms,
-                rounds=measured.rounds,
-                timeline=measured.timeline,
-                draft_forwards=measured.draft_forwards,
-                verify_forwards=measured.verify_forwards,
-                floor_ms=measured.floor_ms,
-                has_link=measured.has_link,
-                prompt_bytes=measured.prompt_bytes,
-                resumes=measured.resumes,
-                predrafts=measured.predrafts,
-                predraft_hits=measured.predraft_hits,
                 joules=meter.since(mark),
+                **vars(measured),
             )
         )
     return records

@@ -102,7 +102,7 @@ def _run_each(names: list[str], folder: Path, flags: Mapping[str, Any]) -> int:
     for number, name in enumerate(names, start=1):
         place = folder / _own_name(name)
         config = _config_of({**flags, "point": name, "out": place, "resume": place.is_dir()})
-        if (place / RESULTS_FILE).is_file() and is_finished(config, place):
+        if is_finished(config, place):
             say(console, f"point {number} of {len(names)}: {name} is done")
             _say_anew(place, name)
             continue
@@ -137,7 +137,9 @@ def _own_name(point: str) -> str:
 
 
 def is_finished(config: BenchConfig, folder: Path) -> bool:
-    """Whether the run in `folder` has answered all that the config asks, with the same settings."""
+    """Whether a run in `folder` has answered all that the config asks, with the same settings."""
+    if not (folder / RESULTS_FILE).is_file():
+        return False
     methods, _ = methods_of(config)
     before = load_bench(folder)
     if before.error or before.interrupted or changed_settings(config, methods, before):

@@ -89,7 +89,6 @@ def _measure(
         opened.append(ended - began)
         engine.submit(CloseTask(_key(_NEWCOMER)))
         edges.verdicts(BETWEEN)
-    edges.end()
     tokens = model.prompt_length(prompts[0])
     what = "and a picture " * bool(prompts[0].images)
     return PromptDelay(
@@ -155,11 +154,6 @@ class _Edges:
             if one.session == session:
                 return took, one.at_s
             took.append(self._one(one))
-
-    def end(self) -> None:
-        """Close all."""
-        for number in self._drafts:
-            self._engine.submit(CloseTask(_key(number)))
 
     def _one(self, said: _Said) -> float:
         took = said.at_s - self._handed_s[said.session]

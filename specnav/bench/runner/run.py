@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -30,16 +30,16 @@ from specnav.bench.records.bench import (
 from specnav.bench.records.journal import BenchJournal, load_answers, whole_questions
 from specnav.bench.records.summary import make_rows
 from specnav.bench.report.bench import write_bench_report
+from specnav.bench.runner.ending import noting_the_end
 from specnav.bench.runner.processes import surroundings
 from specnav.bench.runner.view import BenchView
 from specnav.bench.settings import BenchConfig, generation_options
-from specnav.errors import HarnessError, UsageError
+from specnav.errors import UsageError
 from specnav.paths import ROOT
 from specnav.results.demo import RESULTS_FILE, SCHEMA, Setting, describe_energy, describe_machine
-from specnav.results.errors import EvaluationError, one_line
+from specnav.results.errors import EvaluationError
 from specnav.run_folder import claim, new_run_folder, started_at
 from specnav.settings import shown_settings
-from specnav.signals import ends_on_signals
 
 if TYPE_CHECKING:
     from specdec.options import GenerationOptions
@@ -59,7 +59,7 @@ class BenchRun:
     methods: tuple[str, ...]
     point: PointRecord | None
     machine: dict[str, Setting]
-    began: float
+    began: float = field(default_factory=time.monotonic)
     earlier_s: float = 0.0
     skipped: list[Skipped] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -71,7 +71,6 @@ class BenchRun:
     interrupted: bool = False
     error: str = ""
     started_at: str = field(default_factory=started_at)
-    clock: Callable[[], float] = time.monotonic
 
     def results(self, answers: Sequence[AnswerRecord]) -> BenchResults:
         """results.json of the answers so far."""
@@ -87,7 +86,7 @@ class BenchRun:
             error=self.error,
             notes=self.notes,
             started_at=self.started_at,
-            wall_s=self.earlier_s + self.clock() - self.began,
+            wall_s=self.earlier_s + time.monotonic() - self.began,
             flips=self.flips,
             acceptance=self.acceptance,
             numeric_noise=self.noise,
@@ -174,27 +173,21 @@ def run_bench(config: BenchConfig, view: BenchView | None = None) -> int:
 
     view: what the user sees of it, where it is a part of something larger.
     """
-    from specdec.errors import SpecdecError
-
     view = view or BenchView()
     methods, left_out = methods_of(config)
     questions = load_questions(config.questions, config.limit)
     point = load_point(config.point)[1] if config.point else None
     folder, before = open_folder(config, methods)
-    run = BenchRun(folder, config, methods, point, describe_machine(), time.monotonic())
+    run = BenchRun(folder, config, methods, point, describe_machine())
     if left_out:
         run.notes.append(left_out)
         view.say(left_out)
     if before is not None:
         run.started_at, run.earlier_s = before.started_at, before.wall_s
         run.acceptance = before.acceptance
-    try:
-        with ends_on_signals(), ExitStack() as stack:
-            _answer_all(run, questions, view, stack)
-    except KeyboardInterrupt:
-        run.interrupted = True
-    except (SpecdecError, EvaluationError, HarnessError) as error:
-        run.error = one_line(error)
+    with noting_the_end() as ending, ExitStack() as stack:
+        _answer_all(run, questions, view, stack)
+    run.interrupted, run.error = bool(ending.code), ending.error
     answers = load_answers(folder)
     if run.error and not answers:
         raise UsageError(run.error)
@@ -203,7 +196,7 @@ def run_bench(config: BenchConfig, view: BenchView | None = None) -> int:
     view.finished(run.results(answers), report)
     if run.error:
         raise UsageError(f"{run.error} (what was answered before is in {folder})")
-    return 130 if run.interrupted else 0
+    return ending.code
 
 
 def _answer_all(run: BenchRun, questions: Sequence[Question], view: BenchView, stack: ExitStack) -> None:
@@ -228,7 +221,7 @@ def _answer_all(run: BenchRun, questions: Sequence[Question], view: BenchView, s
         run.acceptance = run.acceptance or find_acceptance(config, edge.draft, run.questions, view.working)
         edge.draft.disturbance = disturbance = disturbance_of(run.acceptance)
     view.say("loading the pair, starting the verifier" if edge is None else "starting the verifier")
-    logs = logs_folder(run.folder)
+    logs = new_folder(run.folder / LOGS)
     place = stack.enter_context(surroundings(config, logs, drafts_in_cloud, disturbance=disturbance))
     edge = edge or load_edge(config, run.methods)
     run.machine["threads"] = torch_threads()
@@ -296,10 +289,10 @@ def _replay_flips(run: BenchRun, options: GenerationOptions, view: BenchView) ->
     view.say(run.notes[-1])
 
 
-def logs_folder(run: Path) -> Path:
-    """Where the processes' logs go: a new folder each time, for a ready line of an earlier run must not be read."""
-    names = itertools.chain([LOGS], (f"{LOGS}-{number}" for number in itertools.count(2)))
-    return next(run / name for name in names if not (run / name).exists())
+def new_folder(place: Path) -> Path:
+    """`place`, or with a number behind it where it is there: a ready line of an earlier run must not be read."""
+    names = itertools.chain([place.name], (f"{place.name}-{number}" for number in itertools.count(2)))
+    return next(found for name in names if not (found := place.with_name(name)).exists())
 
 
 def context_of(model: str) -> int:

@@ -7,10 +7,9 @@ Whatever ends a study, what was measured stays, the page shows it, and `--resume
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from rich.console import Console
@@ -29,6 +28,7 @@ from specnav.bench.data.questions import Question
 from specnav.bench.records.bench import BenchResults, load_bench
 from specnav.bench.records.study import SettingRecord, StudyResults, gather, load_studies, save_study
 from specnav.bench.report.studies import write_studies
+from specnav.bench.runner.ending import noting_the_end
 from specnav.bench.runner.jobs import POINT, StudyJob, check_flags, in_words, make_jobs
 from specnav.bench.runner.loop import Advance
 from specnav.bench.runner.points import is_finished
@@ -39,9 +39,7 @@ from specnav.bench.studies import study_named, study_names
 from specnav.bench.studies.plan import Study, Table
 from specnav.errors import UsageError
 from specnav.results.demo import RESULTS_FILE, SCHEMA
-from specnav.results.errors import EvaluationError
 from specnav.run_folder import new_run_folder
-from specnav.signals import ends_on_signals
 from specnav.terminal import plain_table, say
 
 TIME_SCALE = 0.25
@@ -69,31 +67,24 @@ def run_studies(
     console = Console(stderr=True)
     missing = [job for job in jobs if not is_done(job)]
     _announce(console, jobs, missing, time_scale)
-    code, error = 0, ""
 
-    def keep(study: Study) -> None:
+    def keep(study: Study, error: str) -> None:
         mine = [job for job in jobs if job.study is study]
         point = flags.get("point") or study.point or POINT
         keep_study(folder / study.name, _asked_of(study, mine, point, time_scale, error))
 
-    try:
-        with ends_on_signals(), StudyTerminalView(console, missing) as view:
-            for job in missing:
-                view.begin(job)
-                code = run(job.config, view)
-                keep(job.study)
-                if code:
-                    break
-    except KeyboardInterrupt:
-        code = 130
-    except (UsageError, EvaluationError) as failed:
-        error = str(failed)
+    view = StudyTerminalView(console, missing)
+    with noting_the_end() as ending, view.bar:
+        for job in missing:
+            view.begin(job)
+            ending.code = run(job.config, view)
+            keep(job.study, "")
+            if ending.code:
+                break
     for study in studies:
-        keep(study)
+        keep(study, ending.error)
     show(folder, console)
-    if error:
-        raise UsageError(error)
-    return code
+    return ending.exit_code()
 
 
 def show(folder: Path, console: Console) -> None:
@@ -123,8 +114,7 @@ def redraw(folder: Path) -> int:
 
 def is_done(job: StudyJob) -> bool:
     """Whether a run has answered all that it was asked."""
-    place = job.config.out
-    return place is not None and (place / RESULTS_FILE).is_file() and is_finished(job.config, place)
+    return job.config.out is not None and is_finished(job.config, job.config.out)
 
 
 def _check_same(job: StudyJob) -> None:
@@ -212,23 +202,14 @@ class StudyTerminalView(BenchView):
             TextColumn("left"),
             TimeRemainingColumn(),
         )
-        self._bar = Progress(
+        self.bar = Progress(
             *columns,
             console=console,
             transient=True,
             disable=not console.is_terminal,
             speed_estimate_period=_SPEED_OVER_S,
         )
-        self._task = self._bar.add_task("starting", total=sum(job.estimate_s for job in self._jobs))
-
-    def __enter__(self) -> StudyTerminalView:
-        self._bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._bar.stop()
+        self._task = self.bar.add_task("starting", total=sum(job.estimate_s for job in self._jobs))
 
     def begin(self, job: StudyJob) -> None:
         """This run is next."""
@@ -250,8 +231,10 @@ class StudyTerminalView(BenchView):
         self._show(0.0, words)
 
     @contextmanager
-    def _advancing(self, job: StudyJob) -> Iterator[Advance]:
-        done_s, last = job.start_s, ""
+    def answering(self, answers: int, questions: int) -> Iterator[Advance]:
+        """Answers of the run that began last follow."""
+        assert self._job is not None
+        job, done_s, last = self._job, self._job.start_s, ""
 
         def advance(question: Question, who: str) -> None:
             nonlocal done_s, last
@@ -263,17 +246,12 @@ class StudyTerminalView(BenchView):
         yield advance
         self._show(job.estimate_s, "done")
 
-    def answering(self, answers: int, questions: int) -> AbstractContextManager[Advance]:
-        """This many answers of the run that began last follow."""
-        assert self._job is not None
-        return self._advancing(self._job)
-
     def finished(self, results: BenchResults, report: Path) -> None:
         """A run's own table is left to its report."""
 
     def _show(self, done_s: float, who: str) -> None:
         assert self._job is not None
-        self._bar.update(
+        self.bar.update(
             self._task, completed=self._before_s + done_s, description=f"{self._where(self._job)}, {who}"
         )
 

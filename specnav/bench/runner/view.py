@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
@@ -20,9 +20,33 @@ from specnav.terminal import RunView, progress_bar, say
 class BenchView(RunView):
     """What the user sees of one run."""
 
-    def answering(self, answers: int, questions: int) -> AbstractContextManager[Advance]:
-        """The number of answers and the number of questions follow."""
-        return progress(self.console, answers, questions)
+    @contextmanager
+    def answering(self, answers: int, questions: int) -> Iterator[Advance]:
+        """Shows which answer of how many is being made: a bar over all answers, or a line for every question."""
+        if not self.console.is_terminal:
+            seen: set[tuple[str, str]] = set()
+
+            def line(question: Question, who: str) -> None:
+                key = (question.source, question.question_id)
+                if "warming" not in who and key not in seen:
+                    seen.add(key)
+                    self.say(f"question {len(seen)} of {questions}: {question.source} {question.question_id}")
+
+            yield line
+            return
+        with progress_bar(self.console, "answers") as bar:
+            task = bar.add_task("starting", total=answers)
+            done = -1
+
+            def advance(question: Question, who: str) -> None:
+                nonlocal done
+                if "warming" not in who:
+                    done += 1
+                bar.update(
+                    task, completed=max(done, 0), description=f"{question.source} {question.question_id}, {who}"
+                )
+
+            yield advance
 
     def working(self, words: str) -> None:
         """What takes a while before the first question."""
@@ -35,35 +59,6 @@ class BenchView(RunView):
         if results.acceptance is not None:
             say(console, results.acceptance.line)
         self.say(f"report: {report}")
-
-
-@contextmanager
-def progress(console: Console, answers: int, questions: int) -> Iterator[Advance]:
-    """Shows which answer is being made: a bar over all answers, or a line for every question."""
-    if not console.is_terminal:
-        seen: set[tuple[str, str]] = set()
-
-        def line(question: Question, who: str) -> None:
-            key = (question.source, question.question_id)
-            if "warming" not in who and key not in seen:
-                seen.add(key)
-                say(console, f"question {len(seen)} of {questions}: {question.source} {question.question_id}")
-
-        yield line
-        return
-    with progress_bar(console, "answers") as bar:
-        task = bar.add_task("starting", total=answers)
-        done = -1
-
-        def advance(question: Question, who: str) -> None:
-            nonlocal done
-            if "warming" not in who:
-                done += 1
-            bar.update(
-                task, completed=max(done, 0), description=f"{question.source} {question.question_id}, {who}"
-            )
-
-        yield advance
 
 
 def as_ar(row: BenchRow) -> str:

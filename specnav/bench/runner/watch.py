@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import json
+import operator
 import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 
@@ -18,8 +20,7 @@ METRICS = re.compile(r'"event":\s*"metrics"')
 METRICS_FLAGS = ("--metrics", "127.0.0.1:0")
 
 
-@dataclass(frozen=True)
-class LoadSample:
+class LoadSample(NamedTuple):
     """Counters at one moment, seconds and numbers since they began. ours_s: CPU of this process and all below it."""
 
     at_s: float
@@ -67,20 +68,18 @@ def look(metrics: str) -> LoadSample:
 
 def between(before: LoadSample, after: LoadSample) -> Between:
     """What happened from one look to the other."""
-    whole = max(after.at_s - before.at_s, 1e-9)
-    cores_s = max(after.cores_s - before.cores_s, 1e-9)
-    forwards, seconds = after.forwards - before.forwards, after.forwards_s - before.forwards_s
-    each = max(forwards, 1.0)
+    passed = LoadSample(*map(operator.sub, after, before))
+    whole, cores_s = max(passed.at_s, 1e-9), max(passed.cores_s, 1e-9)
+    each = max(passed.forwards, 1.0)
     server = {
-        "forwards": forwards,
-        "forwards_per_s": round(forwards / whole, 2),
-        "sessions_a_forward": round((after.sessions - before.sessions) / each, 2),
-        "rows_a_forward": round((after.rows - before.rows) / each, 2),
-        "forward_ms": round(seconds / each * 1e3, 3),
-        "idle_share": round(min(1.0, max(0.0, 1 - seconds / whole)), 3),
+        "forwards": passed.forwards,
+        "forwards_per_s": round(passed.forwards / whole, 2),
+        "sessions_a_forward": round(passed.sessions / each, 2),
+        "rows_a_forward": round(passed.rows / each, 2),
+        "forward_ms": round(passed.forwards_s / each * 1e3, 3),
+        "idle_share": round(min(1.0, max(0.0, 1 - passed.forwards_s / whole)), 3),
     }
-    busy = 1 - (after.cores_idle_s - before.cores_idle_s) / cores_s
-    ours = (after.ours_s - before.ours_s) / cores_s
+    busy, ours = 1 - passed.cores_idle_s / cores_s, passed.ours_s / cores_s
     return Between(server, round(min(1.0, max(0.0, busy)), 3), round(max(0.0, ours), 3))
 
 

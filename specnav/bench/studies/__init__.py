@@ -26,23 +26,8 @@ from specnav.bench.studies import (
 from specnav.bench.studies.plan import Study
 from specnav.results.errors import EvaluationError
 
-STUDIES: dict[str, Study] = {
-    study.name: study
-    for study in (
-        threads.STUDY,
-        gamma.STUDY,
-        queues.STUDY,
-        exits.STUDY,
-        link.STUDY,
-        ablation.STUDY,
-        comm.STUDY,
-        batch.STUDY,
-        clients.STUDY,
-        drafts.STUDY,
-        payloads.STUDY,
-        cost.STUDY,
-    )
-}
+_MODULES = (threads, gamma, queues, exits, link, ablation, comm, batch, clients, drafts, payloads, cost)
+STUDIES: dict[str, Study] = {one.STUDY.name: one.STUDY for one in _MODULES}
 ALL = "all"
 """All that are made of bench runs with one draft; the others are named by themselves."""
 

@@ -8,7 +8,7 @@ one client, as SpecEdge's paper does for its baseline.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from specdec.methods import get_method
@@ -59,7 +59,7 @@ def searches(methods: Sequence[str], rtt_ms: float) -> list[ServingCell]:
     ]
 
 
-def best_gammas(cells: Sequence[CellRecord]) -> dict[str, int]:
+def best_gammas(cells: Iterable[CellRecord]) -> dict[str, int]:
     """By method, the draft length with the most tokens a second, of those that one client was measured with.
 
     Nothing of a method that was measured with one length only.

@@ -6,6 +6,8 @@ and without.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 from specdec.methods import get_method
 from specdec.row_ms import read_ms
@@ -38,8 +40,8 @@ def _charts(results: StudyResults, seen: ServingMeasurements) -> list[LineChart]
     rtt, counts = seen.rtt_ms, sorted({n for by in seen.cells[seen.rtt_ms].values() for n in by})
     here = f"RTT {rtt:g} ms"
     names = [name for name in seen.names() if name in seen.cells[rtt]]
-    rates = [ChartLine(name, _points(seen.rates(rtt, name)), name) for name in names]
-    slow = [ChartLine(name, _points(seen.slow(rtt, name)), name) for name in names]
+    rates = [_line(name, seen.rates(rtt, name)) for name in names]
+    slow = [_line(name, seen.slow(rtt, name)) for name in names]
     charts = [
         LineChart(f"Tokens a second of one verifier, {here}", "clients", "tok/s", tuple(rates), tuple(counts)),
         LineChart(
@@ -49,34 +51,25 @@ def _charts(results: StudyResults, seen: ServingMeasurements) -> list[LineChart]
     ]  # fmt: skip
     if len(seen.cells) > 1:
         most = [
-            ChartLine(
-                name,
-                tuple((r, seen.capacity(r, name)[0].clients) for r in seen.cells if name in seen.cells[r]),
-                name,
-            )
+            _line(name, {r: seen.capacity(r, name)[0].clients for r in seen.cells if name in seen.cells[r]})
             for name in seen.names()
         ]
         title = f"Clients that one verifier serves with at least {BOUND:g} tokens a second each"
         words = f"No line goes above {counts[-1]}, the largest number measured."
-        chart = LineChart(
-            title, "emulated round trip, ms", "clients", tuple(most), tuple(seen.cells), caption=words
-        )
-        charts.append(chart)
-    ratios = [ChartLine(name, _points(seen.equal_batches(rtt, name)), name) for name in seen.on_the_edge()]
-    if ns := sorted({n for one in ratios for n, _ in one.points}):
+        rtts = tuple(seen.cells)
+        charts.append(LineChart(title, "emulated round trip, ms", "clients", tuple(most), rtts, caption=words))
+    ratios = [_line(name, seen.equal_batches(rtt, name)) for name in seen.on_the_edge()]
+    if ns := tuple(sorted({n for one in ratios for n, _ in one.points})):
         paper = ChartLine("paper, SpecEdge", ((1.0, figure(PAPER)),), "paper", paper=True, joined=False)
         title = f"Twice the clients on the edge, over {BASELINE} with as many sessions a forward, {here}"
-        charts.append(
-            LineChart(
-                title, f"clients of {BASELINE}", f"times {BASELINE}", (*ratios, paper), tuple(ns), level=1.0
-            )
-        )
+        labels = (f"clients of {BASELINE}", f"times {BASELINE}")
+        charts.append(LineChart(title, *labels, (*ratios, paper), ns, level=1.0))
     if results.curve:
         lines = []
         for name in names:
             if planned := predicted(results, seen, rtt, name):
-                lines.append(ChartLine(name, _points(seen.rates(rtt, name)), name))
-                lines.append(ChartLine(f"{name}, planned", _points(planned), name, computed=True))
+                by_plan = replace(_line(name, planned), name=f"{name}, planned", computed=True)
+                lines += [_line(name, seen.rates(rtt, name)), by_plan]
         charts.append(
             LineChart(
                 f"Planned from one client and the measured cost of a forward, {here}", "clients", "tok/s",
@@ -86,8 +79,8 @@ def _charts(results: StudyResults, seen: ServingMeasurements) -> list[LineChart]
     return charts
 
 
-def _points(values: Mapping[int, float]) -> tuple[tuple[float, float], ...]:
-    return tuple((float(n), values[n]) for n in sorted(values))
+def _line(name: str, values: Mapping[Any, float]) -> ChartLine:
+    return ChartLine(name, tuple((float(x), values[x]) for x in sorted(values)), name)
 
 
 def _headline(seen: ServingMeasurements) -> Table:
@@ -256,8 +249,6 @@ STUDY = Study(
     name="clients",
     title="Many clients on one verifier",
     question="How many clients does one verifier serve, and does drafting on the edge make it more?",
-    sets=frozenset(),
-    settings=lambda asked: (),
     read=_read,
     takes_methods=True,
     max_new_tokens=64,
@@ -280,7 +271,7 @@ def predicted(results: StudyResults, seen: ServingMeasurements, rtt: float, name
     if results.curve is None or one is None or one.groups > 1 or not one.row.rate:
         return {}
     flow = flow_of(results, one.row)
-    return {n: rounds_a_second(n, flow).rate * one.row.tokens_a_round * seen.scale for n in by_count}
+    return {n: rounds_a_second(n, flow) * one.row.tokens_a_round * seen.scale for n in by_count}
 
 
 def flow_of(results: StudyResults, row: ClientsRow) -> Flow:

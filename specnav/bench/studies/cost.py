@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from specdec.options import DecodingOptions
 from specdec.settings import check_settings, same_as, setting
@@ -17,25 +17,15 @@ from specnav.report.charts import RowChart, RowSeries
 WAYS = {"cloud_ar": "cloud AR", "cloud_sd": "cloud SD", "edge_sd": "edge SD"}
 
 
-@dataclass(frozen=True)
-class Price:
+class Price(NamedTuple):
     """Dollars per million tokens, in and out."""
 
     input: float
     output: float
 
 
-@dataclass(frozen=True)
-class ApiCost:
-    """Dollars for the whole workload."""
-
-    cloud_ar: float
-    cloud_sd: float
-    edge_sd: float
-
-
-def api_cost(target: Price, draft: Price, work: CostAsked) -> ApiCost:
-    """Cost by method when a verified round is billed as one output token of the target.
+def api_cost(target: Price, draft: Price, work: CostAsked) -> dict[str, float]:
+    """Dollars for the whole workload by WAYS, when a verified round is billed as one output token of the target.
 
     This reading reproduces all twelve figures of the early-exit paper's Table 1 (which truncates to whole dollars):
     edge SD bills n/tau output tokens; cloud SD adds the draft's prompt and its gamma tokens a round.
@@ -44,11 +34,11 @@ def api_cost(target: Price, draft: Price, work: CostAsked) -> ApiCost:
     millions_out = work.requests * work.tokens_out / 1e6
     rounds = millions_out / work.tau
     edge_sd = millions_in * target.input + rounds * target.output
-    return ApiCost(
-        cloud_ar=millions_in * target.input + millions_out * target.output,
-        cloud_sd=edge_sd + millions_in * draft.input + rounds * work.gamma * draft.output,
-        edge_sd=edge_sd,
-    )
+    return {
+        "cloud_ar": millions_in * target.input + millions_out * target.output,
+        "cloud_sd": edge_sd + millions_in * draft.input + rounds * work.gamma * draft.output,
+        "edge_sd": edge_sd,
+    }
 
 
 def kilotokens_per_dollar(
@@ -79,40 +69,39 @@ class CostAsked:
 def parse_price(text: str) -> Price:
     """`IN,OUT` in dollars per million tokens. Raises UsageError."""
     try:
-        price = Price(*(float(part) for part in text.split(",")))
+        price = Price(*map(float, text.split(",")))
     except (TypeError, ValueError):
         price = Price(-1.0, -1.0)
-    if not all(0 <= value < float("inf") for value in (price.input, price.output)):
+    if not all(0 <= value < float("inf") for value in price):
         raise UsageError(f"a price must be IN,OUT in dollars per million tokens, got {text!r}: give e.g. 0.9,0.9")
     return price
 
 
 def _read(results: StudyResults) -> StudyFindings:
     asked = CostAsked(**results.config)  # type: ignore[arg-type]
-    pairs: list[tuple[str, Price, Price, dict[str, Any]]]
+    paper: dict[str, Any] = {}
     if asked.target_price:
-        pairs = [("yours", parse_price(asked.target_price), parse_price(asked.draft_price), {})]
+        costs = {"yours": api_cost(parse_price(asked.target_price), parse_price(asked.draft_price), asked)}
     else:
-        pairs = [
-            (f"{row['draft']} → {row['target']}", Price(*row["target_price"]), Price(*row["draft_price"]), row)
-            for row in figures()["fsd_000"]["api_cost"]["rows"]
-        ]
+        printed = figures()["fsd_000"]["api_cost"]["rows"]
+        paper = {f"{row['draft']} → {row['target']}": row for row in printed}
+        costs = {
+            name: api_cost(Price(*row["target_price"]), Price(*row["draft_price"]), asked)
+            for name, row in paper.items()
+        }
     is_printed = replace(asked, target_price="", draft_price=CostAsked.draft_price) == CostAsked()
-    costs = {name: api_cost(target, draft, asked) for name, target, draft, _ in pairs}
     rows = []
-    for name, _, _, paper in pairs:
-        cost = costs[name]
-        cells = [
-            f"{getattr(cost, way):,.0f}" + (f" (paper {paper[way]})" if paper and is_printed else "") for way in WAYS
-        ]
-        rows.append((name, *cells, f"{1 - cost.edge_sd / cost.cloud_ar if cost.cloud_ar else 0.0:.0%}"))
+    for name, cost in costs.items():
+        beside = {way: f" (paper {paper[name][way]})" if paper and is_printed else "" for way in WAYS}
+        saved = 1 - cost["edge_sd"] / cost["cloud_ar"] if cost["cloud_ar"] else 0.0
+        rows.append((name, *(f"{cost[way]:,.0f}{beside[way]}" for way in WAYS), f"{saved:.0%}"))
     head = ("Pair", *(f"{words}, $" for words in WAYS.values()), "Edge saves")
     title = (
         f"{asked.requests:,} requests, {asked.tokens_in} in + {asked.tokens_out} out tokens, γ = {asked.gamma}, "
         f"τ = {asked.tau:g}"
     )
     series = tuple(
-        RowSeries(words, tuple(getattr(one, way) for one in costs.values()), shade=place)
+        RowSeries(words, tuple(one[way] for one in costs.values()), shade=place)
         for place, (way, words) in enumerate(WAYS.items())
     )
     return StudyFindings([RowChart("API bills", "$", tuple(costs), series)], [Table(title, head, tuple(rows))])
@@ -122,8 +111,6 @@ STUDY = Study(
     name="cost",
     title="API bills",
     question="What does an API bill with and without a draft on the edge?",
-    sets=frozenset(),
-    settings=lambda asked: (),
     read=_read,
     kind="computed",
     how=lambda results: [(name, str(value)) for name, value in results.config.items()],

@@ -78,9 +78,9 @@ class Study:
     name: str
     title: str
     question: str
-    sets: frozenset[str]
-    settings: Callable[[StudyRequest], Sequence[StudySetting]]
     read: Callable[[StudyResults], StudyFindings]
+    settings: Callable[[StudyRequest], Sequence[StudySetting]] = lambda asked: ()
+    sets: frozenset[str] = frozenset()
     takes_methods: bool = False
     needs_exits: bool = False
     limit: int = 2

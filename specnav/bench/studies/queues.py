@@ -75,7 +75,6 @@ STUDY = Study(
     name="queues",
     title="Queue policies",
     question="Does it matter which hint is sent, and prepared for, first?",
-    sets=frozenset(),
     settings=_settings,
     read=_read,
     needs_exits=True,

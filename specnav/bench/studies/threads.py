@@ -33,13 +33,11 @@ def _settings(asked: StudyRequest) -> Sequence[StudySetting]:
 
 def _read(results: StudyResults) -> StudyFindings:
     run = results.settings[0] if results.settings else SettingRecord(folder="", label="", x=0.0)
-    paper = figures()[FSD_PAPER]
     plateau = figure(f"{FSD_PAPER}.ablations.threads_plateau")
     mark = Mark(plateau, "paper: little more past here")
-    table_7 = tuple(zip(TABLE_7_THREADS, paper["queue_ablation_miss"]["priority/priority"], strict=True))
     miss_lines = [
         *(ChartLine(name, _by_rows(run, kind, miss_percent), kind) for name, kind in KINDS.items()),
-        ChartLine("paper, Table 7", table_7, "paper", paper=True),
+        ChartLine("paper, Table 7", tuple(table_7().items()), "paper", paper=True),
         ChartLine(
             "paper, its seven systems",
             tuple((s.threads, s.miss) for s in systems()),
@@ -70,6 +68,11 @@ def _read(results: StudyResults) -> StudyFindings:
     return StudyFindings(charts, [_table(run)])
 
 
+def table_7() -> dict[float, float]:
+    """By threads, the paper's miss rates."""
+    return dict(zip(TABLE_7_THREADS, figures()[FSD_PAPER]["queue_ablation_miss"]["priority/priority"], strict=True))
+
+
 def _by_rows(
     run: SettingRecord, kind: str, value: Callable[[BenchRow], float | None]
 ) -> tuple[tuple[float, float], ...]:
@@ -78,9 +81,7 @@ def _by_rows(
 
 
 def _table(run: SettingRecord) -> Table:
-    paper = dict(
-        zip(TABLE_7_THREADS, figures()[FSD_PAPER]["queue_ablation_miss"]["priority/priority"], strict=True)
-    )
+    paper = table_7()
     lines = []
     for rows in ROWS:
         cells = [str(rows)]
@@ -110,7 +111,6 @@ STUDY = Study(
     name="threads",
     title="Rows of a pre-draft",
     question="How many possible verdicts are worth preparing for at once?",
-    sets=frozenset(),
     settings=_settings,
     read=_read,
     limit=4,
