@@ -28,10 +28,10 @@ from specnav.recipes.drafts.figures import DraftFigures, draft_figures
 from specnav.recipes.drafts.measure import perfect
 from specnav.recipes.drafts.network import DraftNetwork
 from specnav.recipes.drafts.train import TrainDraftConfig, train_draft
-from specnav.recipes.drafts.unseen import SPLIT, FirstDraft, LeftOut, episodes, train_first_draft, walked
 from specnav.recipes.errors import TrainingError
 from specnav.recipes.folders import keep_settings
 from specnav.recipes.samples import ExitSample
+from specnav.recipes.unseen import SPLIT, FirstDraft, LeftOut, episodes, train_first_draft, walked
 from specnav.record.config import RecordConfig
 from specnav.record.run import run_simulated
 from specnav.results.errors import EvaluationError

@@ -8,6 +8,7 @@ is special to this repository except `nav_prompt.json`, the prompt the pair was 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -176,3 +177,13 @@ def export_weights(tower: dict[str, Tensor], text: dict[str, Tensor]) -> dict[st
     out |= {f"model.visual.{name}": value for name, value in tower.items()}
     out |= {f"model.language_model.{name}": value for name, value in text.items()}
     return out
+
+
+def import_weights(weights: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """What `export_weights` has joined: the tower's and the text model's weights, without what serves training only."""
+    tower, text = (
+        {name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)}
+        for prefix in ("model.visual.", "model.language_model.")
+    )
+    tower["patch_embed.weight"] = tower.pop("patch_embed.proj.weight").sum(2).flatten(1)
+    return tower, text

@@ -17,15 +17,11 @@ from typing import Annotated
 
 import typer
 
+from specdec.errors import SpecdecError
 from specnav.recipes.errors import TrainingError
 from specnav.recipes.rollouts import OracleSpeaker, RolloutResult, Speaker, roll_out
-from specnav.recipes.speaker import (
-    ModelSpeaker,
-    TrainedModel,
-    load_trained,
-    teacher_forced_tokens,
-    tokens_a_pass,
-)
+from specnav.recipes.speaker import ModelSpeaker
+from specnav.recipes.text.measure import tokens_a_round
 
 GAMMA = 4
 FRAMES_KEPT = 4
@@ -70,26 +66,24 @@ def figures_of(name: str, result: RolloutResult) -> RolloutFigures:
     return RolloutFigures(name, values, dict(result.reasons()), dict(failed.most_common(12)))
 
 
-def speculation(result: RolloutResult, target: TrainedModel, draft: TrainedModel, gamma: int = GAMMA) -> RolloutFigures:
+def speculation(result: RolloutResult, target: ModelSpeaker, draft: ModelSpeaker, gamma: int = GAMMA) -> RolloutFigures:
     """Tokens a target pass (accepted + 1) and agreement on the frames kept of rollouts of the target."""
     tokens = passes = agreed = 0
     for run in result.runs:
         for frame, answer in zip(run.frames, run.answers, strict=False):
-            ids = [*target.encoder.encode(answer), target.encoder.eos]
-            said = teacher_forced_tokens(draft, run.episode.instruction, frame, ids)
-            more, took = tokens_a_pass(ids, said, gamma)
-            tokens, passes = tokens + more, passes + took
-            agreed += sum(a == b for a, b in zip(ids, said, strict=True))
+            foretold = draft.foretells(run.episode.instruction, frame, target.ids(answer))
+            tokens, passes = tokens + len(foretold), passes + len(tokens_a_round(foretold, gamma))
+            agreed += sum(foretold)
     values = {"tau": tokens / passes, "agreement": agreed / tokens, "tokens": tokens}
     return RolloutFigures(f"speculation, gamma {gamma}", values, {})
 
 
 def measure_pair(pair: Path, episodes: int, first_seed: int, measures: tuple[str, ...]) -> list[RolloutFigures]:
-    """Run the named measures (of MEASURES); raises TrainingError for a folder without models."""
+    """Run the named measures (of MEASURES). Raises ModelError for a folder without models."""
     from navsim.episodes import make_episode
     from navsim.world import World
 
-    target, draft = load_trained(pair / "nav-target"), load_trained(pair / "nav-draft")
+    target, draft = ModelSpeaker(pair / "nav-target"), ModelSpeaker(pair / "nav-draft")
     seeds = range(first_seed, first_seed + episodes)
     present = [make_episode(seed, "heldout") for seed in seeds]
     lines: list[RolloutFigures] = []
@@ -101,17 +95,17 @@ def measure_pair(pair: Path, episodes: int, first_seed: int, measures: tuple[str
 
     with World() as world:
         if "target" in measures:
-            result = run("target, policy on", ModelSpeaker(target), present, SEARCH, FRAMES_KEPT)
+            result = run("target, policy on", target, present, SEARCH, FRAMES_KEPT)
             lines.append(speculation(result, target, draft))
         if "frontier" in measures:
-            run("target, frontier_search", ModelSpeaker(target), present, "frontier_search")
+            run("target, frontier_search", target, present, "frontier_search")
         if "absent" in measures:
             absent = [make_episode(seed, "heldout", absent=True) for seed in seeds]
-            run("target absent", ModelSpeaker(target), absent, SEARCH)
+            run("target absent", target, absent, SEARCH)
         if "no_policy" in measures:
-            run("target, policy off", ModelSpeaker(target), present, "none")
+            run("target, policy off", target, present, "none")
         if "draft" in measures:
-            run("draft alone, policy on", ModelSpeaker(draft), present, SEARCH)
+            run("draft alone, policy on", draft, present, SEARCH)
         if "oracle" in measures:
             run("oracle, policy on", OracleSpeaker(), present, SEARCH)
     return lines
@@ -145,6 +139,6 @@ def main(
 if __name__ == "__main__":
     try:
         typer.run(main)
-    except TrainingError as error:
+    except (TrainingError, SpecdecError) as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(1)

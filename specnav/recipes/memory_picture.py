@@ -19,9 +19,10 @@ from PIL import Image, ImageDraw
 
 from spec_vlm_nav.exploring.frontier_search import FrontierState
 from spec_vlm_nav.exploring.search_map import HALF, SOLID, SearchMap
+from specdec.errors import SpecdecError
 from specnav.recipes.errors import TrainingError
 from specnav.recipes.rollouts import EpisodeRollout, Speaker, roll_out
-from specnav.recipes.speaker import ModelSpeaker, load_trained
+from specnav.recipes.speaker import ModelSpeaker
 
 if TYPE_CHECKING:
     from navsim.episodes import Episode
@@ -116,7 +117,7 @@ def main(
 
     torch.set_num_threads(1)
     episode = make_episode(seed, "heldout")
-    seen = Watching(ModelSpeaker(load_trained(pair / "nav-target")))
+    seen = Watching(ModelSpeaker(pair / "nav-target"))
     with World() as world:
         result = roll_out(world, seen, [episode], "frontier_search")
     draw(episode, seen, out)
@@ -126,6 +127,6 @@ def main(
 if __name__ == "__main__":
     try:
         typer.run(main)
-    except TrainingError as error:
+    except (TrainingError, SpecdecError) as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(1)

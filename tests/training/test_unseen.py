@@ -11,12 +11,11 @@ import pytest
 pytest.importorskip("navsim.world")
 
 from navsim.kinds import COLOURS, KINDS
-from specnav.recipes import data_stage, frames, text_stage
-from specnav.recipes.drafts import unseen
-from specnav.recipes.drafts.unseen import FirstDraft, LeftOut, episodes, text_arguments, train_first_draft
+from specnav.recipes import data_stage, frames, text_stage, unseen
 from specnav.recipes.errors import TrainingError
 from specnav.recipes.frames import random_room
 from specnav.recipes.text_stage import FrameTextTask
+from specnav.recipes.unseen import FirstDraft, LeftOut, episodes, text_arguments, train_first_draft
 
 LEFT_OUT = LeftOut(("plant", "lamp"), ("purple", "pink"))
 FRAMES = 28

@@ -210,7 +210,7 @@ class DraftNetwork:
             chosen = order[at : at + TOGETHER]
             generator = torch.Generator(self.device).manual_seed((seed * 1_000_003 + at) % 2**63)
             encoded = [self.encode(prompts[i]) for i in chosen]
-            answers = self._answer(encoded, new_tokens, temperature, generator, min_p)
+            answers = self.answer_group(encoded, new_tokens, temperature, generator, min_p)
             for index, answer in zip(chosen, answers, strict=True):
                 prompt = prompts[index]
                 texts[index] = ExitSample((*prompt.ids, *answer), len(prompt.ids), prompt.images, prompt.origin)
@@ -228,15 +228,16 @@ class DraftNetwork:
             for prompt, answer in zip(prompts, said, strict=True)
         ]
 
-    def _answer(
+    @torch.inference_mode()
+    def answer_group(
         self,
         prompts: Sequence[EncodedPrompt],
         new_tokens: int,
-        temperature: float,
-        generator: torch.Generator,
-        min_p: float,
+        temperature: float = 0.0,
+        generator: torch.Generator | None = None,
+        min_p: float = 0.0,
     ) -> list[list[int]]:
-        """One group, padded in front."""
+        """Answers to prompts whose pictures were looked at (see `answer`), in one batch, padded in front."""
         from transformers import DynamicCache
 
         count, width = len(prompts), max(prompt.ids.shape[0] for prompt in prompts)

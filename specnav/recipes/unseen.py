@@ -15,21 +15,22 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from specdec.models import load_model
 from specnav.recipes.architecture import (
     DRAFT_TEXT,
     TARGET_TEXT,
     TrainedVisionShape,
     export_weights,
+    import_weights,
     save_model_folder,
 )
 from specnav.recipes.data_stage import make_frames
 from specnav.recipes.decoder import TrainableDecoder, inference_weights
-from specnav.recipes.drafts.network import DraftNetwork
 from specnav.recipes.errors import TrainingError
 from specnav.recipes.frames import SHARD_FRAMES, Pairs
 from specnav.recipes.loop import LoopSettings, fit, read_checkpoint
 from specnav.recipes.samples import ExitSample, load_samples, save_samples
-from specnav.recipes.speaker import ModelSpeaker, load_trained
+from specnav.recipes.speaker import ModelSpeaker
 from specnav.recipes.text_stage import FrameTextTask, cache_features
 from specnav.recipes.vlm import DRAFT_LAYERS, FRAME_WIDTH, TARGET_LAYERS
 
@@ -117,10 +118,10 @@ def train_first_draft(config: FirstDraft, said: Said) -> None:
     work, pairs = config.work, config.left_out.pairs
     make_frames(work / "frames", config.seed, config.frames, 1, lambda d, n: said("frames", d, n), pairs)
     if not (work / "features.npy").exists():
-        target = load_trained(config.target)
-        tower = {f"tower.{name}": value for name, value in target.tower.state_dict().items()}
-        torch.save({"model": tower}, work / "tower.ckpt")
-        torch.save({"model": target.decoder.state_dict()}, work / "teacher.ckpt")
+        tower, teacher = import_weights(load_model(config.target).network.state_dict())
+        unused = {"ground.weight": torch.zeros(1, TARGET_TEXT.width), "ground.bias": torch.zeros(1)}
+        torch.save({"model": {f"tower.{name}": value for name, value in tower.items()}}, work / "tower.ckpt")
+        torch.save({"model": teacher | unused}, work / "teacher.ckpt")
         cache_features(
             work / "frames", config.frames, work / "tower.ckpt", work / "features.npy",
             lambda d, n: said("features", d, n), rescaled=False,
@@ -151,24 +152,23 @@ def walked(target: Path, chosen: list[Episode], folder: Path, file: Path) -> lis
     import cv2
 
     from navsim.world import World
-    from spec_vlm_nav.language.prompting import PromptSpec, build_prompt
+    from spec_vlm_nav.language.prompting import build_prompt
     from specnav.recipes.rollouts import JPEG_QUALITY, MAX_DECISIONS, roll_out
 
+    speaker = ModelSpeaker(target)
     with World() as world:
-        walks = roll_out(world, ModelSpeaker(load_trained(target)), chosen, "frontier_search", MAX_DECISIONS)
-    network = DraftNetwork(str(target))
-    spec = PromptSpec.from_model_folder(network.loaded.path)
+        walks = roll_out(world, speaker, chosen, "frontier_search", MAX_DECISIONS)
     folder.mkdir(parents=True, exist_ok=True)
     prompts: list[ExitSample] = []
     for run in walks.runs:
         for frame in run.frames:
             how = [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY]
             picture = cv2.imencode(".jpg", frame[:, :, ::-1], how)[1].tobytes()
-            prompt = build_prompt(spec, network.loaded.tokenizer, run.episode.instruction, [picture])
+            prompt = build_prompt(speaker.spec, speaker.network.loaded.tokenizer, run.episode.instruction, [picture])
             place = folder / f"{len(prompts):06d}.jpg"
             place.write_bytes(picture)
             origin = f"{run.episode.target_name}, episode {run.episode.seed}"
             prompts.append(ExitSample(prompt.ids, len(prompt.ids), (str(place.resolve()),), origin))
-    said = network.answer(prompts, NEW_TOKENS)
+    said = speaker.network.answer(prompts, NEW_TOKENS)
     save_samples(file, said)
     return said
