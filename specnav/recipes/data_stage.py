@@ -9,22 +9,22 @@ from collections.abc import Callable
 from pathlib import Path
 
 from specnav.recipes.errors import TrainingError
-from specnav.recipes.frames import SHARD_FRAMES, Pairs, make_shard, shard_files
+from specnav.recipes.frames import SHARD_FRAMES, FrameData, Pairs, make_shard, shard_files
 from specnav.recipes.loop import parent_lives
 
 
 def make_frames(
-    folder: Path,
+    data: FrameData,
     seed: int,
-    count: int,
     workers: int,
     progress: Callable[[int, int], None] = lambda done, total: None,
     pairs: Pairs | None = None,
 ) -> None:
-    """Render what is missing of `count` frames; `progress(done, total)` is called after every shard.
+    """Render what is missing of the frames; `progress(done, total)` is called after every shard.
 
     pairs: the (kind, colour) that may stand in the rooms, all of training if None.
     """
+    folder, count = data.frames, data.count
     folder.mkdir(parents=True, exist_ok=True)
     shards = range(count // SHARD_FRAMES)
     missing = [shard for shard in shards if not shard_files(folder, shard)[1].exists()]

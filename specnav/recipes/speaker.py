@@ -42,7 +42,8 @@ class ModelSpeaker:
         said: list[list[int]] = []
         for at in range(0, len(runs), BATCH):
             said += self.say(instructions[at : at + BATCH], frames[at : at + BATCH])
-        return self.network.loaded.tokenizer.batch_decode(said, skip_special_tokens=True)
+        tokenizer = self.network.loaded.tokenizer
+        return [tokenizer.decode(ids, skip_special_tokens=True) for ids in said]
 
     def say(self, instructions: Sequence[str], frames: Sequence[np.ndarray]) -> list[list[int]]:
         """Ids of the greedy answers, end of turn included where it came within LIMIT tokens."""

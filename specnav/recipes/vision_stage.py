@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from specnav.recipes import architecture as arch
 from specnav.recipes.architecture import TrainedVisionShape
-from specnav.recipes.frames import FrameSet, load_frames
+from specnav.recipes.frames import FrameData, FrameSet, load_frames
+from specnav.recipes.loop import read_checkpoint
 from specnav.recipes.tower import TrainableTower, patch_order, patchify
 
 KINDS = 8
@@ -97,11 +98,11 @@ class TowerWithHeads(nn.Module):
 class VisionTask:
     """Random frames, half of them mirrored, with a little change of light."""
 
-    def __init__(self, folder: str, count: int, held_back: int, shape: TrainedVisionShape, device: str) -> None:
-        self.frames: FrameSet = load_frames(Path(folder), count)
-        self.train_count = count - held_back
+    def __init__(self, data: FrameData, device: str) -> None:
+        self.frames: FrameSet = load_frames(data.frames, data.count)
+        self.train_count = data.count - data.held_back
         self.labels = dense_labels(self.frames.labels)
-        self.model = TowerWithHeads(shape)
+        self.model = TowerWithHeads(TrainedVisionShape())
         self.flip = flip_order()
         self.weights = torch.ones(KINDS + 1, device=device), torch.ones(COLOURS + 1, device=device)
         for weight in self.weights:
@@ -149,6 +150,12 @@ class VisionTask:
             "bearing_deg": bearing_error.detach() * _BEARING,
             "columns": column_error.detach(),
         }
+
+
+def tower_weights(checkpoint: Path) -> dict[str, Tensor]:
+    """The trained tower's state dict, without heads."""
+    prefix, model = "tower.", read_checkpoint(checkpoint)["model"]
+    return {name.removeprefix(prefix): value for name, value in model.items() if name.startswith(prefix)}
 
 
 def own_places() -> Tensor:
