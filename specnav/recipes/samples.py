@@ -15,6 +15,7 @@ from specdec.errors import ModelError
 from specdec.models import EncodedPrompt, LoadedModel, Prompt
 from specdec.whole_files import write_whole
 from specnav.recipes.errors import TrainingError
+from specnav.recipes.folders import roomy
 
 SHORTEST = 2
 
@@ -51,12 +52,8 @@ def cut(sample: ExitSample, length: int) -> ExitSample | None:
 
 def save_samples(file: Path, samples: Sequence[ExitSample]) -> None:
     """Write all at once."""
-    try:
+    with roomy(file):
         write_whole(file, b"".join(msgspec.json.encode(sample) + b"\n" for sample in samples))
-    except OSError as error:
-        raise TrainingError(
-            f"{file} cannot be written ({error.strerror or error}): make room for it"
-        ) from error
 
 
 def load_samples(file: Path) -> list[ExitSample]:

@@ -6,7 +6,6 @@ Everything made on the way stays in the run folder, so an interrupted run goes o
 
 from __future__ import annotations
 
-import json
 import random
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
@@ -171,26 +170,17 @@ def train_draft(config: TrainDraftConfig) -> DraftResult:
     speaker = load_model(config.target or config.draft, recorded=False)
     if config.target and not config.draft.startswith(LAYERS):
         check_same_vocabulary(speaker, load_model(config.draft, recorded=False))
+    # What may change between two sittings: the learning rate, the time, the workers.
+    free = ("out", "run", "connect", "key", "lr", "minutes", "steps", "workers", "compile")
+    kept = {name: value for name, value in asdict(config).items() if name not in free}
     with roomy(config.run):
         config.run.mkdir(parents=True, exist_ok=True)
-        _keep_settings(config, speaker)
+        keep_settings(config.run, kept | {"vocabulary": speaker.vocabulary_fingerprint.hex()})
         start = start_folder(config.draft, speaker, config.run, config.share, config.share_first)
     dtype = number_type(speaker)
     del speaker
     with stages() as shown, threads(config.workers):
         return _DraftTraining(config, start, dtype, shown).whole()
-
-
-def _keep_settings(config: TrainDraftConfig, speaker: LoadedModel) -> None:
-    """Note what the run folder was made with; refuse one that was made with anything else.
-
-    What may change between two sittings: the learning rate, the time, the workers.
-    """
-    free = ("out", "run", "connect", "key", "lr", "minutes", "steps", "workers", "compile")
-    kept = {name: value for name, value in asdict(config).items() if name not in free}
-    vocabulary = speaker.vocabulary_fingerprint.hex()
-    settings = json.dumps(kept | {"vocabulary": vocabulary}, indent=1, default=str)
-    keep_settings(config.run, settings)
 
 
 class _DraftTraining:
@@ -386,7 +376,7 @@ class _DraftTraining:
         """The acceptance curve as it is by now."""
         points = [
             AcceptancePoint(0, 0.0, before.tau, before.agreement),
-            *read_curve(self.run / f"{settings.name}.log"),
+            *read_curve(settings.log),
         ]
         write_curve(self.run, points, self.config.gamma)
 

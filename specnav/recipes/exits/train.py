@@ -6,7 +6,6 @@ Everything made on the way stays in the run folder, so an interrupted run goes o
 
 from __future__ import annotations
 
-import json
 import math
 import random
 from collections import Counter
@@ -28,14 +27,14 @@ from specdec.verifying.exits import (
 )
 from specdec.verifying.hints.vocabulary import most_frequent
 from specnav.recipes.errors import TrainingError
-from specnav.recipes.exits.curves import draw_curves, read_log
+from specnav.recipes.exits.curves import draw_curves
 from specnav.recipes.exits.encoding import encode_conversations
 from specnav.recipes.exits.measure import ExitFigures, exit_figures
 from specnav.recipes.exits.reading import read_conversations
 from specnav.recipes.exits.task import HARD_SHARE, ExitTask, ExitTaskSpec
 from specnav.recipes.folders import appearing_at_once, check_place, keep_settings, roomy
 from specnav.recipes.invented import own_answers, questions_about_python, questions_about_rooms
-from specnav.recipes.loop import LoopSettings, read_checkpoint
+from specnav.recipes.loop import LoopSettings, read_checkpoint, read_log
 from specnav.recipes.samples import ExitSample, load_samples, save_samples
 from specnav.recipes.settings import TrainingSettings
 from specnav.recipes.text.stages import Stages, stages
@@ -86,9 +85,12 @@ def train_exits(config: TrainExitsConfig) -> ExitFigures:
         raise TrainingError(f"data file {config.data} does not exist: give a file, or {DEFAULT_DATA}")
     model = load_model(config.target)
     layers = choose_layers(config.layers, model.runner.layer_count)
+    # What may change between two sittings: the learning rate (after a loss that is NaN), the time, the workers.
+    free = ("out", "run", "lr", "minutes", "workers")
+    kept = {name: value for name, value in asdict(config).items() if name not in free}
     with roomy(config.run):
         config.run.mkdir(parents=True, exist_ok=True)
-        _keep_settings(config, model)
+        keep_settings(config.run, kept | {"backbone": repr(fingerprint(model))})
     with stages() as shown, threads(config.workers):
         return _ExitsTraining(config, model, layers, shown).whole()
 
@@ -99,17 +101,6 @@ def frequent_tokens(samples: Iterable[ExitSample], most: int) -> tuple[int, ...]
     """
     counts = Counter(token for sample in samples for token in sample.ids[sample.start :])
     return tuple(token for token, _ in counts.most_common(most))
-
-
-def _keep_settings(config: TrainExitsConfig, model: LoadedModel) -> None:
-    """Note what the run folder was made with; refuse one that was made with anything else.
-
-    What may change between two sittings: the learning rate (after a loss that was not a number), the time, the workers.
-    """
-    free = ("out", "run", "lr", "minutes", "workers")
-    kept = {name: value for name, value in asdict(config).items() if name not in free}
-    settings = json.dumps(kept | {"backbone": repr(fingerprint(model))}, indent=1)
-    keep_settings(config.run, settings)
 
 
 class _ExitsTraining:
@@ -137,7 +128,7 @@ class _ExitsTraining:
         exits.agreement.update(figures.agreement)
         exits.frequent = frequent_tokens(texts, most_frequent(self.model.vocab_size))
         card = self._card(exits, figures, len(texts), len(samples), steps, seconds / 60)
-        curves = draw_curves(read_log(settings.folder / f"{NAME}.log"), self.layers)
+        curves = draw_curves(read_log(settings.log), self.layers)
         with roomy(self.config.out), appearing_at_once(self.config.out) as folder:
             save_exits(folder, exits)
             (folder / "README.md").write_text(card, encoding="utf-8")

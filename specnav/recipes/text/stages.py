@@ -16,6 +16,7 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from transformers.utils import logging as hf_logging
 
 from specnav.recipes.loop import LoopSettings, TrainingTask, fit, read_checkpoint
 from specnav.recipes.text.task import TextTask
@@ -77,6 +78,7 @@ class Stages:
 @contextmanager
 def stages() -> Iterator[Stages]:
     """The display of a run."""
+    hf_logging.disable_progress_bar()  # the library's own bars would break ours
     columns = (
         TextColumn("{task.description:<34}"),
         BarColumn(24),

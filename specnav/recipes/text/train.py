@@ -6,7 +6,6 @@ Everything made on the way stays in the run folder, so an interrupted run goes o
 
 from __future__ import annotations
 
-import json
 import platform
 import random
 from dataclasses import asdict, dataclass, field, replace
@@ -17,6 +16,7 @@ import torch
 from specdec.options import DecodingOptions
 from specdec.settings import REQUIRED, check_settings, same_as, setting
 from specnav.recipes.errors import TrainingError
+from specnav.recipes.folders import appearing_at_once, keep_settings
 from specnav.recipes.loop import LoopSettings
 from specnav.recipes.settings import TrainingSettings
 from specnav.recipes.text.card import Data, TextProvenance, write_card
@@ -39,7 +39,6 @@ from specnav.recipes.text.task import TextTaskSpec
 from specnav.recipes.text.vocabulary import learn_tokenizer
 from specnav.recipes.threads import threads
 
-SETTINGS = "settings.json"
 TARGET_NAME, DRAFT_NAME = "text-target", "text-draft"
 TARGET_RATE, REPAIR_RATE, DRAFT_RATE = 5e-3, 5e-4, 6e-3
 REPAIR_SHARE, DRAFT_SHARE, SAMPLED_SHARE = 0.5, 0.7, 0.25
@@ -113,28 +112,13 @@ class TextResult:
 
 def train_text(config: TrainTextConfig) -> TextResult:
     """Make the pair, or go on making it. Raises TrainingError; after Ctrl-C or a kill, call it again."""
-    from transformers.utils import logging as hf_logging
-
     asked = {HELD_BACK: None} | {file.stem: read_questions(file) for file in config.questions}
-    settings = _settings(config)
     corpus = read_corpus(config.library or library_folder())
+    kept = {name: value for name, value in asdict(config).items() if name not in ("out", "questions", "run")}
     config.run.mkdir(parents=True, exist_ok=True)
-    (config.run / SETTINGS).write_text(settings, encoding="utf-8")
-    hf_logging.disable_progress_bar()  # the library's own bars would break ours
+    keep_settings(config.run, kept | {"python": platform.python_version()})
     with stages() as shown:
         return _TextTraining(config, corpus, shown).whole(asked)
-
-
-def _settings(config: TrainTextConfig) -> str:
-    """What the run folder must have been made with; refuses a folder that was made with anything else."""
-    kept = {name: value for name, value in asdict(config).items() if name not in ("out", "questions", "run")}
-    settings = json.dumps(kept | {"python": platform.python_version()}, indent=1, default=str)
-    file = config.run / SETTINGS
-    if file.exists() and file.read_text(encoding="utf-8") != settings:
-        raise TrainingError(
-            f"{config.run} holds a run with other settings: give the same ones, or another folder with --run"
-        )
-    return settings
 
 
 class _TextTraining:
@@ -174,8 +158,6 @@ class _TextTraining:
 
     def _tokenizer(self):
         from transformers import AutoTokenizer
-
-        from specnav.recipes.folders import appearing_at_once
 
         folder = self.run / "tokenizer"
         if not folder.exists():
