@@ -39,15 +39,6 @@ def short_shards(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(room, "SHARD_FRAMES", FRAMES)
 
 
-class Jobs(list):
-    """Two queues in one process."""
-
-    def get(self):
-        return self.pop(0)
-
-    put = list.append
-
-
 def test_no_room_holds_what_is_left_out_and_all_else_is_there() -> None:
     rng = random.Random(5)
     names = {f"{o.colour} {o.kind}" for i in range(300) for o in random_room(rng, i, LEFT_OUT.pairs).objects}
@@ -61,12 +52,9 @@ def test_no_frame_and_no_question_that_the_draft_learns_from_has_it(
     (config.work / "frames").mkdir(parents=True)
 
     def here(data: frames.FrameData, seed: int, workers: int, progress: object, pairs: frames.Pairs) -> None:
-        done = Jobs()
-        data_stage._work(str(data.frames), seed, pairs, Jobs([0, None]), done)
-        assert done == [(0, "")]
+        data_stage.renderer(data, seed, pairs)(0)
         raise InterruptedError  # enough: what comes next needs a target
 
-    monkeypatch.setattr(data_stage.signal, "signal", lambda *_: None)
     monkeypatch.setattr(unseen, "make_frames", here)
     with pytest.raises(InterruptedError):
         train_first_draft(config, lambda *_: None)
