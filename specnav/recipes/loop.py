@@ -25,6 +25,7 @@ from typing import Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from specdec.whole_files import replacing
 from specnav.recipes.errors import TrainingError
@@ -284,13 +285,9 @@ def _average_gradients(weights: list[nn.Parameter], world: int) -> None:
     if world == 1:
         return
     gradients = gradients_of(weights)
-    flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
+    flat = parameters_to_vector(gradients)
     torch.distributed.all_reduce(flat)
-    flat /= world
-    at = 0
-    for gradient in gradients:
-        gradient.copy_(flat[at : at + gradient.numel()].view_as(gradient))
-        at += gradient.numel()
+    vector_to_parameters(flat / world, gradients)
 
 
 def _save(

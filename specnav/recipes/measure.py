@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Annotated
 
 import typer
 
-from specdec.errors import SpecdecError
+from specnav.errors import user_errors
 from specnav.recipes.errors import TrainingError
 from specnav.recipes.rollouts import OracleSpeaker, RolloutResult, Speaker, roll_out
 from specnav.recipes.speaker import ModelSpeaker
@@ -137,8 +136,5 @@ def main(
 
 
 if __name__ == "__main__":
-    try:
+    with user_errors():
         typer.run(main)
-    except (TrainingError, SpecdecError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(1)

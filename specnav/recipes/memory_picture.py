@@ -7,7 +7,6 @@ out and draws its memory at four moments. The walls and things are the simulator
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,8 +18,7 @@ from PIL import Image, ImageDraw
 
 from spec_vlm_nav.exploring.frontier_search import FrontierState
 from spec_vlm_nav.exploring.search_map import HALF, SOLID, SearchMap
-from specdec.errors import SpecdecError
-from specnav.recipes.errors import TrainingError
+from specnav.errors import user_errors
 from specnav.recipes.rollouts import EpisodeRollout, Speaker, roll_out
 from specnav.recipes.speaker import ModelSpeaker
 
@@ -125,8 +123,5 @@ def main(
 
 
 if __name__ == "__main__":
-    try:
+    with user_errors():
         typer.run(main)
-    except (TrainingError, SpecdecError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(1)

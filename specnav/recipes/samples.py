@@ -30,12 +30,20 @@ class ExitSample(msgspec.Struct, frozen=True):
     images: tuple[str, ...] = ()
     origin: str = ""
 
+    def read(self) -> Prompt:
+        """The text with its pictures. Raises TrainingError."""
+        try:
+            return Prompt(self.ids, tuple(Path(file).read_bytes() for file in self.images))
+        except OSError as error:
+            raise TrainingError(
+                f"{self.origin}: picture {error.filename} cannot be read ({error.strerror or error})"
+            ) from error
+
     def encode(self, model: LoadedModel) -> tuple[EncodedPrompt, range]:
         """The text as the model takes it, and the rows that predict what is learnt. Raises TrainingError."""
         try:
-            pictures = tuple(Path(file).read_bytes() for file in self.images)
-            encoded = model.encode(Prompt(self.ids, pictures))
-        except (ModelError, OSError) as error:
+            encoded = model.encode(self.read())
+        except ModelError as error:
             raise TrainingError(f"{self.origin}: {error}; correct or remove it") from error
         rows = encoded.ids.shape[0]
         grown = rows - len(self.ids)

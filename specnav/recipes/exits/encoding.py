@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import takewhile
 
 from PIL import Image, UnidentifiedImageError
 
@@ -47,7 +48,8 @@ def _samples(model: LoadedModel, conversation: Conversation) -> Iterator[ExitSam
         *before, (question, answer) = conversation.turns
         whole = chat_prompt(model, question, system=system, history=before)
         first = chat_prompt(model, conversation.turns[0][0], system=system)
-        start = _common(whole.ids, first.ids)
+        pairs = zip(whole.ids, first.ids, strict=False)
+        start = len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
         yield ExitSample((*whole.ids, *_ids(model, answer), end_id(model)), start, (), origin)
         return
     if not model.is_multimodal:
@@ -72,10 +74,3 @@ def _ids(model: LoadedModel, text: str) -> list[int]:
     ids = model.tokenizer(text, add_special_tokens=False)["input_ids"]
     # What stands for a picture must not come out of words.
     return [token for token in ids if token < model.vocab_size and token not in model.never_drafted]
-
-
-def _common(one: Sequence[int], other: Sequence[int]) -> int:
-    for place, (a, b) in enumerate(zip(one, other, strict=False)):
-        if a != b:
-            return place
-    return min(len(one), len(other))
