@@ -89,9 +89,8 @@ def own_answers(
             )
             for i in range(len(part))
         ]
-        for prompt, answer in zip(part, _answers(model, part, choosers), strict=True):
-            origin = f"own answer {len(samples) + 1}"
-            samples.append(ExitSample((*prompt.ids, *answer), prompt.start, prompt.images, origin))
+        answers = _answers(model, part, choosers)
+        samples += [prompt.answered(answer) for prompt, answer in zip(part, answers, strict=True)]
         progress(len(samples), len(asked))
     return samples
 

@@ -30,6 +30,10 @@ class ExitSample(msgspec.Struct, frozen=True):
     images: tuple[str, ...] = ()
     origin: str = ""
 
+    def answered(self, answer: Sequence[int]) -> ExitSample:
+        """A prompt with its answer: a text."""
+        return ExitSample((*self.ids, *answer), len(self.ids), self.images, self.origin)
+
     def read(self) -> Prompt:
         """The text with its pictures. Raises TrainingError."""
         try:

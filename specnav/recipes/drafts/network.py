@@ -213,8 +213,7 @@ class DraftNetwork:
             encoded = [self.encode(prompts[i]) for i in chosen]
             answers = self.answer_group(encoded, new_tokens, temperature, generator, min_p)
             for index, answer in zip(chosen, answers, strict=True):
-                prompt = prompts[index]
-                texts[index] = ExitSample((*prompt.ids, *answer), len(prompt.ids), prompt.images, prompt.origin)
+                texts[index] = prompts[index].answered(answer)
             done += len(chosen)
             progress(done, len(prompts))
         return [text for text in texts if text is not None]
@@ -224,10 +223,7 @@ class DraftNetwork:
     ) -> list[ExitSample]:
         asked = [prompt.ids for prompt in prompts]
         said = bulk_answers(self.module, self.vocabulary, asked, options, lambda done: progress(done, len(asked)))
-        return [
-            ExitSample((*prompt.ids, *answer), len(prompt.ids), prompt.images, prompt.origin)
-            for prompt, answer in zip(prompts, said, strict=True)
-        ]
+        return [prompt.answered(answer) for prompt, answer in zip(prompts, said, strict=True)]
 
     @torch.inference_mode()
     def answer_group(

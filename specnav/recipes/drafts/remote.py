@@ -55,6 +55,6 @@ class RemoteTarget:
             ]
             if self._decoder.stats.finish == "eos":
                 said.append(self.loaded.tokenizer.eos_token_id)
-            texts.append(ExitSample((*prompt.ids, *said), len(prompt.ids), prompt.images, prompt.origin))
+            texts.append(prompt.answered(said))
             progress(number + 1, len(prompts))
         return texts

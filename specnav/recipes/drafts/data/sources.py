@@ -150,20 +150,18 @@ def gather(
 def question_prompts(model: LoadedModel, questions: Sequence[str], origin: str) -> list[ExitSample]:
     """Questions as the model is asked them."""
     try:
-        return [
-            ExitSample(prompt.ids, len(prompt.ids), (), f"{origin}, question {number}")
-            for number, prompt in enumerate(chat_prompts(model, questions), 1)
-        ]
-    except ModelError:
-        pass  # one by one, to say which
-    found = []
-    for number, question in enumerate(questions, 1):
-        try:
-            ids = chat_prompt(model, question).ids
-        except ModelError as error:
-            raise TrainingError(f"{origin}, question {number}: {error}") from error
-        found.append(ExitSample(ids, len(ids), (), f"{origin}, question {number}"))
-    return found
+        prompts = chat_prompts(model, questions)
+    except ModelError:  # one by one, to say which
+        prompts = []
+        for number, question in enumerate(questions, 1):
+            try:
+                prompts.append(chat_prompt(model, question))
+            except ModelError as error:
+                raise TrainingError(f"{origin}, question {number}: {error}") from error
+    return [
+        ExitSample(prompt.ids, len(prompt.ids), (), f"{origin}, question {number}")
+        for number, prompt in enumerate(prompts, 1)
+    ]
 
 
 def read_texts(model: LoadedModel, place: Path, length: int) -> list[ExitSample]:
