@@ -12,7 +12,7 @@ import math
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,6 +21,9 @@ from specnav.recipes.errors import TrainingError
 from specnav.recipes.rollouts import OracleSpeaker, RolloutResult, Speaker, roll_out
 from specnav.recipes.speaker import ModelSpeaker
 from specnav.recipes.text.measure import tokens_a_round
+
+if TYPE_CHECKING:
+    from navsim.episodes import Episode
 
 GAMMA = 4
 FRAMES_KEPT = 4
@@ -85,28 +88,23 @@ def measure_pair(pair: Path, episodes: int, first_seed: int, measures: tuple[str
     target, draft = ModelSpeaker(pair / "nav-target"), ModelSpeaker(pair / "nav-draft")
     seeds = range(first_seed, first_seed + episodes)
     present = [make_episode(seed, "heldout") for seed in seeds]
+    absent = [make_episode(seed, "heldout", absent=True) for seed in seeds]
+    plans: dict[str, tuple[str, Speaker, list[Episode], str, int]] = {
+        "target": ("target, policy on", target, present, SEARCH, FRAMES_KEPT),
+        "frontier": ("target, frontier_search", target, present, "frontier_search", 0),
+        "absent": ("target absent", target, absent, SEARCH, 0),
+        "no_policy": ("target, policy off", target, present, "none", 0),
+        "draft": ("draft alone, policy on", draft, present, SEARCH, 0),
+        "oracle": ("oracle, policy on", OracleSpeaker(), present, SEARCH, 0),
+    }
     lines: list[RolloutFigures] = []
-
-    def run(name: str, speaker: Speaker, tasks: list, policy: str, keep: int = 0) -> RolloutResult:
-        result = roll_out(world, speaker, tasks, policy, keep)
-        lines.append(figures_of(name, result))
-        return result
-
     with World() as world:
-        if "target" in measures:
-            result = run("target, policy on", target, present, SEARCH, FRAMES_KEPT)
-            lines.append(speculation(result, target, draft))
-        if "frontier" in measures:
-            run("target, frontier_search", target, present, "frontier_search")
-        if "absent" in measures:
-            absent = [make_episode(seed, "heldout", absent=True) for seed in seeds]
-            run("target absent", target, absent, SEARCH)
-        if "no_policy" in measures:
-            run("target, policy off", target, present, "none")
-        if "draft" in measures:
-            run("draft alone, policy on", draft, present, SEARCH)
-        if "oracle" in measures:
-            run("oracle, policy on", OracleSpeaker(), present, SEARCH)
+        for measure, (name, speaker, tasks, policy, keep) in plans.items():
+            if measure in measures:
+                result = roll_out(world, speaker, tasks, policy, keep)
+                lines.append(figures_of(name, result))
+                if keep:
+                    lines.append(speculation(result, target, draft))
     return lines
 
 

@@ -6,7 +6,7 @@ Samples lie in the run folder as one JSON object a line, so that every process a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -60,6 +60,11 @@ def cut(sample: ExitSample, length: int) -> ExitSample | None:
     if len(ids) - max(sample.start, 1) < SHORTEST:
         return None
     return msgspec.structs.replace(sample, ids=ids)
+
+
+def fitting(samples: Iterable[ExitSample], length: int) -> list[ExitSample]:
+    """Those that something can be learnt from, cut to a row of `length` ids."""
+    return [found for sample in samples if (found := cut(sample, length)) is not None]
 
 
 def save_samples(file: Path, samples: Sequence[ExitSample]) -> None:

@@ -7,8 +7,8 @@ segmentation. Afterwards the tower is frozen and its image tokens are cached for
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -28,8 +28,7 @@ _BEARING = 45.0  # degrees that count as one
 CELL_SIZE = arch.MERGE**2
 
 
-@dataclass(frozen=True)
-class DenseLabels:
+class DenseLabels(NamedTuple):
     """Per frame, patches in merge order. kind, colour: int64 [n, 160] (last class: none); log_distance, bearing, x:
     float32 [n, 160]; columns: float32 [n, 16], log metres.
     """
@@ -39,10 +38,6 @@ class DenseLabels:
     log_distance: Tensor
     bearing: Tensor
     columns: Tensor
-
-    def selected(self, index: Tensor) -> tuple[Tensor, ...]:
-        """The labels of some frames."""
-        return tuple(part[index] for part in (self.kind, self.colour, self.log_distance, self.bearing, self.columns))
 
 
 def dense_labels(labels: np.ndarray) -> DenseLabels:
@@ -113,7 +108,7 @@ class VisionTask:
         """Patches and labels of random frames."""
         index = torch.randint(self.train_count, (size,), generator=generator)
         pixels = torch.from_numpy(self.frames.pick(index.numpy()))
-        kind, colour, distance, bearing, columns = self.labels.selected(index)
+        kind, colour, distance, bearing, columns = (part[index] for part in self.labels)
         half = size // 2
         pixels = torch.cat([pixels[:half].flip(2), pixels[half:]])
         mirrored = [torch.cat([p[:half][:, self.flip], p[half:]]) for p in (kind, colour, distance, bearing)]

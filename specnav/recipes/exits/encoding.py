@@ -12,7 +12,7 @@ from specdec.errors import ModelError
 from specdec.models import LoadedModel, chat_prompt
 from specnav.recipes.errors import TrainingError
 from specnav.recipes.exits.reading import Conversation
-from specnav.recipes.samples import ExitSample, cut
+from specnav.recipes.samples import ExitSample, fitting
 
 
 def encode_conversations(model: LoadedModel, found: Sequence[Conversation], length: int) -> list[ExitSample]:
@@ -26,7 +26,7 @@ def encode_conversations(model: LoadedModel, found: Sequence[Conversation], leng
             drawn = list(_samples(model, conversation))
         except ModelError as error:
             raise TrainingError(f"{conversation.origin}: {error}") from error
-        samples += [short for sample in drawn if (short := cut(sample, length)) is not None]
+        samples += fitting(drawn, length)
     if not samples:
         raise TrainingError(f"nothing is left of the data within {length} tokens: give a larger length")
     return samples
