@@ -16,7 +16,6 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
-from transformers.utils import logging as hf_logging
 
 from specnav.recipes.loop import LoopSettings, TrainingTask, fit, read_checkpoint
 from specnav.recipes.text.task import TextTask
@@ -78,6 +77,8 @@ class Stages:
 @contextmanager
 def stages() -> Iterator[Stages]:
     """The display of a run."""
+    from transformers.utils import logging as hf_logging
+
     hf_logging.disable_progress_bar()  # the library's own bars would break ours
     columns = (
         TextColumn("{task.description:<34}"),
