@@ -28,10 +28,10 @@ from specnav.recipes.drafts.figures import DraftFigures, draft_figures
 from specnav.recipes.drafts.measure import perfect
 from specnav.recipes.drafts.network import DraftNetwork
 from specnav.recipes.drafts.train import TrainDraftConfig, train_draft
-from specnav.recipes.drafts.unseen import SPLIT, FirstDraft, LeftOut, episodes, train_first_draft, walked
 from specnav.recipes.errors import TrainingError
 from specnav.recipes.folders import keep_settings
 from specnav.recipes.samples import ExitSample
+from specnav.recipes.unseen import SPLIT, FirstDraft, LeftOut, episodes, train_first_draft, walked
 from specnav.record.config import RecordConfig
 from specnav.record.run import run_simulated
 from specnav.results.errors import EvaluationError
@@ -71,7 +71,7 @@ def _story(asked: argparse.Namespace) -> None:
     left_out = LeftOut(tuple(asked.kinds.split(",")), tuple(asked.colours.split(",")))
     out.mkdir(parents=True, exist_ok=True)
     told = {name: value for name, value in vars(asked).items() if name not in ("out", "only_bag")}
-    keep_settings(out, json.dumps(told, indent=1))
+    keep_settings(out, told)
     bag = out / "walk.mcap"
     if not bag.exists():
         about = (*left_out.kinds, *left_out.colours)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,28 +23,24 @@ from specnav.errors import UsageError
 Floats = NDArray[np.float32]
 
 
-@dataclass(frozen=True)
+@dataclass
 class ComparedTensors:
     """Tensors of one type: how many, of how many numbers and bytes. worst: the largest distance as a share of the
-    largest number of its block; rms: the root of the mean square of distances, as a share of that of the numbers.
+    largest number of its block. distance, weight: sums of squares, of the distances and of the numbers.
     """
 
     kind: GgufKind
-    tensors: int
-    numbers: int
-    size: int
-    worst: float
-    rms: float
-
-
-@dataclass
-class _ErrorSums:
     tensors: int = 0
     numbers: int = 0
     size: int = 0
     worst: float = 0.0
     distance: float = 0.0
     weight: float = 0.0
+
+    @property
+    def rms(self) -> float:
+        """The root of the mean square of distances, as a share of that of the numbers."""
+        return math.sqrt(self.distance / self.weight) if self.weight else 0.0
 
 
 def check(content: Content, path: Path, advance: Callable[[], None]) -> list[ComparedTensors]:
@@ -58,30 +55,18 @@ def check(content: Content, path: Path, advance: Callable[[], None]) -> list[Com
             f"the file that was written cannot be read back ({error}): is the disk sound?"
         ) from error
     there = {one.name: one for one in reader.tensors}
-    sums: dict[str, _ErrorSums] = {}
-    kinds: dict[str, GgufKind] = {}
+    found: dict[str, ComparedTensors] = {}
     for one in content.tensors:
-        kinds[one.kind.name] = one.kind
-        _compare(one, there.pop(one.name, None), sums.setdefault(one.kind.name, _ErrorSums()))
+        _compare(one, there.pop(one.name, None), found.setdefault(one.kind.name, ComparedTensors(one.kind)))
         advance()
     if there:
         raise UsageError(
             f"the file that was written holds {min(there)}, which were not written: check the disk"
         )
-    found = [
-        ComparedTensors(
-            kinds[name], one.tensors, one.numbers, one.size, one.worst, float(np.sqrt(_ratio(one)))
-        )
-        for name, one in sums.items()
-    ]
-    return sorted(found, key=lambda one: one.kind.share)
+    return sorted(found.values(), key=lambda one: one.kind.share)
 
 
-def _ratio(sums: _ErrorSums) -> float:
-    return sums.distance / sums.weight if sums.weight else 0.0
-
-
-def _compare(planned: Planned, written: ReaderTensor | None, sums: _ErrorSums) -> None:
+def _compare(planned: Planned, written: ReaderTensor | None, sums: ComparedTensors) -> None:
     if written is None:
         raise UsageError(f"{planned.name} was not written: is the disk sound?")
     shape = tuple(int(one) for one in reversed(written.shape))
@@ -107,7 +92,7 @@ def _unpacked(stored: NDArray[Any], kind: GgufKind) -> Floats:
     return found
 
 
-def _compare_rows(planned: Planned, known: Floats, found: Floats, sums: _ErrorSums) -> None:
+def _compare_rows(planned: Planned, known: Floats, found: Floats, sums: ComparedTensors) -> None:
     if not np.isfinite(known).all():
         raise UsageError(
             f"{planned.name} holds numbers that are not finite in the folder: it was saved broken"

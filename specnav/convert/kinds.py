@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import gguf
@@ -38,11 +39,8 @@ class GgufKind:
 
     def size(self, shape: tuple[int, ...]) -> int:
         """Bytes of a tensor."""
-        numbers = 1
-        for one in shape:
-            numbers *= one
         block, taken = gguf.GGML_QUANT_SIZES[self.type]
-        return numbers // block * taken
+        return math.prod(shape) // block * taken
 
     @property
     def slack(self) -> float:

@@ -38,10 +38,6 @@ class ConvertConfig:
 
 def run_convert(config: ConvertConfig) -> int:
     """Convert a folder; returns 0. Raises UsageError or ModelError where no sound file could be made."""
-    try:
-        import gguf  # noqa: F401
-    except ImportError as error:
-        raise UsageError("converting needs the package gguf: pip install gguf") from error
     from specnav.convert.kinds import kind_named
 
     kind = kind_named(config.type)

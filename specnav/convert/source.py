@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -30,21 +31,16 @@ class Source:
         self._files: dict[str, tuple[Path, str]] = {}
         self._shapes: dict[str, tuple[int, ...]] = {}
         for path in _weight_files(folder):
-            try:
-                with safe_open(path, framework="pt") as file:
-                    for name in file.keys():  # noqa: SIM118 (not a dict)
-                        part = file.get_slice(name)
-                        if part.get_dtype() not in _WRITTEN:
-                            raise UsageError(
-                                f"{path.name} holds {name} in {part.get_dtype()}: a quantised checkpoint cannot be "
-                                "converted, take the one it was made from"
-                            )
-                        self._files[name_today(name)] = path, name
-                        self._shapes[name_today(name)] = tuple(part.get_shape())
-            except (SafetensorError, OSError) as error:
-                raise UsageError(
-                    f"{path} cannot be read ({first_line(error)}): copy the folder anew"
-                ) from error
+            with _sound(path), safe_open(path, framework="pt") as file:
+                for name in file.keys():  # noqa: SIM118 (not a dict)
+                    part = file.get_slice(name)
+                    if part.get_dtype() not in _WRITTEN:
+                        raise UsageError(
+                            f"{path.name} holds {name} in {part.get_dtype()}: a quantised checkpoint cannot be "
+                            "converted, take the one it was made from"
+                        )
+                    self._files[name_today(name)] = path, name
+                    self._shapes[name_today(name)] = tuple(part.get_shape())
         shared = shared_of(folder)
         for name, path in () if shared is None else shared.files.items():
             self._files[name] = path, name
@@ -64,13 +60,19 @@ class Source:
     def read(self, name: str) -> Tensor:
         """A tensor as it is stored: float32, float16 or bfloat16. Raises UsageError for a file that changed."""
         path, stored = self._files[name]
-        try:
-            with safe_open(path, framework="pt") as file:
-                tensor: Tensor = file.get_tensor(stored)
-        except (SafetensorError, OSError) as error:
-            raise UsageError(f"{path} cannot be read ({first_line(error)}): copy the folder anew") from error
+        with _sound(path), safe_open(path, framework="pt") as file:
+            tensor: Tensor = file.get_tensor(stored)
         assert tensor.dtype in _NUMBERS
         return tensor
+
+
+@contextmanager
+def _sound(path: Path) -> Iterator[None]:
+    """Raises UsageError for a file that is not what it should be."""
+    try:
+        yield
+    except (SafetensorError, ValueError, KeyError, TypeError, AttributeError, OSError) as error:
+        raise UsageError(f"{path} cannot be read ({first_line(error)}): copy the folder anew") from error
 
 
 def name_today(name: str) -> str:
@@ -83,12 +85,8 @@ def name_today(name: str) -> str:
 def _weight_files(folder: Path) -> list[Path]:
     index = folder / "model.safetensors.index.json"
     if index.is_file():
-        try:
+        with _sound(index):
             named = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-        except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
-            raise UsageError(
-                f"{index} cannot be read ({first_line(error)}): copy the folder anew"
-            ) from error
         missing = [name for name in named if not (folder / name).is_file()]
         if missing:
             raise UsageError(

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -67,8 +66,4 @@ def packed(tensor: Tensor, kind: GgufKind) -> NDArray[Any]:
 def stretches(rows: int, width: int) -> list[tuple[int, int]]:
     """(start, stop) of parts of a matrix that are worked on one after another."""
     step = max(1, CHUNK // max(1, width))
-    return (
-        [(start, min(rows, start + step)) for start in range(0, rows, step)]
-        if math.prod((rows, width))
-        else []
-    )
+    return [(start, min(rows, start + step)) for start in range(0, rows, step)] if width else []

@@ -8,6 +8,7 @@ is special to this repository except `nav_prompt.json`, the prompt the pair was 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,13 +43,17 @@ class TrainedVisionShape:
 
 @dataclass(frozen=True)
 class TrainedTextShape:
-    """A Qwen2 decoder with heads of 32 dimensions and tied embeddings."""
+    """A Qwen2 decoder with heads of 32 dimensions and tied embeddings. In training, its image tokens are probed after
+    grounding_layer, and the first head of attention_layer is taught where to look.
+    """
 
     layers: int
     width: int
     inner: int
     heads: int
     kv_heads: int
+    grounding_layer: int
+    attention_layer: int
 
     @property
     def head_dim(self) -> int:
@@ -56,8 +61,8 @@ class TrainedTextShape:
         return self.width // self.heads
 
 
-TARGET_TEXT = TrainedTextShape(layers=8, width=192, inner=320, heads=6, kv_heads=2)
-DRAFT_TEXT = TrainedTextShape(layers=2, width=128, inner=256, heads=4, kv_heads=2)
+TARGET_TEXT = TrainedTextShape(8, width=192, inner=320, heads=6, kv_heads=2, grounding_layer=2, attention_layer=3)
+DRAFT_TEXT = TrainedTextShape(2, width=128, inner=256, heads=4, kv_heads=2, grounding_layer=0, attention_layer=1)
 
 
 def qwen2_vl_config(vision: TrainedVisionShape, text: TrainedTextShape, tokenizer):
@@ -161,7 +166,8 @@ def _name_image_processor(file: Path) -> None:
 
 
 def export_weights(tower: dict[str, Tensor], text: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Join a trained tower's and a trained text model's state dicts under the names of Qwen2-VL.
+    """Join a trained tower's and a trained text model's weights under the names of Qwen2-VL. `ground.`, which serves
+    training only, is left out.
 
     The tower reads one frame, Qwen2-VL two equal ones (temporal_patch_size 2): its first weight is halved and doubled.
     A text model of another width brings `image_projection`, folded into the merger's last product.
@@ -174,5 +180,16 @@ def export_weights(tower: dict[str, Tensor], text: dict[str, Tensor]) -> dict[st
         tower["merger.mlp.2.weight"] = projection @ tower["merger.mlp.2.weight"]
         tower["merger.mlp.2.bias"] = projection @ tower["merger.mlp.2.bias"]
     out |= {f"model.visual.{name}": value for name, value in tower.items()}
+    text = {name: value for name, value in text.items() if not name.startswith("ground.")}
     out |= {f"model.language_model.{name}": value for name, value in text.items()}
     return out
+
+
+def import_weights(weights: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """What `export_weights` has joined: the tower's and the text model's weights."""
+    tower, text = (
+        {name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)}
+        for prefix in ("model.visual.", "model.language_model.")
+    )
+    tower["patch_embed.weight"] = tower.pop("patch_embed.proj.weight").sum(2).flatten(1)
+    return tower, text

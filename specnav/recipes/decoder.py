@@ -98,14 +98,12 @@ class DecoderLayer(nn.Module):
 class TrainableDecoder(nn.Module):
     """A Qwen2 decoder that reads cached image features.
 
-    `image_projection` maps the common features to another width; export folds it into the merger. grounding_layer and
-    attention_layer: after which layer image tokens are probed, and whose first head is taught where to look.
+    `image_projection` maps the common features to another width; export folds it into the merger.
     """
 
-    def __init__(self, shape: TrainedTextShape, features: int, grounding_layer: int, attention_layer: int) -> None:
+    def __init__(self, shape: TrainedTextShape, features: int) -> None:
         super().__init__()
         self.shape = shape
-        self.grounding_layer, self.attention_layer = grounding_layer, attention_layer
         self.embed_tokens = nn.Embedding(arch.EMBEDDING_ROWS, shape.width)
         self.layers = nn.ModuleList(DecoderLayer(shape) for _ in range(shape.layers))
         self.norm = RmsNorm(shape.width)
@@ -132,15 +130,10 @@ class TrainableDecoder(nn.Module):
         cos, sin = cos.to(x.dtype), sin.to(x.dtype)
         grounding = scores = None
         for index, layer in enumerate(self.layers):
-            x, found = layer(x, cos, sin, mask, answer_rows if index == self.attention_layer else 0)
+            x, found = layer(x, cos, sin, mask, answer_rows if index == self.shape.attention_layer else 0)
             scores = found if found is not None else scores
-            if index == self.grounding_layer:
+            if index == self.shape.grounding_layer:
                 grounding = self.ground(x[:, image_start:stop]).squeeze(-1).float()
         logits = F.linear(self.norm(x[:, -answer_rows:]), self.embed_tokens.weight).float()
         assert grounding is not None and scores is not None
         return logits, grounding, scores
-
-
-def inference_weights(decoder: TrainableDecoder) -> dict[str, Tensor]:
-    """State dict without the parts that serve training only."""
-    return {name: value for name, value in decoder.state_dict().items() if not name.startswith("ground.")}

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import json
 import shutil
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from specnav.recipes.errors import TrainingError
 
@@ -55,22 +57,22 @@ def check_place(out: Path, marks: Collection[str], **others: Path | str) -> None
 
 
 @contextmanager
-def roomy(folder: Path) -> Iterator[None]:
-    """Tells a disk that is full, or a folder that cannot be written, in one line. Raises TrainingError for it."""
+def roomy(place: Path) -> Iterator[None]:
+    """Tells a disk that is full, or a place that cannot be written, in one line. Raises TrainingError for it."""
     try:
         yield
     except OSError as error:
         raise TrainingError(
-            f"{folder} cannot be written ({error.strerror or error}): make room, then run the same command again "
+            f"{place} cannot be written ({error.strerror or error}): make room, then run the same command again "
             "to go on"
         ) from error
 
 
-def keep_settings(run: Path, settings: str) -> None:
+def keep_settings(run: Path, settings: Mapping[str, Any]) -> None:
     """Note in a run's folder what it is made with. Raises TrainingError where it was made with anything else."""
-    file = run / SETTINGS
-    if file.exists() and file.read_text(encoding="utf-8") != settings:
+    file, text = run / SETTINGS, json.dumps(settings, indent=1, default=str)
+    if file.exists() and file.read_text(encoding="utf-8") != text:
         raise TrainingError(
             f"{run} holds a run with other settings: give the same ones, or another folder with --run"
         )
-    file.write_text(settings, encoding="utf-8")
+    file.write_text(text, encoding="utf-8")

@@ -70,6 +70,32 @@ FRAME = np.dtype(
 
 
 @dataclass(frozen=True)
+class FrameData:
+    """What the stages of the vision pair learn from: the first `count` frames of a run's folder, but for the last
+    `held_back` of these.
+    """
+
+    work: Path
+    count: int
+    held_back: int = 0
+
+    @property
+    def frames(self) -> Path:
+        """The folder of the shards."""
+        return self.work / "frames"
+
+    @property
+    def features(self) -> Path:
+        """The file of their cached image tokens."""
+        return self.work / "features.npy"
+
+    @property
+    def tower(self) -> Path:
+        """The weights of the tower that made these."""
+        return self.work / "features.tower.pt"
+
+
+@dataclass(frozen=True)
 class FrameSet:
     """All shards of a folder, memory-mapped one by one; frames uint8 [n, 140, 224, 3], labels FRAME [n]."""
 

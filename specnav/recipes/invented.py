@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from specdec.models import Extension, LoadedModel, Prompt, chat_prompt, extend_many
+from specdec.models import Extension, LoadedModel, chat_prompt, extend_many
 from specdec.models.session import ModelSession
 from specdec.options import GenerationOptions
 from specdec.sampling import Chooser
@@ -24,29 +24,27 @@ ANSWER_TOKENS = 128
 LONGEST_PROMPT = 256
 POSES_A_ROOM = 14
 Progress = Callable[[int, int], None]
-Asked = tuple[Prompt, tuple[str, ...]]
-"""A prompt, and the files of its pictures."""
 
 
 def questions_about_python(
     model: LoadedModel, count: int, held_back: int, seed: int
-) -> tuple[list[Asked], list[Asked]]:
+) -> tuple[list[ExitSample], list[ExitSample]]:
     """Prompts to learn from and prompts of files held back, from this interpreter's own library."""
     from specnav.recipes.text.corpus import library_folder, read_corpus
     from specnav.recipes.text.speech import invent_questions
 
     corpus = read_corpus(library_folder())
-    halves: list[list[Asked]] = []
+    halves: list[list[ExitSample]] = []
     for name, part, wanted in (("train", corpus.train, count), ("validation", corpus.validation, held_back)):
         questions = invent_questions(part, wanted, random.Random(f"exits/{seed}/{name}"))
-        prompts = [chat_prompt(model, question) for question in questions]
-        halves.append([(prompt, ()) for prompt in prompts if len(prompt.ids) <= LONGEST_PROMPT])
+        asked = (chat_prompt(model, question).ids for question in questions)
+        halves.append([ExitSample(ids, len(ids), (), "library") for ids in asked if len(ids) <= LONGEST_PROMPT])
     return halves[0], halves[1]
 
 
 def questions_about_rooms(
     model: LoadedModel, count: int, folder: Path, seed: int, progress: Progress = lambda done, total: None
-) -> list[Asked]:
+) -> list[ExitSample]:
     """Instructions beside camera frames of the simulator's training rooms, the pictures in `folder`.
 
     Every room is made anew, so any part of the prompts may be held back.
@@ -60,7 +58,7 @@ def questions_about_rooms(
     spec = PromptSpec.from_model_folder(model.path)
     folder.mkdir(parents=True, exist_ok=True)
     rng = random.Random(f"exits/{seed}/rooms")
-    asked: list[Asked] = []
+    asked: list[ExitSample] = []
     with World() as world:
         while len(asked) < count:
             room = random_room(rng, len(asked))
@@ -71,14 +69,14 @@ def questions_about_rooms(
                 file.write_bytes(picture)
                 thing = rng.choice(room.objects)
                 kind, colour = (thing.kind, thing.colour) if rng.random() < 0.7 else rng.choice(TRAIN_PAIRS)
-                prompt = build_prompt(spec, model.tokenizer, instruct(f"{colour} {kind}", rng), [picture])
-                asked.append((prompt, (str(file.resolve()),)))
+                ids = build_prompt(spec, model.tokenizer, instruct(f"{colour} {kind}", rng), [picture]).ids
+                asked.append(ExitSample(ids, len(ids), (str(file.resolve()),), f"room {len(asked) + 1}"))
             progress(len(asked), count)
     return asked
 
 
 def own_answers(
-    model: LoadedModel, asked: Sequence[Asked], seed: int, progress: Progress = lambda done, total: None
+    model: LoadedModel, asked: Sequence[ExitSample], seed: int, progress: Progress = lambda done, total: None
 ) -> list[ExitSample]:
     """The target's answers as samples, SAMPLED_SHARE of them sampled and the others greedy, many decoded at once."""
     samples: list[ExitSample] = []
@@ -91,22 +89,22 @@ def own_answers(
             )
             for i in range(len(part))
         ]
-        answers = _answers(model, [prompt for prompt, _ in part], choosers)
-        for (prompt, files), answer in zip(part, answers, strict=True):
-            ids = (*prompt.ids, *answer)
-            samples.append(ExitSample(ids, len(prompt.ids), files, f"own answer {len(samples) + 1}"))
+        answers = _answers(model, part, choosers)
+        samples += [prompt.answered(answer) for prompt, answer in zip(part, answers, strict=True)]
         progress(len(samples), len(asked))
     return samples
 
 
 @torch.inference_mode()
-def _answers(model: LoadedModel, prompts: Sequence[Prompt], choosers: Sequence[Chooser]) -> list[list[int]]:
+def _answers(
+    model: LoadedModel, prompts: Sequence[ExitSample], choosers: Sequence[Chooser]
+) -> list[list[int]]:
     """Answers of one group, the end-of-sequence token included where it came."""
     answers: list[list[int]] = [[] for _ in prompts]
     sessions: list[ModelSession] = []
     for index, prompt in enumerate(prompts):
         session = model.new_session()
-        row = session.prefill(model.encode(prompt))
+        row = session.prefill(model.encode(prompt.read()))
         answers[index] += choosers[index].choose(row[None], 0)
         sessions.append(session)
     while running := [i for i, answer in enumerate(answers) if _goes_on(model, sessions[i], answer)]:

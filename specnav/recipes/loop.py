@@ -17,6 +17,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.context import ForkServerContext, SpawnContext
 from pathlib import Path
@@ -24,6 +25,7 @@ from typing import Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from specdec.whole_files import replacing
 from specnav.recipes.errors import TrainingError
@@ -55,6 +57,11 @@ class LoopSettings:
     def checkpoint(self) -> Path:
         """The file a killed run goes on from."""
         return self.folder / f"{self.name}.ckpt"
+
+    @property
+    def log(self) -> Path:
+        """The figures that were noted, a JSON object a line."""
+        return self.folder / f"{self.name}.log"
 
 
 class TrainingTask(Protocol):
@@ -88,6 +95,24 @@ def read_checkpoint(file: Path) -> dict:
         return torch.load(file, map_location="cpu", weights_only=True)
     except (OSError, RuntimeError, EOFError, ValueError, pickle.UnpicklingError) as error:
         raise TrainingError(f"{file} cannot be read: delete it to train this stage again") from error
+
+
+def read_log(file: Path) -> list[dict[str, float]]:
+    """What a stage's log holds, in the order of its updates; those done again after a kill count as done last.
+
+    A line that a kill has left half written counts for nothing. Raises TrainingError for a file that cannot be read.
+    """
+    try:
+        lines = file.read_text(encoding="utf-8", errors="replace").splitlines() if file.exists() else []
+    except OSError as error:
+        raise TrainingError(f"{file} cannot be read ({error.strerror or error})") from error
+    noted: dict[int, dict[str, float]] = {}
+    for line in lines:
+        with suppress(ValueError):
+            said = json.loads(line)
+            if isinstance(said, dict) and "step" in said:
+                noted[said["step"]] = said
+    return [noted[step] for step in sorted(noted)]
 
 
 def is_finished(settings: LoopSettings) -> bool:
@@ -233,7 +258,7 @@ def _run(task: TrainingTask, settings: LoopSettings, rank: int, world: int, devi
             noted, seen = step, torch.zeros_like(seen)
             if keeps and (measure := getattr(task, "at_checkpoint", None)) is not None:
                 figures |= measure()
-            with (settings.folder / f"{settings.name}.log").open("a", encoding="utf-8") as log:
+            with settings.log.open("a", encoding="utf-8") as log:
                 log.write(json.dumps({"step": step, "seconds": round(now - started, 1)} | figures) + "\n")
             reports.put(("step", step, figures))
             if keeps:
@@ -260,13 +285,9 @@ def _average_gradients(weights: list[nn.Parameter], world: int) -> None:
     if world == 1:
         return
     gradients = gradients_of(weights)
-    flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
+    flat = parameters_to_vector(gradients)
     torch.distributed.all_reduce(flat)
-    flat /= world
-    at = 0
-    for gradient in gradients:
-        gradient.copy_(flat[at : at + gradient.numel()].view_as(gradient))
-        at += gradient.numel()
+    vector_to_parameters(flat / world, gradients)
 
 
 def _save(

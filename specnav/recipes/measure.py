@@ -9,23 +9,21 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from specnav.errors import user_errors
 from specnav.recipes.errors import TrainingError
 from specnav.recipes.rollouts import OracleSpeaker, RolloutResult, Speaker, roll_out
-from specnav.recipes.speaker import (
-    ModelSpeaker,
-    TrainedModel,
-    load_trained,
-    teacher_forced_tokens,
-    tokens_a_pass,
-)
+from specnav.recipes.speaker import ModelSpeaker
+from specnav.recipes.text.measure import tokens_a_round
+
+if TYPE_CHECKING:
+    from navsim.episodes import Episode
 
 GAMMA = 4
 FRAMES_KEPT = 4
@@ -70,50 +68,43 @@ def figures_of(name: str, result: RolloutResult) -> RolloutFigures:
     return RolloutFigures(name, values, dict(result.reasons()), dict(failed.most_common(12)))
 
 
-def speculation(result: RolloutResult, target: TrainedModel, draft: TrainedModel, gamma: int = GAMMA) -> RolloutFigures:
+def speculation(result: RolloutResult, target: ModelSpeaker, draft: ModelSpeaker, gamma: int = GAMMA) -> RolloutFigures:
     """Tokens a target pass (accepted + 1) and agreement on the frames kept of rollouts of the target."""
     tokens = passes = agreed = 0
     for run in result.runs:
         for frame, answer in zip(run.frames, run.answers, strict=False):
-            ids = [*target.encoder.encode(answer), target.encoder.eos]
-            said = teacher_forced_tokens(draft, run.episode.instruction, frame, ids)
-            more, took = tokens_a_pass(ids, said, gamma)
-            tokens, passes = tokens + more, passes + took
-            agreed += sum(a == b for a, b in zip(ids, said, strict=True))
+            foretold = draft.foretells(run.episode.instruction, frame, target.ids(answer))
+            tokens, passes = tokens + len(foretold), passes + len(tokens_a_round(foretold, gamma))
+            agreed += sum(foretold)
     values = {"tau": tokens / passes, "agreement": agreed / tokens, "tokens": tokens}
     return RolloutFigures(f"speculation, gamma {gamma}", values, {})
 
 
 def measure_pair(pair: Path, episodes: int, first_seed: int, measures: tuple[str, ...]) -> list[RolloutFigures]:
-    """Run the named measures (of MEASURES); raises TrainingError for a folder without models."""
+    """Run the named measures (of MEASURES). Raises ModelError for a folder without models."""
     from navsim.episodes import make_episode
     from navsim.world import World
 
-    target, draft = load_trained(pair / "nav-target"), load_trained(pair / "nav-draft")
+    target, draft = ModelSpeaker(pair / "nav-target"), ModelSpeaker(pair / "nav-draft")
     seeds = range(first_seed, first_seed + episodes)
     present = [make_episode(seed, "heldout") for seed in seeds]
+    absent = [make_episode(seed, "heldout", absent=True) for seed in seeds]
+    plans: dict[str, tuple[str, Speaker, list[Episode], str, int]] = {
+        "target": ("target, policy on", target, present, SEARCH, FRAMES_KEPT),
+        "frontier": ("target, frontier_search", target, present, "frontier_search", 0),
+        "absent": ("target absent", target, absent, SEARCH, 0),
+        "no_policy": ("target, policy off", target, present, "none", 0),
+        "draft": ("draft alone, policy on", draft, present, SEARCH, 0),
+        "oracle": ("oracle, policy on", OracleSpeaker(), present, SEARCH, 0),
+    }
     lines: list[RolloutFigures] = []
-
-    def run(name: str, speaker: Speaker, tasks: list, policy: str, keep: int = 0) -> RolloutResult:
-        result = roll_out(world, speaker, tasks, policy, keep)
-        lines.append(figures_of(name, result))
-        return result
-
     with World() as world:
-        if "target" in measures:
-            result = run("target, policy on", ModelSpeaker(target), present, SEARCH, FRAMES_KEPT)
-            lines.append(speculation(result, target, draft))
-        if "frontier" in measures:
-            run("target, frontier_search", ModelSpeaker(target), present, "frontier_search")
-        if "absent" in measures:
-            absent = [make_episode(seed, "heldout", absent=True) for seed in seeds]
-            run("target absent", ModelSpeaker(target), absent, SEARCH)
-        if "no_policy" in measures:
-            run("target, policy off", ModelSpeaker(target), present, "none")
-        if "draft" in measures:
-            run("draft alone, policy on", ModelSpeaker(draft), present, SEARCH)
-        if "oracle" in measures:
-            run("oracle, policy on", OracleSpeaker(), present, SEARCH)
+        for measure, (name, speaker, tasks, policy, keep) in plans.items():
+            if measure in measures:
+                result = roll_out(world, speaker, tasks, policy, keep)
+                lines.append(figures_of(name, result))
+                if keep:
+                    lines.append(speculation(result, target, draft))
     return lines
 
 
@@ -143,8 +134,5 @@ def main(
 
 
 if __name__ == "__main__":
-    try:
+    with user_errors():
         typer.run(main)
-    except TrainingError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(1)

@@ -7,7 +7,6 @@ out and draws its memory at four moments. The walls and things are the simulator
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,9 +18,9 @@ from PIL import Image, ImageDraw
 
 from spec_vlm_nav.exploring.frontier_search import FrontierState
 from spec_vlm_nav.exploring.search_map import HALF, SOLID, SearchMap
-from specnav.recipes.errors import TrainingError
+from specnav.errors import user_errors
 from specnav.recipes.rollouts import EpisodeRollout, Speaker, roll_out
-from specnav.recipes.speaker import ModelSpeaker, load_trained
+from specnav.recipes.speaker import ModelSpeaker
 
 if TYPE_CHECKING:
     from navsim.episodes import Episode
@@ -116,7 +115,7 @@ def main(
 
     torch.set_num_threads(1)
     episode = make_episode(seed, "heldout")
-    seen = Watching(ModelSpeaker(load_trained(pair / "nav-target")))
+    seen = Watching(ModelSpeaker(pair / "nav-target"))
     with World() as world:
         result = roll_out(world, seen, [episode], "frontier_search")
     draw(episode, seen, out)
@@ -124,8 +123,5 @@ def main(
 
 
 if __name__ == "__main__":
-    try:
+    with user_errors():
         typer.run(main)
-    except TrainingError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(1)

@@ -6,7 +6,7 @@ Samples lie in the run folder as one JSON object a line, so that every process a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -15,6 +15,7 @@ from specdec.errors import ModelError
 from specdec.models import EncodedPrompt, LoadedModel, Prompt
 from specdec.whole_files import write_whole
 from specnav.recipes.errors import TrainingError
+from specnav.recipes.folders import roomy
 
 SHORTEST = 2
 
@@ -29,12 +30,24 @@ class ExitSample(msgspec.Struct, frozen=True):
     images: tuple[str, ...] = ()
     origin: str = ""
 
+    def answered(self, answer: Sequence[int]) -> ExitSample:
+        """A prompt with its answer: a text."""
+        return ExitSample((*self.ids, *answer), len(self.ids), self.images, self.origin)
+
+    def read(self) -> Prompt:
+        """The text with its pictures. Raises TrainingError."""
+        try:
+            return Prompt(self.ids, tuple(Path(file).read_bytes() for file in self.images))
+        except OSError as error:
+            raise TrainingError(
+                f"{self.origin}: picture {error.filename} cannot be read ({error.strerror or error})"
+            ) from error
+
     def encode(self, model: LoadedModel) -> tuple[EncodedPrompt, range]:
         """The text as the model takes it, and the rows that predict what is learnt. Raises TrainingError."""
         try:
-            pictures = tuple(Path(file).read_bytes() for file in self.images)
-            encoded = model.encode(Prompt(self.ids, pictures))
-        except (ModelError, OSError) as error:
+            encoded = model.encode(self.read())
+        except ModelError as error:
             raise TrainingError(f"{self.origin}: {error}; correct or remove it") from error
         rows = encoded.ids.shape[0]
         grown = rows - len(self.ids)
@@ -49,14 +62,15 @@ def cut(sample: ExitSample, length: int) -> ExitSample | None:
     return msgspec.structs.replace(sample, ids=ids)
 
 
+def fitting(samples: Iterable[ExitSample], length: int) -> list[ExitSample]:
+    """Those that something can be learnt from, cut to a row of `length` ids."""
+    return [found for sample in samples if (found := cut(sample, length)) is not None]
+
+
 def save_samples(file: Path, samples: Sequence[ExitSample]) -> None:
     """Write all at once."""
-    try:
+    with roomy(file):
         write_whole(file, b"".join(msgspec.json.encode(sample) + b"\n" for sample in samples))
-    except OSError as error:
-        raise TrainingError(
-            f"{file} cannot be written ({error.strerror or error}): make room for it"
-        ) from error
 
 
 def load_samples(file: Path) -> list[ExitSample]:

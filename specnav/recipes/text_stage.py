@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -18,9 +19,15 @@ from torch import Tensor
 
 from specdec.whole_files import replacing
 from specnav.recipes import architecture as arch
-from specnav.recipes.architecture import TrainedTextShape, TrainedVisionShape
+from specnav.recipes.architecture import (
+    TARGET_TEXT,
+    TrainedTextShape,
+    TrainedVisionShape,
+    export_weights,
+    save_model_folder,
+)
 from specnav.recipes.decoder import TrainableDecoder
-from specnav.recipes.frames import SHARD_FRAMES, Pairs, load_frames
+from specnav.recipes.frames import FrameData, Pairs, load_frames
 from specnav.recipes.loop import read_checkpoint
 from specnav.recipes.questions import (
     ANSWER,
@@ -42,30 +49,31 @@ FEATURE_RMS = 0.5
 """The cached features' root mean square; their scale is folded into the merger."""
 
 
-def tower_weights(checkpoint: Path) -> dict[str, Tensor]:
-    """The trained tower's state dict, without heads."""
-    model = read_checkpoint(checkpoint)["model"]
-    return {name[6:]: value for name, value in model.items() if name.startswith("tower.")}
+@dataclass(frozen=True)
+class FrameTextSpec:
+    """All that a worker process needs to build its task. teacher: the checkpoint of a target whose distributions are
+    learnt. pairs: the (kind, colour) asked for, all of training if None.
+    """
+
+    data: FrameData
+    shape: TrainedTextShape
+    teacher: Path | None = None
+    pairs: Pairs | None = None
 
 
 def cache_features(
-    frames_folder: Path,
-    count: int,
-    tower_checkpoint: Path,
-    out: Path,
-    progress: Callable[[int, int], None],
-    rescaled: bool = True,
+    data: FrameData, weights: dict[str, Tensor], progress: Callable[[int, int], None], rescaled: bool = True
 ) -> None:
     """Write features float16 [2 * count, 40, out] (the mirrored frames second) and the tower's weights.
 
     rescaled: bring the features to FEATURE_RMS. Not for a tower that a target was trained on already.
     """
-    weights = tower_weights(tower_checkpoint)
+    count, weights = data.count, dict(weights)
     shape = TrainedVisionShape(out=weights["merger.mlp.2.weight"].shape[0])
     device = "cuda" if torch.cuda.is_available() else "cpu"
     tower = TrainableTower(shape).to(device).eval()
     tower.load_state_dict(weights)
-    frames = load_frames(frames_folder, count)
+    frames = load_frames(data.frames, count)
 
     @torch.inference_mode()
     def features(index: np.ndarray, mirror: bool) -> Tensor:
@@ -78,7 +86,7 @@ def cache_features(
     scale = FEATURE_RMS / float(sample.pow(2).mean().sqrt()) if rescaled else 1.0
     for name in ("merger.mlp.2.weight", "merger.mlp.2.bias"):
         weights[name] = weights[name] * scale
-    with replacing(out) as partial:
+    with replacing(data.features) as partial:
         table = np.lib.format.open_memmap(
             partial, "w+", np.float16, (2 * count, arch.IMAGE_TOKENS, shape.out)
         )
@@ -88,40 +96,23 @@ def cache_features(
                 table[index + count * mirror] = (features(index, mirror) * scale).half().numpy()
             progress(start + len(index), count)
         table.flush()
-        torch.save(weights, out.with_suffix(".tower.pt"))
+        torch.save(weights, data.tower)
 
 
 class FrameTextTask:
-    """Questions about cached frames for one decoder; with a teacher, its distributions are what is learnt.
+    """Questions about cached frames for one decoder; with a teacher, its distributions are what is learnt."""
 
-    pairs: the (kind, colour) asked for, all of training if None.
-    """
-
-    def __init__(
-        self,
-        frames_folder: str,
-        count: int,
-        held_back: int,
-        features: str,
-        shape: TrainedTextShape,
-        layers: tuple[int, int],
-        teacher: tuple[str, TrainedTextShape, tuple[int, int]] | None,
-        start_from: str | None,
-        pairs: Pairs | None,
-        device: str,
-    ) -> None:
+    def __init__(self, spec: FrameTextSpec, device: str) -> None:
         from navsim.kinds import COLOURS, KINDS, TRAIN_PAIRS
         from specnav.recipes.vocabulary import build_tokenizer
 
-        self.count = count
-        labels = np.concatenate(
-            [np.load(Path(frames_folder) / f"labels-{s:04d}.npy") for s in range(count // SHARD_FRAMES)]
-        )
-        self.features = np.load(features, mmap_mode="r")
+        self.count = count = spec.data.count
+        labels = load_frames(spec.data.frames, count).labels
+        self.features = np.load(spec.data.features, mmap_mode="r")
         self.encoder = QuestionEncoder(build_tokenizer())
         kinds, colours = [kind.name for kind in KINDS], list(COLOURS)
-        allowed = set(TRAIN_PAIRS if pairs is None else pairs)
-        self.book = QuestionBook(labels[: count - held_back], kinds, colours, allowed)
+        allowed = set(TRAIN_PAIRS if spec.pairs is None else spec.pairs)
+        self.book = QuestionBook(labels[: count - spec.data.held_back], kinds, colours, allowed)
         self.flip = flip_order().numpy()
         width = self.features.shape[-1]
         self.sigma = torch.from_numpy(
@@ -129,19 +120,11 @@ class FrameTextTask:
         )
         self.sigma = self.sigma.to(device)
         self.weights = self.encoder.weights.to(device)
-        self.model = TrainableDecoder(shape, width, *layers)
-        if start_from is not None:
-            self.model.load_state_dict(read_checkpoint(Path(start_from))["model"])
+        self.model = TrainableDecoder(spec.shape, width)
         self.teacher: TrainableDecoder | None = None
-        if teacher is not None:
-            file, teacher_shape, teacher_layers = teacher
-            self.teacher = (
-                TrainableDecoder(teacher_shape, width, *teacher_layers)
-                .to(device)
-                .eval()
-                .requires_grad_(False)
-            )
-            self.teacher.load_state_dict(read_checkpoint(Path(file))["model"])
+        if spec.teacher is not None:
+            self.teacher = TrainableDecoder(TARGET_TEXT, width).to(device).eval().requires_grad_(False)
+            self.teacher.load_state_dict(read_checkpoint(spec.teacher)["model"])
 
     def batch(self, generator: torch.Generator, size: int) -> tuple[Tensor, ...]:
         """ids, pads, wanted, cells, features of random questions."""
@@ -194,3 +177,10 @@ class FrameTextTask:
             "answer": all_right.detach(),
             "sees": sees.detach(),
         }
+
+
+def save_trained(spec: FrameTextSpec, checkpoint: Path, out: Path) -> None:
+    """Write the model folder of what a stage has trained."""
+    tower = torch.load(spec.data.tower, weights_only=True)
+    weights = export_weights(tower, read_checkpoint(checkpoint)["model"])
+    save_model_folder(out, TrainedVisionShape(out=spec.shape.width), spec.shape, weights)

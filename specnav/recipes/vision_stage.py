@@ -7,8 +7,8 @@ segmentation. Afterwards the tower is frozen and its image tokens are cached for
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from specnav.recipes import architecture as arch
 from specnav.recipes.architecture import TrainedVisionShape
-from specnav.recipes.frames import FrameSet, load_frames
+from specnav.recipes.frames import FrameData, FrameSet, load_frames
+from specnav.recipes.loop import read_checkpoint
 from specnav.recipes.tower import TrainableTower, patch_order, patchify
 
 KINDS = 8
@@ -27,8 +28,7 @@ _BEARING = 45.0  # degrees that count as one
 CELL_SIZE = arch.MERGE**2
 
 
-@dataclass(frozen=True)
-class DenseLabels:
+class DenseLabels(NamedTuple):
     """Per frame, patches in merge order. kind, colour: int64 [n, 160] (last class: none); log_distance, bearing, x:
     float32 [n, 160]; columns: float32 [n, 16], log metres.
     """
@@ -38,10 +38,6 @@ class DenseLabels:
     log_distance: Tensor
     bearing: Tensor
     columns: Tensor
-
-    def selected(self, index: Tensor) -> tuple[Tensor, ...]:
-        """The labels of some frames."""
-        return tuple(part[index] for part in (self.kind, self.colour, self.log_distance, self.bearing, self.columns))
 
 
 def dense_labels(labels: np.ndarray) -> DenseLabels:
@@ -97,11 +93,11 @@ class TowerWithHeads(nn.Module):
 class VisionTask:
     """Random frames, half of them mirrored, with a little change of light."""
 
-    def __init__(self, folder: str, count: int, held_back: int, shape: TrainedVisionShape, device: str) -> None:
-        self.frames: FrameSet = load_frames(Path(folder), count)
-        self.train_count = count - held_back
+    def __init__(self, data: FrameData, device: str) -> None:
+        self.frames: FrameSet = load_frames(data.frames, data.count)
+        self.train_count = data.count - data.held_back
         self.labels = dense_labels(self.frames.labels)
-        self.model = TowerWithHeads(shape)
+        self.model = TowerWithHeads(TrainedVisionShape())
         self.flip = flip_order()
         self.weights = torch.ones(KINDS + 1, device=device), torch.ones(COLOURS + 1, device=device)
         for weight in self.weights:
@@ -112,7 +108,7 @@ class VisionTask:
         """Patches and labels of random frames."""
         index = torch.randint(self.train_count, (size,), generator=generator)
         pixels = torch.from_numpy(self.frames.pick(index.numpy()))
-        kind, colour, distance, bearing, columns = self.labels.selected(index)
+        kind, colour, distance, bearing, columns = (part[index] for part in self.labels)
         half = size // 2
         pixels = torch.cat([pixels[:half].flip(2), pixels[half:]])
         mirrored = [torch.cat([p[:half][:, self.flip], p[half:]]) for p in (kind, colour, distance, bearing)]
@@ -149,6 +145,12 @@ class VisionTask:
             "bearing_deg": bearing_error.detach() * _BEARING,
             "columns": column_error.detach(),
         }
+
+
+def tower_weights(checkpoint: Path) -> dict[str, Tensor]:
+    """The trained tower's state dict, without heads."""
+    prefix, model = "tower.", read_checkpoint(checkpoint)["model"]
+    return {name.removeprefix(prefix): value for name, value in model.items() if name.startswith(prefix)}
 
 
 def own_places() -> Tensor:

@@ -9,32 +9,20 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-import torch
-
 from specdec.settings import REQUIRED, check_settings, same_as, setting
-from specnav.recipes.architecture import (
-    DRAFT_TEXT,
-    TARGET_TEXT,
-    TrainedVisionShape,
-    export_weights,
-    save_model_folder,
-)
+from specnav.recipes.architecture import DRAFT_TEXT, TARGET_TEXT
 from specnav.recipes.data_stage import make_frames
-from specnav.recipes.decoder import TrainableDecoder, inference_weights
 from specnav.recipes.errors import TrainingError
-from specnav.recipes.frames import SHARD_FRAMES
-from specnav.recipes.loop import LoopSettings, fit, read_checkpoint
+from specnav.recipes.frames import SHARD_FRAMES, FrameData
+from specnav.recipes.loop import LoopSettings
 from specnav.recipes.settings import TrainingSettings
-from specnav.recipes.text_stage import FrameTextTask, cache_features
-from specnav.recipes.vision_stage import VisionTask
+from specnav.recipes.text.stages import stages
+from specnav.recipes.text_stage import FrameTextSpec, FrameTextTask, cache_features, save_trained
+from specnav.recipes.vision_stage import VisionTask, tower_weights
 
-FRAME_WIDTH = 192
-TARGET_LAYERS = (2, 3)
-DRAFT_LAYERS = (0, 1)
 HELD_BACK = 1000
 
 
@@ -95,117 +83,33 @@ class TrainVlmConfig:
         return self.data_dir if self.data_dir is not None else self.out / "work"
 
 
-Progress = Callable[[str, int, int, str], None]
-"""Called with the stage's name, how far it is, its whole, and a few figures."""
-
-
-def train_vlm(config: TrainVlmConfig, progress: Progress | None = None) -> None:
-    """Train the pair; shows progress bars unless `progress` is given. Raises TrainingError."""
+def train_vlm(config: TrainVlmConfig) -> None:
+    """Train the pair. Raises TrainingError."""
     config.check()
-    if progress is not None:
-        _train(config, progress)
-        return
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TaskID,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
-    columns = (
-        TextColumn("{task.description:9}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[figures]}"),
-    )
-    with Progress(*columns) as bars:
-        known: dict[str, TaskID] = {}
-
-        def show(stage: str, done: int, total: int, figures: str) -> None:
-            if stage not in known:
-                known[stage] = bars.add_task(stage, figures="")
-            bars.update(known[stage], completed=done, total=total, figures=figures)
-
-        _train(config, show)
-
-
-def _train(config: TrainVlmConfig, progress: Progress) -> None:
-    work, started = config.work, time.monotonic()
-    frames = work / "frames"
-    make_frames(frames, config.seed, config.frames, config.workers, lambda d, n: progress("frames", d, n, ""))
-    tower = loop_settings(config, "tower", config.tower_steps, 1.5e-3, config.tower_minutes)
-    vision = (str(frames), config.frames, HELD_BACK, TrainedVisionShape())
-    fit(VisionTask, vision, tower, config.workers, _said(progress, "tower"))
-    features = work / "features.npy"
-    if not features.exists():
-        cache_features(
-            frames, config.frames, tower.checkpoint, features, lambda d, n: progress("features", d, n, "")
-        )
-    target = loop_settings(config, "target", config.target_steps, 2e-3, config.target_minutes)
-    fit(FrameTextTask, target_arguments(config), target, config.workers, _said(progress, "target"))
-    save_target(config)
-    draft = loop_settings(config, "draft", config.draft_steps, 2.5e-3, config.draft_minutes)
-    fit(FrameTextTask, draft_arguments(config), draft, config.workers, _said(progress, "draft"))
-    save_draft(config)
+    started, data = time.monotonic(), FrameData(config.work, config.frames, HELD_BACK)
+    with stages() as shown:
+        with shown.counted("frames", data.count) as progress:
+            make_frames(data, config.seed, config.workers, progress)
+        tower = _settings(config, "tower", config.tower_steps, 1.5e-3, config.tower_minutes)
+        shown.train("tower", data, tower, config.workers, VisionTask)
+        if not data.features.exists():
+            weights = tower_weights(tower.checkpoint)
+            with shown.counted("features", data.count) as progress:
+                cache_features(data, weights, progress)
+        target = _settings(config, "target", config.target_steps, 2e-3, config.target_minutes)
+        spec = FrameTextSpec(data, TARGET_TEXT)
+        shown.train("target", spec, target, config.workers, FrameTextTask)
+        save_trained(spec, target.checkpoint, config.out / "nav-target")
+        draft = _settings(config, "draft", config.draft_steps, 2.5e-3, config.draft_minutes)
+        spec = FrameTextSpec(data, DRAFT_TEXT, teacher=target.checkpoint)
+        shown.train("draft", spec, draft, config.workers, FrameTextTask)
+        save_trained(spec, draft.checkpoint, config.out / "nav-draft")
     note = {name: str(value) if isinstance(value, Path) else value for name, value in asdict(config).items()}
     note["minutes"] = round((time.monotonic() - started) / 60, 1)
     (config.out / "specnav.recipes.json").write_text(json.dumps(note, indent=1) + "\n", encoding="utf-8")
 
 
-def loop_settings(config: TrainVlmConfig, name: str, steps: int, lr: float, minutes: float) -> LoopSettings:
-    """Settings of one stage."""
+def _settings(config: TrainVlmConfig, name: str, steps: int, lr: float, minutes: float) -> LoopSettings:
     return LoopSettings(
         name, config.work, steps, config.batch, lr, config.seed, minutes, compile=config.compile
     )
-
-
-def target_arguments(config: TrainVlmConfig, start_from: Path | None = None) -> tuple:
-    """Arguments of the target's TextTask."""
-    work = config.work
-    return (
-        str(work / "frames"), config.frames, HELD_BACK, str(work / "features.npy"), TARGET_TEXT, TARGET_LAYERS,
-        None, None if start_from is None else str(start_from), None,
-    )  # fmt: skip
-
-
-def draft_arguments(config: TrainVlmConfig, target: str = "target") -> tuple:
-    """Arguments of the draft's TextTask: the target is its teacher."""
-    work = config.work
-    teacher = (str(work / f"{target}.ckpt"), TARGET_TEXT, TARGET_LAYERS)
-    return (
-        str(work / "frames"), config.frames, HELD_BACK, str(work / "features.npy"), DRAFT_TEXT, DRAFT_LAYERS,
-        teacher, None, None,
-    )  # fmt: skip
-
-
-def save_target(config: TrainVlmConfig, name: str = "target") -> None:
-    """Write nav-target from a checkpoint of the work folder."""
-    decoder = TrainableDecoder(TARGET_TEXT, FRAME_WIDTH, *TARGET_LAYERS)
-    _save(config, name, decoder, "nav-target")
-
-
-def save_draft(config: TrainVlmConfig, name: str = "draft") -> None:
-    """Write nav-draft from a checkpoint of the work folder."""
-    decoder = TrainableDecoder(DRAFT_TEXT, FRAME_WIDTH, *DRAFT_LAYERS)
-    _save(config, name, decoder, "nav-draft")
-
-
-def _save(config: TrainVlmConfig, name: str, decoder: TrainableDecoder, folder: str) -> None:
-    decoder.load_state_dict(read_checkpoint(config.work / f"{name}.ckpt")["model"])
-    tower = torch.load(config.work / "features.tower.pt", weights_only=True)
-    weights = export_weights(tower, inference_weights(decoder))
-    save_model_folder(
-        config.out / folder, TrainedVisionShape(out=decoder.shape.width), decoder.shape, weights
-    )
-
-
-def _said(progress: Progress, stage: str):
-    def report(step: int, total: int, figures: dict[str, float]) -> None:
-        progress(stage, step, total, "  ".join(f"{name} {value:.3g}" for name, value in figures.items()))
-
-    return report

@@ -7,8 +7,6 @@ to pieces and at last to bytes, so any instruction can be encoded. Both models m
 
 from __future__ import annotations
 
-import json
-from functools import cache
 from pathlib import Path
 
 SPECIAL_TOKENS = (
@@ -65,21 +63,16 @@ def template_words() -> tuple[str, ...]:
     return tuple(dict.fromkeys((*KIND_WORDS, *COLOUR_WORDS, *INSTRUCTION_WORDS, *ANSWER_WORDS)))
 
 
-@cache
-def byte_alphabet() -> tuple[str, ...]:
-    """GPT-2's printable stand-ins for the 256 bytes, in byte order."""
-    printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
-    spare = iter(range(256, 512))
-    return tuple(chr(byte) if byte in printable else chr(next(spare)) for byte in range(256))
-
-
 def build_bpe() -> tuple[dict[str, int], list[tuple[str, str]]]:
     """Vocabulary and merges of the byte-level BPE.
 
     Each word is merged letter by letter from its beginning, so that no merge can cut across another word. Words with
     a leading space come first: theirs are the only merges that can start at a space, and they win over the others.
     """
-    alphabet = byte_alphabet()
+    from transformers.convert_slow_tokenizer import bytes_to_unicode
+
+    stands_for = bytes_to_unicode()
+    alphabet = [stands_for[byte] for byte in range(256)]
     vocabulary = {symbol: index for index, symbol in enumerate(alphabet)}
     merges: list[tuple[str, str]] = []
     space = alphabet[ord(" ")]
@@ -113,7 +106,4 @@ def save_tokenizer(folder: Path) -> None:
     """Write tokenizer.json, tokenizer_config.json, vocab.json, merges.txt and the chat template."""
     tokenizer = build_tokenizer()
     tokenizer.save_pretrained(folder)
-    vocabulary, merges = build_bpe()
-    (folder / "vocab.json").write_text(json.dumps(vocabulary, ensure_ascii=False), encoding="utf-8")
-    lines = ["#version: 0.2", *(" ".join(pair) for pair in merges)]
-    (folder / "merges.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    tokenizer.backend_tokenizer.model.save(str(folder))

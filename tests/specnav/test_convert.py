@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import resource
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -248,22 +248,16 @@ def edited(folder: Path, name: str, **settings: Any) -> None:
     (folder / name).write_text(json.dumps(content))
 
 
-def lacking(folder: Path) -> None:
-    weights = load_file(folder / "model.safetensors")
-    del weights["model.layers.1.mlp.up_proj.weight"]
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+def with_matrix(change: Callable[[torch.Tensor], torch.Tensor | None]) -> Callable[[Path], None]:
+    """Makes a folder one of whose matrices became another; None: is gone."""
 
+    def break_it(folder: Path) -> None:
+        weights, name = load_file(folder / "model.safetensors"), "model.layers.1.mlp.up_proj.weight"
+        changed = change(weights.pop(name))
+        weights |= {} if changed is None else {name: changed}
+        save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
 
-def packed_in_bytes(folder: Path) -> None:
-    weights = load_file(folder / "model.safetensors")
-    weights["model.layers.1.mlp.up_proj.weight"] = weights["model.layers.1.mlp.up_proj.weight"].to(torch.int8)
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-
-
-def not_finite(folder: Path) -> None:
-    weights = load_file(folder / "model.safetensors")
-    weights["model.layers.1.mlp.up_proj.weight"][0, 0] = float("nan")
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    return break_it
 
 
 BROKEN = {
@@ -273,9 +267,9 @@ BROKEN = {
     "is quantised already": lambda folder: edited(
         folder, "config.json", quantization_config={"quant_method": "gptq", "bits": 4}
     ),
-    "in I8: a quantised checkpoint": packed_in_bytes,
-    "lacks 1 weights (model.layers.1.mlp.up_proj.weight": lacking,
-    "numbers that are not finite": not_finite,
+    "in I8: a quantised checkpoint": with_matrix(lambda matrix: matrix.to(torch.int8)),
+    "lacks 1 weights (model.layers.1.mlp.up_proj.weight": with_matrix(lambda matrix: None),
+    "numbers that are not finite": with_matrix(lambda matrix: matrix * float("nan")),
     "has no safetensors": lambda folder: (folder / "model.safetensors").unlink(),
     "cannot be read (": lambda folder: (folder / "model.safetensors").write_bytes(b"12345678"),
     "has no config.json": lambda folder: (folder / "config.json").unlink(),

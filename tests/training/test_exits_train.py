@@ -222,7 +222,7 @@ def test_the_targets_own_answers_are_greedy_where_they_should_be(llama) -> None:
     from specdec.options import GenerationOptions
 
     prompts = [chat_prompt(llama, f"question {number}") for number in range(5)]
-    samples = own_answers(llama, [(prompt, ()) for prompt in prompts], seed=1)
+    samples = own_answers(llama, [ExitSample(prompt.ids, len(prompt.ids)) for prompt in prompts], seed=1)
     for sample, prompt in list(zip(samples, prompts, strict=True))[1:4]:
         answer = [token for token in sample.ids[sample.start :] if token not in llama.eos_token_ids]
         assert answer == generate_local(llama, prompt, GenerationOptions(max_new_tokens=128))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,12 +12,11 @@ import pytest
 pytest.importorskip("navsim.world")
 
 from navsim.kinds import COLOURS, KINDS
-from specnav.recipes import data_stage, frames, text_stage
-from specnav.recipes.drafts import unseen
-from specnav.recipes.drafts.unseen import FirstDraft, LeftOut, episodes, text_arguments, train_first_draft
+from specnav.recipes import data_stage, frames, unseen
 from specnav.recipes.errors import TrainingError
 from specnav.recipes.frames import random_room
 from specnav.recipes.text_stage import FrameTextTask
+from specnav.recipes.unseen import FirstDraft, LeftOut, episodes, lesson, train_first_draft
 
 LEFT_OUT = LeftOut(("plant", "lamp"), ("purple", "pink"))
 FRAMES = 28
@@ -35,17 +35,8 @@ def config(tmp_path: Path) -> FirstDraft:
 
 @pytest.fixture
 def short_shards(monkeypatch: pytest.MonkeyPatch) -> None:
-    for room in (frames, text_stage, unseen):
+    for room in (frames, unseen):
         monkeypatch.setattr(room, "SHARD_FRAMES", FRAMES)
-
-
-class Jobs(list):
-    """Two queues in one process."""
-
-    def get(self):
-        return self.pop(0)
-
-    put = list.append
 
 
 def test_no_room_holds_what_is_left_out_and_all_else_is_there() -> None:
@@ -60,13 +51,10 @@ def test_no_frame_and_no_question_that_the_draft_learns_from_has_it(
 ) -> None:
     (config.work / "frames").mkdir(parents=True)
 
-    def here(folder: Path, seed: int, count: int, workers: int, progress: object, pairs: frames.Pairs) -> None:
-        done = Jobs()
-        data_stage._work(str(folder), seed, pairs, Jobs([0, None]), done)
-        assert done == [(0, "")]
+    def here(data: frames.FrameData, seed: int, workers: int, progress: object, pairs: frames.Pairs) -> None:
+        data_stage.renderer(data, seed, pairs)(0)
         raise InterruptedError  # enough: what comes next needs a target
 
-    monkeypatch.setattr(data_stage.signal, "signal", lambda *_: None)
     monkeypatch.setattr(unseen, "make_frames", here)
     with pytest.raises(InterruptedError):
         train_first_draft(config, lambda *_: None)
@@ -74,9 +62,7 @@ def test_no_frame_and_no_question_that_the_draft_learns_from_has_it(
     assert len(names) > 8 and not any(LEFT_OUT.hides(name) for name in names)
 
     np.save(config.work / "features.npy", np.zeros((2 * FRAMES, 40, 192), np.float16))
-    arguments = list(text_arguments(config))
-    arguments[6] = None  # no teacher
-    book = FrameTextTask(*arguments, "cpu").book
+    book = FrameTextTask(replace(lesson(config), teacher=None), "cpu").book
     rng = random.Random(3)
     asked = [book.draw(rng) for _ in range(600)]
     assert sum(question.thing < 0 for question in asked) > 100

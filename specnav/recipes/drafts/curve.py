@@ -4,21 +4,21 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from specdec.whole_files import write_whole
-from specnav.recipes.errors import TrainingError
+from specnav.recipes.folders import roomy
+from specnav.recipes.loop import read_log
 from specnav.report.charts import document
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-@dataclass(frozen=True)
-class AcceptancePoint:
+class AcceptancePoint(msgspec.Struct, frozen=True):
     """After this many updates and seconds of training."""
 
     step: int
@@ -28,41 +28,19 @@ class AcceptancePoint:
 
 
 def read_curve(log: Path) -> list[AcceptancePoint]:
-    """The points that the loop has noted; updates done again after a kill count as done last. What a kill has left
-    half written counts for nothing.
-    """
-    try:
-        lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
-    except OSError as error:
-        raise TrainingError(f"{log} cannot be read ({error.strerror or error})") from error
-    noted: dict[int, dict] = {}
-    for line in lines:
-        with suppress(ValueError):
-            said = json.loads(line)
-            if isinstance(said, dict) and {"step", "seconds", "tau", "agreement"} <= said.keys():
-                noted[said["step"]] = said
-    return [
-        AcceptancePoint(step, noted[step]["seconds"], noted[step]["tau"], noted[step]["agreement"])
-        for step in sorted(noted)
-    ]
+    """The points that the loop has noted."""
+    return [msgspec.convert(noted, AcceptancePoint) for noted in read_log(log) if "tau" in noted]
 
 
 def write_curve(folder: Path, points: list[AcceptancePoint], gamma: int) -> None:
     """`acceptance.json` and `acceptance.svg`, each whole or not at all."""
-    found = {
-        "gamma": gamma,
-        "points": [
-            {
-                "step": p.step,
-                "seconds": round(p.seconds, 1),
-                "tau": round(p.tau, 4),
-                "agreement": round(p.agreement, 4),
-            }
-            for p in points
-        ],
-    }
-    _at_once(folder / "acceptance.json", json.dumps(found, indent=1) + "\n")
-    _at_once(folder / "acceptance.svg", draw_curve(points, gamma))
+    rounded = [
+        AcceptancePoint(p.step, round(p.seconds, 1), round(p.tau, 4), round(p.agreement, 4)) for p in points
+    ]
+    found = {"gamma": gamma, "points": msgspec.to_builtins(rounded)}
+    with roomy(folder):
+        write_whole(folder / "acceptance.json", f"{json.dumps(found, indent=1)}\n".encode())
+        write_whole(folder / "acceptance.svg", draw_curve(points, gamma).encode())
 
 
 def draw_curve(points: list[AcceptancePoint], gamma: int) -> str:
@@ -86,10 +64,3 @@ def draw_curve(points: list[AcceptancePoint], gamma: int) -> str:
             )
 
     return document(draw, 560.0, 320.0)
-
-
-def _at_once(file: Path, content: str) -> None:
-    try:
-        write_whole(file, content.encode())
-    except OSError as error:
-        raise TrainingError(f"{file} cannot be written ({error.strerror or error}): make room, then go on") from error

@@ -23,7 +23,7 @@ from specnav.recipes.drafts.figures import draft_figures
 from specnav.recipes.drafts.network import DraftNetwork
 from specnav.recipes.drafts.task import DistilSpec, DistilTask
 from specnav.recipes.errors import TrainingError
-from specnav.recipes.samples import ExitSample, cut, load_samples
+from specnav.recipes.samples import ExitSample, fitting, load_samples
 
 _log = logging.getLogger(__name__)
 PLACES = 4096
@@ -163,12 +163,7 @@ class GpuDistilTask:
         self.target = DraftNetwork(spec.target, device, dtype="bfloat16" if device == "cuda" else "auto")
         self.model = self.draft.module
         self.held_out = load_samples(spec.held_out)
-        texts = [
-            found
-            for file in (spec.texts, spec.given)
-            for text in load_samples(file)
-            if (found := cut(text, spec.length)) is not None
-        ]
+        texts = fitting(load_samples(spec.texts) + load_samples(spec.given), spec.length)
         if not texts:
             raise TrainingError("no text is long enough to learn from: give prompts that are answered in more words")
         packed = pack_all(texts, spec.length)

@@ -10,21 +10,19 @@ DRAFT is a folder; "ngram", which looks up what followed before; or "both:FOLDER
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from specdec.drafting import DraftModel
 from specdec.drafting.lookup.drafter import BetterDrafter, LookupDrafter
 from specdec.drafting.lookup.suffixes import SuffixMemory
-from specdec.errors import SpecdecError
 from specdec.models import Prompt
 from specdec.models.drafts import load_draft
 from specdec.options import GenerationOptions
+from specnav.errors import user_errors
 from specnav.recipes.drafts.data.sources import question_prompts
 from specnav.recipes.drafts.figures import DraftFigures, draft_figures
 from specnav.recipes.drafts.network import DraftNetwork
-from specnav.recipes.errors import TrainingError
 from specnav.recipes.samples import ExitSample, load_samples, save_samples
 from specnav.recipes.text.corpus import library_folder, read_corpus
 from specnav.recipes.text.measure import read_questions, tokens_a_round
@@ -35,8 +33,8 @@ HELD_BACK_QUESTIONS = 80
 NGRAM, BOTH = "ngram", "both:"
 
 
-def main() -> int:
-    """Print a table; returns the exit code."""
+def main() -> None:
+    """Print a table."""
     parser = argparse.ArgumentParser(prog="specnav.recipes.drafts.measure", description=__doc__)
     parser.add_argument("target")
     parser.add_argument("drafts", nargs="+")
@@ -46,7 +44,7 @@ def main() -> int:
     parser.add_argument("--max-new-tokens", type=int, default=64)
     parser.add_argument("--longest", type=int, default=1024, help="leave longer prompts out")
     asked = parser.parse_args()
-    try:
+    with user_errors():
         answers = {Path(name).stem: _answers(asked, name) for name in asked.questions}
         print(f"τ at γ = {asked.gamma} (agreement), greedy, of answers of up to {asked.max_new_tokens} tokens")
         print("| questions | answers | " + " | ".join(map(str, asked.drafts)) + " | a draft that is never wrong |")
@@ -55,10 +53,6 @@ def main() -> int:
             found = [measured(draft, texts, asked.gamma) for draft in asked.drafts]
             cells = " | ".join(f"{one.tau:.2f} ({one.agreement:.1%})" for one in found)
             print(f"| {name} | {len(texts)} | {cells} | {perfect(texts, asked.gamma):.2f} |", flush=True)
-    except (TrainingError, SpecdecError) as error:
-        print(f"specnav.recipes.drafts.measure: error: {error}", file=sys.stderr)
-        return 1
-    return 0
 
 
 def measured(draft: str, texts: list[ExitSample], gamma: int) -> DraftFigures:
@@ -122,4 +116,4 @@ def perfect(texts: list[ExitSample], gamma: int) -> float:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

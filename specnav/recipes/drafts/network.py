@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specdec.errors import ModelError, first_line
-from specdec.models import EncodedPrompt, LoadedModel, Prompt, load_model
+from specdec.models import EncodedPrompt, LoadedModel, load_model
 from specdec.models.loaded import first_difference
 from specdec.models.shared import shared_of
 from specdec.store import SharedStore
@@ -146,18 +146,19 @@ class DraftNetwork:
 
     def encode(self, sample: ExitSample) -> EncodedPrompt:
         """A sample as this model takes it, its pictures looked at once. Raises TrainingError."""
+        prompt = sample.read()
         if not sample.images:
-            return self.loaded.encode(Prompt(sample.ids))
+            return self.loaded.encode(prompt)
         try:
-            seen = [self._look(file) for file in sample.images]
-            return self.loaded.encode(Prompt(sample.ids, tuple(_read(file) for file in sample.images)), seen)
+            seen = [self._look(file, data) for file, data in zip(sample.images, prompt.images, strict=True)]
+            return self.loaded.encode(prompt, seen)
         except ModelError as error:
             raise TrainingError(f"{sample.origin}: {error}; correct or remove it") from error
 
-    def _look(self, file: str) -> Any:
+    def _look(self, file: str, data: bytes) -> Any:
         known = self._seen.get(file.encode())
         if known is None:
-            known = self.loaded.look([self.loaded.decode(_read(file))])[0]
+            known = self.loaded.look([self.loaded.decode(data)])[0]
             self._seen.put(file.encode(), known, known.features.numel() * known.features.element_size())
         return known
 
@@ -210,10 +211,9 @@ class DraftNetwork:
             chosen = order[at : at + TOGETHER]
             generator = torch.Generator(self.device).manual_seed((seed * 1_000_003 + at) % 2**63)
             encoded = [self.encode(prompts[i]) for i in chosen]
-            answers = self._answer(encoded, new_tokens, temperature, generator, min_p)
+            answers = self.answer_group(encoded, new_tokens, temperature, generator, min_p)
             for index, answer in zip(chosen, answers, strict=True):
-                prompt = prompts[index]
-                texts[index] = ExitSample((*prompt.ids, *answer), len(prompt.ids), prompt.images, prompt.origin)
+                texts[index] = prompts[index].answered(answer)
             done += len(chosen)
             progress(done, len(prompts))
         return [text for text in texts if text is not None]
@@ -223,20 +223,18 @@ class DraftNetwork:
     ) -> list[ExitSample]:
         asked = [prompt.ids for prompt in prompts]
         said = bulk_answers(self.module, self.vocabulary, asked, options, lambda done: progress(done, len(asked)))
-        return [
-            ExitSample((*prompt.ids, *answer), len(prompt.ids), prompt.images, prompt.origin)
-            for prompt, answer in zip(prompts, said, strict=True)
-        ]
+        return [prompt.answered(answer) for prompt, answer in zip(prompts, said, strict=True)]
 
-    def _answer(
+    @torch.inference_mode()
+    def answer_group(
         self,
         prompts: Sequence[EncodedPrompt],
         new_tokens: int,
-        temperature: float,
-        generator: torch.Generator,
-        min_p: float,
+        temperature: float = 0.0,
+        generator: torch.Generator | None = None,
+        min_p: float = 0.0,
     ) -> list[list[int]]:
-        """One group, padded in front."""
+        """Answers to prompts whose pictures were looked at (see `answer`), in one batch, padded in front."""
         from transformers import DynamicCache
 
         count, width = len(prompts), max(prompt.ids.shape[0] for prompt in prompts)
@@ -295,14 +293,6 @@ def check_same_vocabulary(target: LoadedModel, draft: LoadedModel) -> None:
             f"({first_difference(draft, target)}): start from a model of the target's family, "
             "or from layers of it (layers:0,7)"
         )
-
-
-def _read(file: str) -> bytes:
-    try:
-        with open(file, "rb") as opened:
-            return opened.read()
-    except OSError as error:
-        raise TrainingError(f"picture {file} cannot be read ({error.strerror or error})") from error
 
 
 def _up_to_end(ids: list[int], ends: frozenset[int]) -> list[int]:

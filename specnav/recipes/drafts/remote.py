@@ -4,11 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from specdec.edge.decoder import EdgeDecoder
 from specdec.link.channel import Link
-from specdec.models import LoadedModel, Prompt
+from specdec.models import LoadedModel
 from specdec.models.loaded import speaks
 from specdec.options import GenerationOptions
 from specnav.recipes.drafts.network import Progress
@@ -48,15 +47,14 @@ class RemoteTarget:
         if self._decoder is None:
             return texts
         for number, prompt in enumerate(prompts):
-            images = tuple(Path(file).read_bytes() for file in prompt.images)
             options = GenerationOptions(new_tokens, temperature, seed + number)
             said = [
                 token
-                for chunk in self._decoder.generate(Prompt(prompt.ids, images), options)
+                for chunk in self._decoder.generate(prompt.read(), options)
                 for token in chunk
             ]
             if self._decoder.stats.finish == "eos":
                 said.append(self.loaded.tokenizer.eos_token_id)
-            texts.append(ExitSample((*prompt.ids, *said), len(prompt.ids), prompt.images, prompt.origin))
+            texts.append(prompt.answered(said))
             progress(number + 1, len(prompts))
         return texts

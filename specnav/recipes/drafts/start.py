@@ -84,30 +84,18 @@ def _make(target: LoadedModel, picked: Sequence[int], folder: Path, share: bool,
         raise TrainingError(f"{target.path} takes pictures: only drafts of text models share their target's embeddings")
     with appearing_at_once(folder) as building:
         if share:
-            names = ends_in_target(module) + _names_of_layers(module, share_first)
-            save_sharing(module, building, target.path, names)
+            save_sharing(module, building, target.path, _names_in_target(module, share_first))
         else:
             module.to(kept_dtype(target.path)).save_pretrained(building)
             add_companions(target.path, building, target)
 
 
-def ends_in_target(module: Any) -> list[str]:
-    """The names of a model's embeddings and head, as a checkpoint has them: tied ones are stored once."""
-    kept = module.state_dict()
-    embeddings = module.get_input_embeddings().weight
-    return [
-        name
-        for name, weight in kept.items()
-        if (weight.data_ptr() == embeddings.data_ptr() and name != "lm_head.weight")
-        or (name == "lm_head.weight" and weight.data_ptr() != embeddings.data_ptr())
-    ]
-
-
-def _names_of_layers(module: Any, count: int) -> list[str]:
-    """The names of all weights of the first `count` layers."""
-    layers = module.get_decoder().layers[:count]
-    own = {weight.data_ptr() for layer in layers for weight in layer.state_dict().values()}
-    return [name for name, weight in module.state_dict().items() if weight.data_ptr() in own]
+def _names_in_target(module: Any, layers: int) -> list[str]:
+    """The names of a model's embeddings, head and first layers, as a checkpoint has them: tied ones are stored once."""
+    embeddings, head = module.get_input_embeddings(), module.get_output_embeddings()
+    parts = (embeddings, head, *module.get_decoder().layers[:layers])
+    shared = {id(weight) for part in parts for weight in part.parameters()}
+    return [name for name, weight in module.named_parameters() if id(weight) in shared]
 
 
 def save_sharing(module: Any, folder: Path, target: str, names: Sequence[str]) -> None:

@@ -22,7 +22,7 @@ from specnav.recipes.drafts.network import DraftNetwork
 from specnav.recipes.drafts.packing import of_size, pack
 from specnav.recipes.drafts.teacher import Teacher, learnt_places
 from specnav.recipes.errors import TrainingError
-from specnav.recipes.samples import ExitSample, cut, load_samples
+from specnav.recipes.samples import ExitSample, fitting, load_samples
 from specnav.recipes.some_tokens import some_tokens
 
 RENEWED_EVERY = 100
@@ -76,7 +76,9 @@ class DistilTask:
         self.teacher = Teacher(self.target, self.draft, spec.length)
         for file in spec.lessons:
             self.teacher.learn_from(file)
-        self.texts, self.given = (self._fitting(_own_part(load_samples(file))) for file in (spec.texts, spec.given))
+        self.texts, self.given = (
+            fitting(_own_part(load_samples(file)), spec.length) for file in (spec.texts, spec.given)
+        )
         self.prompts = load_samples(spec.prompts) if self.target is not None else []
         self.held_out = load_samples(spec.held_out)
         self._said: list[ExitSample] = []
@@ -162,11 +164,8 @@ class DistilTask:
         prompts = _drawn(self.prompts, POOL, generator)
         greedy = self._batches // RENEWED_EVERY % GREEDY_ROUNDS == GREEDY_ROUNDS - 1
         seed = int(torch.randint(2**31, (1,), generator=generator))
-        return self._fitting(self.draft.answer(prompts, self.spec.new_tokens, 0.0 if greedy else 1.0, seed))
-
-    def _fitting(self, samples: list[ExitSample]) -> list[ExitSample]:
-        """Those that anything can be learnt from, cut to a row."""
-        return [found for sample in samples if (found := cut(sample, self.spec.length)) is not None]
+        said = self.draft.answer(prompts, self.spec.new_tokens, 0.0 if greedy else 1.0, seed)
+        return fitting(said, self.spec.length)
 
     def _one(self, generator: torch.Generator) -> ExitSample:
         """One text to learn from: the draft's own words, one that was given, or the target's."""

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from specdec.store import SharedStore
 from specnav.recipes.drafts.network import DraftNetwork, PaddedRows
-from specnav.recipes.samples import ExitSample, cut
+from specnav.recipes.samples import ExitSample, fitting
 
 TOP = 24
 KEPT_BYTES = 1 << 30
@@ -56,8 +56,8 @@ class Teacher:
 
     def write_lessons(self, texts: Sequence[ExitSample], file: Path) -> None:
         """Keep what the target says to texts, so that a run that goes on need not ask again."""
-        fitting = [found for text in texts if (found := cut(text, self.length)) is not None]
-        kept = [(_key(text), one.likely, one.chances) for text, one in zip(fitting, self.lessons(fitting), strict=True)]
+        cut = fitting(texts, self.length)
+        kept = [(_key(text), one.likely, one.chances) for text, one in zip(cut, self.lessons(cut), strict=True)]
         partial = file.with_suffix(".tmp")
         torch.save(kept, partial)
         os.replace(partial, file)

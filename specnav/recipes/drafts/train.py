@@ -6,7 +6,6 @@ Everything made on the way stays in the run folder, so an interrupted run goes o
 
 from __future__ import annotations
 
-import json
 import random
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
@@ -19,7 +18,6 @@ from specdec.models import LoadedModel, load_model
 from specdec.options import DecodingOptions
 from specdec.settings import REQUIRED, check_settings, same_as, setting
 from specnav.edge_settings import EdgeSettings
-from specnav.recipes.drafts.card import DraftProvenance, write_card
 from specnav.recipes.drafts.curve import AcceptancePoint, read_curve, write_curve
 from specnav.recipes.drafts.data.assistant import report_request
 from specnav.recipes.drafts.data.self_asked import self_asked
@@ -171,26 +169,17 @@ def train_draft(config: TrainDraftConfig) -> DraftResult:
     speaker = load_model(config.target or config.draft, recorded=False)
     if config.target and not config.draft.startswith(LAYERS):
         check_same_vocabulary(speaker, load_model(config.draft, recorded=False))
+    # What may change between two sittings: the learning rate, the time, the workers.
+    free = ("out", "run", "connect", "key", "lr", "minutes", "steps", "workers", "compile")
+    kept = {name: value for name, value in asdict(config).items() if name not in free}
     with roomy(config.run):
         config.run.mkdir(parents=True, exist_ok=True)
-        _keep_settings(config, speaker)
+        keep_settings(config.run, kept | {"vocabulary": speaker.vocabulary_fingerprint.hex()})
         start = start_folder(config.draft, speaker, config.run, config.share, config.share_first)
     dtype = number_type(speaker)
     del speaker
     with stages() as shown, threads(config.workers):
         return _DraftTraining(config, start, dtype, shown).whole()
-
-
-def _keep_settings(config: TrainDraftConfig, speaker: LoadedModel) -> None:
-    """Note what the run folder was made with; refuse one that was made with anything else.
-
-    What may change between two sittings: the learning rate, the time, the workers.
-    """
-    free = ("out", "run", "connect", "key", "lr", "minutes", "steps", "workers", "compile")
-    kept = {name: value for name, value in asdict(config).items() if name not in free}
-    vocabulary = speaker.vocabulary_fingerprint.hex()
-    settings = json.dumps(kept | {"vocabulary": vocabulary}, indent=1, default=str)
-    keep_settings(config.run, settings)
 
 
 class _DraftTraining:
@@ -229,7 +218,7 @@ class _DraftTraining:
         sampled = None
         if target is not None and (texts := load_samples(self.sampled)):
             sampled = sampled_figures(draft, target, texts)
-        self._save(draft, self._making(target, draft, steps, seconds), before, after, sampled)
+        self._save(draft, self._card(draft, target, before, after, sampled, steps, seconds / 60))
         return DraftResult(self.config.out, before, after)
 
     def _prepare(self) -> None:
@@ -386,7 +375,7 @@ class _DraftTraining:
         """The acceptance curve as it is by now."""
         points = [
             AcceptancePoint(0, 0.0, before.tau, before.agreement),
-            *read_curve(self.run / f"{settings.name}.log"),
+            *read_curve(settings.log),
         ]
         write_curve(self.run, points, self.config.gamma)
 
@@ -405,15 +394,7 @@ class _DraftTraining:
         )
         return draft
 
-    def _save(
-        self,
-        draft: DraftNetwork,
-        making: DraftProvenance,
-        before: DraftFigures,
-        after: DraftFigures,
-        sampled: SampledFigures | None,
-    ) -> None:
-        card = write_card(making, self.config.gamma, before, after, sampled)
+    def _save(self, draft: DraftNetwork, card: str) -> None:
         with roomy(self.config.out), appearing_at_once(self.config.out) as folder:
             if draft.shared is not None:
                 save_sharing(draft.module, folder, str(draft.shared.target), tuple(draft.shared.about.sha256))
@@ -426,33 +407,62 @@ class _DraftTraining:
             for name in ("acceptance.json", "acceptance.svg"):
                 (folder / name).write_bytes((self.run / name).read_bytes())
 
-    def _making(
-        self, target: DraftNetwork | None, draft: DraftNetwork, steps: int, seconds: float
-    ) -> DraftProvenance:
+    def _card(
+        self,
+        draft: DraftNetwork,
+        target: DraftNetwork | None,
+        before: DraftFigures,
+        after: DraftFigures,
+        sampled: SampledFigures | None,
+        steps: int,
+        minutes: float,
+    ) -> str:
+        """README.md of the draft's folder."""
+        config, gamma = self.config, self.config.gamma
+        speaker = Path(config.target).name or config.connect or "the target of the logs"
+        beside = "" if target is None else f" (target: {target.loaded.parameter_count / 1e6:.2f}M)"
+        rows = config.batch * (1 if on_gpu() else config.workers)
+        machine = torch.cuda.get_device_name() if torch.cuda.is_available() else f"{config.workers} CPU core(s)"
+        return f"""---
+library_name: transformers
+---
+# {config.out.name}
+
+A draft model for `{speaker}`: it guesses what the target will say, and the target decides every token.
+It has {draft.loaded.parameter_count / 1e6:.2f}M parameters{beside}. Made by `specnav train draft`, seed {config.seed}.
+
+## Training
+Started from {_origin(config.draft)}. {self._recipe()}
+{steps} updates of {rows} rows of {config.length} tokens, learning rate {config.lr:g},
+{minutes:.0f} minutes on {machine}.
+Data: {_data(config.sources, draft.sees)}. Curve: `acceptance.svg`, `acceptance.json`.
+
+## Figures
+On {after.answers} answers of the target ({after.tokens} tokens) to prompts held out, greedy, γ = {gamma}, with the
+weights as saved. τ: tokens a verification gains, the target's own included. Agreement: share of tokens that are the
+draft's likeliest.
+
+| | τ | agreement |
+|---|---|---|
+| before | {before.tau:.2f} | {before.agreement:.1%} |
+| after | {after.tau:.2f} | {after.agreement:.1%} |
+{_sampled(sampled)}
+One training run, one seed.
+"""
+
+    def _recipe(self) -> str:
         config, texts = self.config, load_samples(self.texts)
-        cores = f"{config.workers} CPU core(s)"
-        return DraftProvenance(
-            name=config.out.name,
-            target=Path(config.target).name or config.connect or "the target of the logs",
-            parameters=draft.loaded.parameter_count,
-            target_parameters=0 if target is None else target.loaded.parameter_count,
-            started_from=_origin(config.draft),
-            data=_data(config.sources, draft.sees),
-            answers=len(texts),
-            answer_tokens=sum(len(text.ids) - text.start for text in texts),
-            row_tokens=config.length,
-            held_out=len(load_samples(self.held_out)),
-            steps=steps,
-            rows=config.batch * (1 if on_gpu() else config.workers),
-            on_policy=config.on_policy,
-            given_share=config.given_share if load_samples(self.given) else 0.0,
-            reverse=config.reverse,
-            hard=config.hard,
-            lr=config.lr,
-            seed=config.seed,
-            minutes=seconds / 60,
-            connected=bool(config.connect),
-            machine=torch.cuda.get_device_name() if torch.cuda.is_available() else cores,
+        if config.connect:
+            return f"Learnt {len(texts)} answers of the target, its picks alone, asked through a verifier."
+        if not config.target:
+            return "Learnt the target's picks from verdicts that were logged, without the target."
+        tokens = sum(len(text.ids) - text.start for text in texts)
+        given = config.given_share if load_samples(self.given) else 0.0
+        return (
+            f"Distilled: {config.on_policy:.0%} of the rows are the draft's own words, {given:.0%} were given "
+            f"to read,\nthe others are {len(texts)} answers of the target ({tokens:,} tokens); of the "
+            f"loss {config.hard:.0%} is the target's\nlikeliest token, the rest the Kullback-Leibler distance "
+            f"({config.reverse:.0%} of it reversed)."
         )
 
 
@@ -478,3 +488,14 @@ def _data(sources: Sources, sees: bool) -> str:
         )
     named = [*sources.questions, *sources.texts, *sources.bags, *sources.verdicts]
     return ", ".join(f"`{file.name}`" for file in named)
+
+
+def _sampled(found: SampledFigures | None) -> str:
+    if found is None:
+        return ""
+    return f"""
+At temperature 1, on {found.tokens} tokens that the target sampled: a sampled draft token is accepted with a chance of
+{found.overlap:.1%} (rejection sampling; mean overlap of both distributions). The target's own entropy is
+{found.entropy:.2f} nats a token: without shared noise it would itself say the same token again {found.again:.1%} of
+the time.
+"""

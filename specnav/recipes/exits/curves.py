@@ -3,25 +3,12 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from specnav.recipes.errors import TrainingError
 from specnav.report.charts import document
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-
-def read_log(file: Path) -> list[dict[str, float]]:
-    """What the loop noted, one entry an update noted; updates done again after a kill count as done last."""
-    try:
-        lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-    except (OSError, ValueError) as error:
-        raise TrainingError(f"{file} has no curves: delete the run folder and train again") from error
-    noted = {line["step"]: line for line in lines}
-    return [noted[step] for step in sorted(noted)]
 
 
 def draw_curves(noted: list[dict[str, float]], layers: tuple[int, ...]) -> str:

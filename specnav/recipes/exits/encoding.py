@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import takewhile
 
 from PIL import Image, UnidentifiedImageError
 
@@ -11,7 +12,7 @@ from specdec.errors import ModelError
 from specdec.models import LoadedModel, chat_prompt
 from specnav.recipes.errors import TrainingError
 from specnav.recipes.exits.reading import Conversation
-from specnav.recipes.samples import ExitSample, cut
+from specnav.recipes.samples import ExitSample, fitting
 
 
 def encode_conversations(model: LoadedModel, found: Sequence[Conversation], length: int) -> list[ExitSample]:
@@ -25,7 +26,7 @@ def encode_conversations(model: LoadedModel, found: Sequence[Conversation], leng
             drawn = list(_samples(model, conversation))
         except ModelError as error:
             raise TrainingError(f"{conversation.origin}: {error}") from error
-        samples += [short for sample in drawn if (short := cut(sample, length)) is not None]
+        samples += fitting(drawn, length)
     if not samples:
         raise TrainingError(f"nothing is left of the data within {length} tokens: give a larger length")
     return samples
@@ -47,7 +48,8 @@ def _samples(model: LoadedModel, conversation: Conversation) -> Iterator[ExitSam
         *before, (question, answer) = conversation.turns
         whole = chat_prompt(model, question, system=system, history=before)
         first = chat_prompt(model, conversation.turns[0][0], system=system)
-        start = _common(whole.ids, first.ids)
+        pairs = zip(whole.ids, first.ids, strict=False)
+        start = len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
         yield ExitSample((*whole.ids, *_ids(model, answer), end_id(model)), start, (), origin)
         return
     if not model.is_multimodal:
@@ -72,10 +74,3 @@ def _ids(model: LoadedModel, text: str) -> list[int]:
     ids = model.tokenizer(text, add_special_tokens=False)["input_ids"]
     # What stands for a picture must not come out of words.
     return [token for token in ids if token < model.vocab_size and token not in model.never_drafted]
-
-
-def _common(one: Sequence[int], other: Sequence[int]) -> int:
-    for place, (a, b) in enumerate(zip(one, other, strict=False)):
-        if a != b:
-            return place
-    return min(len(one), len(other))

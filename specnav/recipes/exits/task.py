@@ -7,8 +7,9 @@ The target runs in its own number type, through the very code that serves answer
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import torch
@@ -153,14 +154,9 @@ def hidden_rows(model: LoadedModel, encoded, rows: Tensor, layers: Sequence[int]
 def weights_digest(model: LoadedModel) -> str:
     """A hash of every bit of the model's parameters and buffers."""
     digest = hashlib.sha256()
-    for tensor in _tensors(model):
+    for tensor in chain(model.network.parameters(), model.network.buffers()):
         digest.update(tensor.detach().contiguous().view(-1).view(torch.uint8).cpu().numpy().tobytes())
     return digest.hexdigest()
-
-
-def _tensors(model: LoadedModel) -> Iterator[Tensor]:
-    yield from model.network.parameters()
-    yield from model.network.buffers()
 
 
 def all_rows(sample: ExitSample, model: LoadedModel, layers: Sequence[int]) -> tuple[Tensor, Tensor]:

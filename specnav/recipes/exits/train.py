@@ -6,7 +6,6 @@ Everything made on the way stays in the run folder, so an interrupted run goes o
 
 from __future__ import annotations
 
-import json
 import math
 import random
 from collections import Counter
@@ -28,15 +27,14 @@ from specdec.verifying.exits import (
 )
 from specdec.verifying.hints.vocabulary import most_frequent
 from specnav.recipes.errors import TrainingError
-from specnav.recipes.exits.card import ExitsProvenance, write_card
-from specnav.recipes.exits.curves import draw_curves, read_log
+from specnav.recipes.exits.curves import draw_curves
 from specnav.recipes.exits.encoding import encode_conversations
 from specnav.recipes.exits.measure import ExitFigures, exit_figures
 from specnav.recipes.exits.reading import read_conversations
-from specnav.recipes.exits.task import ExitTask, ExitTaskSpec
+from specnav.recipes.exits.task import HARD_SHARE, ExitTask, ExitTaskSpec
 from specnav.recipes.folders import appearing_at_once, check_place, keep_settings, roomy
 from specnav.recipes.invented import own_answers, questions_about_python, questions_about_rooms
-from specnav.recipes.loop import LoopSettings, read_checkpoint
+from specnav.recipes.loop import LoopSettings, read_checkpoint, read_log
 from specnav.recipes.samples import ExitSample, load_samples, save_samples
 from specnav.recipes.settings import TrainingSettings
 from specnav.recipes.text.stages import Stages, stages
@@ -87,9 +85,12 @@ def train_exits(config: TrainExitsConfig) -> ExitFigures:
         raise TrainingError(f"data file {config.data} does not exist: give a file, or {DEFAULT_DATA}")
     model = load_model(config.target)
     layers = choose_layers(config.layers, model.runner.layer_count)
+    # What may change between two sittings: the learning rate (after a loss that is NaN), the time, the workers.
+    free = ("out", "run", "lr", "minutes", "workers")
+    kept = {name: value for name, value in asdict(config).items() if name not in free}
     with roomy(config.run):
         config.run.mkdir(parents=True, exist_ok=True)
-        _keep_settings(config, model)
+        keep_settings(config.run, kept | {"backbone": repr(fingerprint(model))})
     with stages() as shown, threads(config.workers):
         return _ExitsTraining(config, model, layers, shown).whole()
 
@@ -100,17 +101,6 @@ def frequent_tokens(samples: Iterable[ExitSample], most: int) -> tuple[int, ...]
     """
     counts = Counter(token for sample in samples for token in sample.ids[sample.start :])
     return tuple(token for token, _ in counts.most_common(most))
-
-
-def _keep_settings(config: TrainExitsConfig, model: LoadedModel) -> None:
-    """Note what the run folder was made with; refuse one that was made with anything else.
-
-    What may change between two sittings: the learning rate (after a loss that was not a number), the time, the workers.
-    """
-    free = ("out", "run", "lr", "minutes", "workers")
-    kept = {name: value for name, value in asdict(config).items() if name not in free}
-    settings = json.dumps(kept | {"backbone": repr(fingerprint(model))}, indent=1)
-    keep_settings(config.run, settings)
 
 
 class _ExitsTraining:
@@ -125,7 +115,8 @@ class _ExitsTraining:
     def whole(self) -> ExitFigures:
         """Every stage."""
         learnt, held_back = self._samples()
-        settings = self._loop_settings(len(load_samples(learnt)))
+        texts = load_samples(learnt)
+        settings = self._loop_settings(len(texts))
         spec = ExitTaskSpec(
             self.config.target, learnt, self.layers, self.width, self.config.rows, self.config.tokens
         )
@@ -135,9 +126,9 @@ class _ExitsTraining:
         with self.shown.counted("measuring", len(samples)) as progress:
             figures = exit_figures(exits, samples, progress)
         exits.agreement.update(figures.agreement)
-        exits.frequent = frequent_tokens(load_samples(learnt), most_frequent(self.model.vocab_size))
-        card = write_card(self._making(steps, seconds, learnt, len(samples), exits), figures)
-        curves = draw_curves(read_log(settings.folder / f"{NAME}.log"), self.layers)
+        exits.frequent = frequent_tokens(texts, most_frequent(self.model.vocab_size))
+        card = self._card(exits, figures, len(texts), len(samples), steps, seconds / 60)
+        curves = draw_curves(read_log(settings.log), self.layers)
         with roomy(self.config.out), appearing_at_once(self.config.out) as folder:
             save_exits(folder, exits)
             (folder / "README.md").write_text(card, encoding="utf-8")
@@ -206,29 +197,50 @@ class _ExitsTraining:
         adapters.load_state_dict({name: value.half().float() for name, value in weights.items()})
         return Exits(self.model, adapters, self.layers)
 
-    def _making(
-        self, steps: int, seconds: float, learnt: Path, held_back: int, exits: Exits
-    ) -> ExitsProvenance:
-        config = self.config
-        place = torch.cuda.get_device_name() if torch.cuda.is_available() else f"{config.workers} CPU core(s)"
-        return ExitsProvenance(
-            name=config.out.name,
-            target=Path(self.model.path).name,
-            layer_count=self.model.runner.layer_count,
-            layers=self.layers,
-            width=self.width,
-            parameters=exits.parameter_count,
-            target_parameters=self.model.parameter_count,
-            data=self._data(),
-            samples=len(load_samples(learnt)),
-            held_back=held_back,
-            steps=steps,
-            batch=config.batch * config.workers,
-            lr=config.lr,
-            seed=config.seed,
-            minutes=seconds / 60,
-            machine=place,
+    def _card(
+        self, exits: Exits, figures: ExitFigures, samples: int, held_back: int, steps: int, minutes: float
+    ) -> str:
+        """README.md of the exits' folder."""
+        config, model = self.config, self.model
+        depth = model.runner.layer_count
+        rows = "\n".join(
+            f"| {layer} | {layer + 1} of {depth} | {figures.untrained[layer]:.1%} "
+            f"| {figures.agreement[layer]:.1%} | {figures.sure[layer]:.1%} |"
+            for layer in self.layers
         )
+        parameters, batch = exits.parameter_count, config.batch * config.workers
+        share = parameters / model.parameter_count
+        machine = torch.cuda.get_device_name() if torch.cuda.is_available() else f"{config.workers} CPU core(s)"
+        return f"""---
+license: apache-2.0
+---
+# {config.out.name}
+
+Early exits for `{Path(model.path).name}`: a bottleneck adapter (width {self.width}) after each of {len(self.layers)}
+layers, which feeds the target's own final norm and LM head. {parameters / 1e6:.2f}M parameters
+({share:.1%} of the target's), {2 * parameters / 1e3:.0f} kB in float16. They guess what the target will say
+while it still computes; tokens are decided by the final exit alone. Made by `specnav train exits`, seed {config.seed}.
+
+## Training
+Data: {self._data()};
+{samples} samples. The target was frozen, and its weights are bit by bit what they were.
+Loss: {1 - HARD_SHARE:g} of the Kullback-Leibler distance from the final exit's distribution, {HARD_SHARE:g} of the
+cross-entropy of its likeliest token, the same weight for every exit. {steps} updates of {batch} samples,
+learning rate {config.lr:g}, {minutes:.1f} minutes on {machine}. Curves: `curves.svg`.
+
+## Figures
+Agreement: the share of tokens for which an exit's likeliest token is the final exit's. On {figures.tokens} tokens of
+{held_back} samples held back, with the weights as saved, computed in the target's number type. *Untrained*:
+the target's head on that layer without an adapter. *Sure half*: agreement on the half of the tokens that the exit
+is most confident of.
+
+| after layer | depth | untrained | agreement | sure half |
+|---|---|---|---|---|
+{rows}
+
+At least one exit agrees on {figures.any_exit:.1%} of the tokens; the first that does is exit number
+{figures.first:.1f} of {len(self.layers)} on average. One training run, one seed.
+"""
 
     def _data(self) -> str:
         if self.config.data != DEFAULT_DATA:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor
 
 from specnav.recipes.folders import appearing_at_once
@@ -72,11 +71,6 @@ def trained_model(shape: LlamaShape, vocabulary: int, end: int, checkpoint: Path
     model = build_model(shape, vocabulary, end)
     model.load_state_dict(read_checkpoint(checkpoint)["model"])
     return model.eval().requires_grad_(False)
-
-
-def parameter_count(model: torch.nn.Module) -> int:
-    """Weights, tied ones once."""
-    return sum(weight.numel() for weight in model.parameters())
 
 
 def as_saved(model: LlamaForCausalLM) -> LlamaForCausalLM:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One stage of the text pair after the other, with a bar for each; a stage that is done is not done again."""
+"""One stage of a run after the other, with a bar for each; a stage that is done is not done again."""
 
 from __future__ import annotations
 
@@ -19,6 +19,9 @@ from rich.progress import (
 
 from specnav.recipes.loop import LoopSettings, TrainingTask, fit, read_checkpoint
 from specnav.recipes.text.task import TextTask
+
+SHOWN = ("text", "agrees", "tau", "kind", "colour", "answer")
+"""Of a task's figures."""
 
 
 class Stages:
@@ -52,7 +55,7 @@ class Stages:
         bar = self.bars.add_task(title, total=limit or settings.steps, said="")
 
         def show(step: int, steps: int, said: dict[str, float]) -> None:
-            figures = "  ".join(f"{name} {said[name]:.2f}" for name in ("text", "agrees", "tau") if name in said)
+            figures = "  ".join(f"{name} {said[name]:.2f}" for name in SHOWN if name in said)
             if "tokens_per_s" in said:
                 figures += f"  {said['tokens_per_s']:.0f} tokens/s"
             done = max((time.monotonic() - started) if limit else step, step / steps * (limit or steps))
@@ -74,6 +77,9 @@ class Stages:
 @contextmanager
 def stages() -> Iterator[Stages]:
     """The display of a run."""
+    from transformers.utils import logging as hf_logging
+
+    hf_logging.disable_progress_bar()  # the library's own bars would break ours
     columns = (
         TextColumn("{task.description:<34}"),
         BarColumn(24),

@@ -6,7 +6,6 @@ Everything made on the way stays in the run folder, so an interrupted run goes o
 
 from __future__ import annotations
 
-import json
 import platform
 import random
 from dataclasses import asdict, dataclass, field, replace
@@ -17,10 +16,10 @@ import torch
 from specdec.options import DecodingOptions
 from specdec.settings import REQUIRED, check_settings, same_as, setting
 from specnav.recipes.errors import TrainingError
+from specnav.recipes.folders import appearing_at_once, keep_settings
 from specnav.recipes.loop import LoopSettings
 from specnav.recipes.settings import TrainingSettings
-from specnav.recipes.text.card import Data, TextProvenance, write_card
-from specnav.recipes.text.corpus import Corpus, CorpusPart, library_folder, read_corpus
+from specnav.recipes.text.corpus import Corpus, library_folder, read_corpus
 from specnav.recipes.text.measure import PairFigures, mean_loss, pair_figures, read_questions
 from specnav.recipes.text.models import (
     ANSWER_TOKENS,
@@ -28,10 +27,10 @@ from specnav.recipes.text.models import (
     TARGET,
     LlamaShape,
     as_saved,
-    parameter_count,
     save_folder,
     trained_model,
 )
+from specnav.recipes.text.repeats import LONGEST_PERIOD, SHORTEST_LOOP
 from specnav.recipes.text.rows import OwnTexts, encode_part, load_stream, save_encoded
 from specnav.recipes.text.speech import encode_questions, invent_questions, speak
 from specnav.recipes.text.stages import Stages, stages
@@ -39,7 +38,6 @@ from specnav.recipes.text.task import TextTaskSpec
 from specnav.recipes.text.vocabulary import learn_tokenizer
 from specnav.recipes.threads import threads
 
-SETTINGS = "settings.json"
 TARGET_NAME, DRAFT_NAME = "text-target", "text-draft"
 TARGET_RATE, REPAIR_RATE, DRAFT_RATE = 5e-3, 5e-4, 6e-3
 REPAIR_SHARE, DRAFT_SHARE, SAMPLED_SHARE = 0.5, 0.7, 0.25
@@ -113,28 +111,13 @@ class TextResult:
 
 def train_text(config: TrainTextConfig) -> TextResult:
     """Make the pair, or go on making it. Raises TrainingError; after Ctrl-C or a kill, call it again."""
-    from transformers.utils import logging as hf_logging
-
     asked = {HELD_BACK: None} | {file.stem: read_questions(file) for file in config.questions}
-    settings = _settings(config)
     corpus = read_corpus(config.library or library_folder())
+    kept = {name: value for name, value in asdict(config).items() if name not in ("out", "questions", "run")}
     config.run.mkdir(parents=True, exist_ok=True)
-    (config.run / SETTINGS).write_text(settings, encoding="utf-8")
-    hf_logging.disable_progress_bar()  # the library's own bars would break ours
+    keep_settings(config.run, kept | {"python": platform.python_version()})
     with stages() as shown:
         return _TextTraining(config, corpus, shown).whole(asked)
-
-
-def _settings(config: TrainTextConfig) -> str:
-    """What the run folder must have been made with; refuses a folder that was made with anything else."""
-    kept = {name: value for name, value in asdict(config).items() if name not in ("out", "questions", "run")}
-    settings = json.dumps(kept | {"python": platform.python_version()}, indent=1, default=str)
-    file = config.run / SETTINGS
-    if file.exists() and file.read_text(encoding="utf-8") != settings:
-        raise TrainingError(
-            f"{config.run} holds a run with other settings: give the same ones, or another folder with --run"
-        )
-    return settings
 
 
 class _TextTraining:
@@ -174,8 +157,6 @@ class _TextTraining:
 
     def _tokenizer(self):
         from transformers import AutoTokenizer
-
-        from specnav.recipes.folders import appearing_at_once
 
         folder = self.run / "tokenizer"
         if not folder.exists():
@@ -247,8 +228,6 @@ class _TextTraining:
             figures = {
                 name: self._figures(name, questions, target, draft) for name, questions in asked.items()
             }
-        data = self._data()
-        visits = self.schedule.rows * self.schedule.length
         result = TextResult(
             self.config.out / TARGET_NAME,
             self.config.out / DRAFT_NAME,
@@ -256,16 +235,8 @@ class _TextTraining:
             losses["draft"],
             figures,
         )
-        for role, model, shape, (steps, seconds), how in (
-            ("target", target, self.config.target, made, self._how_target()),
-            ("draft", draft, self.config.draft, learnt, self._how_draft()),
-        ):
-            other = losses["draft" if role == "target" else "target"]
-            making = TextProvenance(
-                role, shape, parameter_count(model), len(self.tokenizer), how, steps, steps * visits, seconds / 60,
-                losses[role], other,
-            )  # fmt: skip
-            card = write_card(making, data, figures, self.config.gamma)
+        for role, model, spent in (("target", target, made), ("draft", draft, learnt)):
+            card = self._card(role, model, spent, losses, figures)
             save_folder(self.config.out / f"text-{role}", model, self.tokenizer, card)
         return result
 
@@ -286,24 +257,77 @@ class _TextTraining:
             texts = speak(target, prompts, ANSWER_TOKENS, progress=progress)
             return pair_figures(draft, texts, self.config.gamma)
 
-    def _data(self) -> Data:
-        train: CorpusPart = self.corpus.train
-        tokens = len(load_stream(self.encoded, "train_files").ids) + len(
-            load_stream(self.encoded, "train_talks").ids
+    def _card(
+        self,
+        role: str,
+        model,
+        spent: tuple[int, float],
+        losses: dict[str, dict[str, float]],
+        figures: dict[str, PairFigures],
+    ) -> str:
+        """README.md of a model's folder. spent: updates and seconds. losses: by role; figures: by set of questions."""
+        config, plan, train = self.config, self.schedule, self.corpus.train
+        shape, how, other = {
+            "target": (config.target, self._how_target(), "draft"),
+            "draft": (config.draft, self._how_draft(), "target"),
+        }[role]
+        (steps, seconds), size = spent, model.num_parameters() / 1e6
+        visits = steps * plan.rows * plan.length
+        tokens = sum(len(load_stream(self.encoded, f"train_{name}").ids) for name in ("files", "talks"))
+        held_back, gamma = len(self.corpus.validation.files), config.gamma
+        python = platform.python_version()
+        machine = torch.cuda.get_device_name() if self.device == "cuda" else f"{config.workers} CPU cores"
+        loss_rows = "\n".join(
+            f"| {name} | {loss:.3f} | {losses[other][name]:.3f} |" for name, loss in losses[role].items()
         )
-        machine = (
-            torch.cuda.get_device_name() if self.device == "cuda" else f"{self.config.workers} CPU cores"
+        rows = "\n".join(
+            f"| {name} | {of.questions} | {of.tau:.2f} | {of.agreement:.1%} | {of.looping:.1%} | {of.ended:.1%} "
+            f"| {of.mean_tokens:.0f} |"
+            for name, of in figures.items()
         )
-        return Data(
-            python=platform.python_version(),
-            files=len(train.files),
-            held_back=len(self.corpus.validation.files),
-            characters=train.characters,
-            tokens=tokens,
-            talks=len(train.talks),
-            seed=self.config.seed,
-            machine=machine,
-        )
+        return f"""---
+license: apache-2.0
+library_name: transformers
+pipeline_tag: text-generation
+---
+# text-{role}
+
+The {role} of a pair of small text models for trying out and measuring speculative decoding. It writes
+Python and the English of Python's documentation, whatever it is asked; it is not an assistant.
+
+Llama, {shape.layers} layers of width {shape.width} (inner {shape.inner}, {shape.heads} query and {shape.kv_heads}
+key/value heads), {size:.2f}M parameters, tied embeddings, float16. Byte-level BPE of {len(self.tokenizer)}, the same
+for both models. Made by `specnav train text`, seed {config.seed}.
+
+## Data
+The standard library of Python {python}, without tests and character tables: {len(train.files)} files to learn
+from, {held_back} held back by name; {train.characters / 1e6:.1f}M characters, {tokens / 1e6:.1f}M tokens
+in both views. Licence headers are cut off. The two views are whole files, and {len(train.talks)} questions made from
+functions (the docstring or the name asks, the source or the docstring answers) and from help topics. The
+library's text is under the PSF licence and is not part of this repository.
+
+## Training
+{how} {steps} updates, {visits / 1e6:.1f}M token visits, {seconds / 60:.0f} minutes on
+{machine}.
+
+## Figures
+Cross-entropy on the files held back, nats a token:
+
+| text | this model | the {other} |
+|---|---|---|
+{loss_rows}
+
+Greedy answers of up to {ANSWER_TOKENS} tokens, draft length γ = {gamma}. τ: tokens gained a verification (accepted
+ones and the target's own). Agreement: share of the answers' tokens that are the draft's likeliest. Loops: share of
+answers in which a piece of up to {LONGEST_PERIOD} tokens stands three times in a row, over at least {SHORTEST_LOOP}
+tokens in its copies. Ended: share of answers that came to their end.
+
+| questions | number | τ | agreement | loops | ended | mean tokens |
+|---|---|---|---|---|---|---|
+{rows}
+
+Measured by `specnav.recipes.text.measure` on the weights as saved, computed in float32. One training run, one seed.
+"""
 
     def _how_target(self) -> str:
         return (

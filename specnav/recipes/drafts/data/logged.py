@@ -12,9 +12,8 @@ from specdec.models import LoadedModel
 from specdec.models.loaded import speaks
 from specdec.verdict_log import VerdictLogError, read_verdicts
 from specnav.recipes.errors import TrainingError
-from specnav.recipes.samples import ExitSample
+from specnav.recipes.samples import ExitSample, cut
 
-SHORTEST = 2
 _log = logging.getLogger(__name__)
 
 
@@ -44,9 +43,9 @@ def logged_texts(folders: Sequence[Path], model: LoadedModel, run: Path, length:
                 if said.prompt and len(said.images) != said.prompt.count(model.image_pad_id or -1):
                     continue  # its pictures were not kept: words about what nobody sees teach nothing
                 ids = (*said.prompt, *said.answer)
-                start = len(said.prompt) or 1
-                if start + SHORTEST <= min(len(ids), length) and max(ids) < model.vocab_size:
-                    texts.append(ExitSample(ids, start, images, f"{folder}, answer {number}"))
+                text = ExitSample(ids, len(said.prompt) or 1, images, f"{folder}, answer {number}")
+                if cut(text, length) is not None and max(ids) < model.vocab_size:
+                    texts.append(text)
         except VerdictLogError as error:
             raise TrainingError(str(error)) from error
     unique = list({(text.ids, text.images): text for text in texts}.values())

@@ -5,11 +5,9 @@ user would (Magpie, arXiv 2406.08464).
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from specdec.errors import ModelError
 from specdec.models import LoadedModel, chat_prompt
-from specnav.recipes.drafts.network import Progress
+from specnav.recipes.drafts.network import DraftNetwork, Progress
 from specnav.recipes.errors import TrainingError
 from specnav.recipes.samples import ExitSample
 
@@ -21,24 +19,7 @@ SPARE = 1.2
 SHORTEST = 8
 
 
-class _Asks(Protocol):
-    @property
-    def loaded(self) -> LoadedModel:
-        """The model."""
-
-    def answer(
-        self,
-        prompts: list[ExitSample],
-        new_tokens: int,
-        temperature: float,
-        seed: int,
-        progress: Progress,
-        min_p: float,
-    ) -> list[ExitSample]:
-        """The prompts with what follows them."""
-
-
-def self_asked(target: _Asks, count: int, longest: int, seed: int, progress: Progress) -> list[str]:
+def self_asked(target: DraftNetwork, count: int, longest: int, seed: int, progress: Progress) -> list[str]:
     """At most `count` different requests of at most `longest` tokens, sampled at temperature 1. Raises TrainingError
     for a target without a chat template.
     """

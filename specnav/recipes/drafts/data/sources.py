@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from specdec.errors import ModelError
-from specdec.models import LoadedModel, Prompt, chat_prompt
+from specdec.models import LoadedModel, chat_prompt
 from specdec.models.prompt import chat_prompts, plain_prompt
 from specdec.settings import setting
 from specnav.recipes.drafts.data.assistant import assistant_request
@@ -150,20 +150,18 @@ def gather(
 def question_prompts(model: LoadedModel, questions: Sequence[str], origin: str) -> list[ExitSample]:
     """Questions as the model is asked them."""
     try:
-        return [
-            ExitSample(prompt.ids, len(prompt.ids), (), f"{origin}, question {number}")
-            for number, prompt in enumerate(chat_prompts(model, questions), 1)
-        ]
-    except ModelError:
-        pass  # one by one, to say which
-    found = []
-    for number, question in enumerate(questions, 1):
-        try:
-            ids = chat_prompt(model, question).ids
-        except ModelError as error:
-            raise TrainingError(f"{origin}, question {number}: {error}") from error
-        found.append(ExitSample(ids, len(ids), (), f"{origin}, question {number}"))
-    return found
+        prompts = chat_prompts(model, questions)
+    except ModelError:  # one by one, to say which
+        prompts = []
+        for number, question in enumerate(questions, 1):
+            try:
+                prompts.append(chat_prompt(model, question))
+            except ModelError as error:
+                raise TrainingError(f"{origin}, question {number}: {error}") from error
+    return [
+        ExitSample(prompt.ids, len(prompt.ids), (), f"{origin}, question {number}")
+        for number, prompt in enumerate(prompts, 1)
+    ]
 
 
 def read_texts(model: LoadedModel, place: Path, length: int) -> list[ExitSample]:
@@ -201,11 +199,7 @@ def default_prompts(
 
     if model.is_multimodal:
         asked = questions_about_rooms(model, count + held_out, folder / "frames", seed, progress)
-        prompts = [
-            ExitSample(prompt.ids, len(prompt.ids), files, f"room {number}")
-            for number, (prompt, files) in enumerate(asked, 1)
-        ]
-        return prompts[held_out:], prompts[:held_out]
+        return asked[held_out:], asked[:held_out]
     reading = read_packages()
     prose = round(count * PROSE_SHARE) if reading.prose or reading.talks else 0
     ordinary, openings = round(count * ORDINARY_SHARE), round(count * OPENING_SHARE)
@@ -213,9 +207,7 @@ def default_prompts(
     rng = random.Random(f"drafts/{seed}/ordinary")
     questions = [ordinary_request(rng) for _ in range(ordinary)] + code_openings(openings, rng)
     questions += [request(reading, rng) for _ in range(prose)]
-    prompts = [ExitSample(prompt.ids, len(prompt.ids), (), "python") for prompt, _ in learnt]
-    prompts += question_prompts(model, questions, "composed")
-    return prompts, [ExitSample(prompt.ids, len(prompt.ids), (), "held back") for prompt, _ in kept]
+    return learnt + question_prompts(model, questions, "composed"), kept
 
 
 def code_openings(count: int, rng: random.Random) -> list[str]:
@@ -257,10 +249,8 @@ def _length(model: LoadedModel, prompt: ExitSample) -> int:
     if not prompt.images:
         return len(prompt.ids)
     try:
-        return model.prompt_length(
-            Prompt(prompt.ids, tuple(Path(file).read_bytes() for file in prompt.images))
-        )
-    except (ModelError, OSError) as error:
+        return model.prompt_length(prompt.read())
+    except ModelError as error:
         raise TrainingError(f"{prompt.origin}: {error}; correct or remove it") from error
 
 

@@ -15,23 +15,15 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from specnav.recipes.architecture import (
-    DRAFT_TEXT,
-    TARGET_TEXT,
-    TrainedVisionShape,
-    export_weights,
-    save_model_folder,
-)
+from specdec.models import load_model
+from specnav.recipes.architecture import DRAFT_TEXT, TARGET_TEXT, import_weights
 from specnav.recipes.data_stage import make_frames
-from specnav.recipes.decoder import TrainableDecoder, inference_weights
-from specnav.recipes.drafts.network import DraftNetwork
 from specnav.recipes.errors import TrainingError
-from specnav.recipes.frames import SHARD_FRAMES, Pairs
-from specnav.recipes.loop import LoopSettings, fit, read_checkpoint
+from specnav.recipes.frames import SHARD_FRAMES, FrameData, Pairs
+from specnav.recipes.loop import LoopSettings, fit
 from specnav.recipes.samples import ExitSample, load_samples, save_samples
-from specnav.recipes.speaker import ModelSpeaker, load_trained
-from specnav.recipes.text_stage import FrameTextTask, cache_features
-from specnav.recipes.vlm import DRAFT_LAYERS, FRAME_WIDTH, TARGET_LAYERS
+from specnav.recipes.speaker import ModelSpeaker
+from specnav.recipes.text_stage import FrameTextSpec, FrameTextTask, cache_features, save_trained
 
 if TYPE_CHECKING:
     from navsim.episodes import Episode
@@ -99,14 +91,10 @@ class FirstDraft:
             raise TrainingError("steps and batch must be 1 or more, minutes and seed not below 0")
 
 
-def text_arguments(config: FirstDraft) -> tuple:
-    """Arguments of the draft's TextTask: only pairs that are left are asked for."""
-    work = config.work
-    teacher = (str(work / "teacher.ckpt"), TARGET_TEXT, TARGET_LAYERS)
-    return (
-        str(work / "frames"), config.frames, 0, str(work / "features.npy"), DRAFT_TEXT, DRAFT_LAYERS,
-        teacher, None, config.left_out.pairs,
-    )  # fmt: skip
+def lesson(config: FirstDraft) -> FrameTextSpec:
+    """What the draft learns: only pairs that are left are asked for."""
+    data = FrameData(config.work, config.frames)
+    return FrameTextSpec(data, DRAFT_TEXT, config.work / "teacher.ckpt", config.left_out.pairs)
 
 
 def train_first_draft(config: FirstDraft, said: Said) -> None:
@@ -114,26 +102,18 @@ def train_first_draft(config: FirstDraft, said: Said) -> None:
     config.check()
     if config.out.is_dir():
         return
-    work, pairs = config.work, config.left_out.pairs
-    make_frames(work / "frames", config.seed, config.frames, 1, lambda d, n: said("frames", d, n), pairs)
-    if not (work / "features.npy").exists():
-        target = load_trained(config.target)
-        tower = {f"tower.{name}": value for name, value in target.tower.state_dict().items()}
-        torch.save({"model": tower}, work / "tower.ckpt")
-        torch.save({"model": target.decoder.state_dict()}, work / "teacher.ckpt")
-        cache_features(
-            work / "frames", config.frames, work / "tower.ckpt", work / "features.npy",
-            lambda d, n: said("features", d, n), rescaled=False,
-        )  # fmt: skip
+    work, spec = config.work, lesson(config)
+    make_frames(spec.data, config.seed, 1, lambda d, n: said("frames", d, n), spec.pairs)
+    if not spec.data.features.exists():
+        tower, teacher = import_weights(load_model(config.target).network.state_dict())
+        unused = {"ground.weight": torch.zeros(1, TARGET_TEXT.width), "ground.bias": torch.zeros(1)}
+        torch.save({"model": teacher | unused}, work / "teacher.ckpt")
+        cache_features(spec.data, tower, lambda d, n: said("features", d, n), rescaled=False)
     settings = LoopSettings(
         "first-draft", work, config.steps, config.batch, 2.5e-3, config.seed, config.minutes, compile=config.compile
     )
-    fit(FrameTextTask, text_arguments(config), settings, 1, lambda step, total, _: said("first draft", step, total))
-    decoder = TrainableDecoder(DRAFT_TEXT, FRAME_WIDTH, *DRAFT_LAYERS)
-    decoder.load_state_dict(read_checkpoint(settings.checkpoint)["model"])
-    tower = torch.load(work / "features.tower.pt", weights_only=True)
-    weights = export_weights(tower, inference_weights(decoder))
-    save_model_folder(config.out, TrainedVisionShape(out=DRAFT_TEXT.width), DRAFT_TEXT, weights)
+    fit(FrameTextTask, (spec,), settings, 1, lambda step, total, _: said("first draft", step, total))
+    save_trained(spec, settings.checkpoint, config.out)
 
 
 def episodes(left_out: LeftOut, hidden: bool, first_seed: int, count: int) -> Iterator[Episode]:
@@ -151,24 +131,23 @@ def walked(target: Path, chosen: list[Episode], folder: Path, file: Path) -> lis
     import cv2
 
     from navsim.world import World
-    from spec_vlm_nav.language.prompting import PromptSpec, build_prompt
+    from spec_vlm_nav.language.prompting import build_prompt
     from specnav.recipes.rollouts import JPEG_QUALITY, MAX_DECISIONS, roll_out
 
+    speaker = ModelSpeaker(target)
     with World() as world:
-        walks = roll_out(world, ModelSpeaker(load_trained(target)), chosen, "frontier_search", MAX_DECISIONS)
-    network = DraftNetwork(str(target))
-    spec = PromptSpec.from_model_folder(network.loaded.path)
+        walks = roll_out(world, speaker, chosen, "frontier_search", MAX_DECISIONS)
     folder.mkdir(parents=True, exist_ok=True)
     prompts: list[ExitSample] = []
     for run in walks.runs:
         for frame in run.frames:
             how = [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY]
             picture = cv2.imencode(".jpg", frame[:, :, ::-1], how)[1].tobytes()
-            prompt = build_prompt(spec, network.loaded.tokenizer, run.episode.instruction, [picture])
+            prompt = build_prompt(speaker.spec, speaker.network.loaded.tokenizer, run.episode.instruction, [picture])
             place = folder / f"{len(prompts):06d}.jpg"
             place.write_bytes(picture)
             origin = f"{run.episode.target_name}, episode {run.episode.seed}"
             prompts.append(ExitSample(prompt.ids, len(prompt.ids), (str(place.resolve()),), origin))
-    said = network.answer(prompts, NEW_TOKENS)
+    said = speaker.network.answer(prompts, NEW_TOKENS)
     save_samples(file, said)
     return said

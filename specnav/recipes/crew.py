@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Processes that share out jobs, each on one thread. Whatever happens, none goes on when the jobs are left."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from specdec.errors import first_line
+from specnav.recipes.errors import TrainingError
+from specnav.recipes.loop import parent_lives
+
+
+def shared_out(
+    context: Any, begin: Callable[..., Any], given: tuple, jobs: Sequence[Any], workers: int
+) -> Iterator[Any]:
+    """What the jobs come to, in the order in which they are done.
+
+    context: of multiprocessing. begin: called once by every process with `given`, returns what does a job. Raises
+    TrainingError, with the process's own message if it has one.
+    """
+    waiting, reports = context.Queue(), context.Queue()
+    for job in jobs:
+        waiting.put(job)
+    crew = [
+        context.Process(target=_work, args=(begin, given, waiting, reports), daemon=True)
+        for _ in range(min(workers, len(jobs)))
+    ]
+    try:
+        for worker in crew:
+            worker.start()
+        for _ in jobs:
+            while True:
+                try:
+                    found, error = reports.get(timeout=1.0)
+                    break
+                except queue.Empty:
+                    if not all(worker.is_alive() for worker in crew):
+                        raise TrainingError("a process died: run the same command again to go on") from None
+            if error:
+                raise TrainingError(error)
+            yield found
+    finally:
+        for worker in crew:
+            worker.terminate()
+            worker.join()
+        for line in (waiting, reports):
+            line.cancel_join_thread()
+            line.close()
+
+
+def _work(begin: Callable[..., Any], given: tuple, waiting: Any, reports: Any) -> None:
+    import torch
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent stops its workers
+    threading.Thread(target=_end_with_the_parent, daemon=True).start()
+    torch.set_num_threads(1)
+    try:
+        do = begin(*given)
+        while True:
+            reports.put((do(waiting.get()), ""))
+    except Exception as error:  # reported to the parent, which stops everything
+        reports.put((None, f"a process failed: {type(error).__name__}: {first_line(error)}"))
+
+
+def _end_with_the_parent() -> None:
+    """A command that was killed leaves no process behind that would write beside the next one."""
+    while parent_lives():
+        time.sleep(1.0)
+    os._exit(1)
