@@ -33,7 +33,7 @@ from rclpy.lifecycle import LifecycleNode, TransitionCallbackReturn
 from spec_vlm_nav.common.diagnostics import DiagnosticRow, Level
 from spec_vlm_nav.common.errors import NavigationError
 from spec_vlm_nav.common.parameters import Value
-from spec_vlm_nav.deciding.parameters import VLM_NAV
+from spec_vlm_nav.deciding.parameters import decoder_settings, navigator_config, VLM_NAV
 from spec_vlm_nav.language.exploration import fitting_policy
 from spec_vlm_nav.model.asking import spec_of
 from spec_vlm_nav.model.decider import Decider, DecoderSettings
@@ -44,7 +44,6 @@ from spec_vlm_nav.ros.deciding.action_server import NavigateServer
 from spec_vlm_nav.ros.deciding.active import ActiveNavigator
 from spec_vlm_nav.ros.deciding.publishers import Publishers
 from spec_vlm_nav.ros.deciding.reloading import DraftReloading
-from spec_vlm_nav.ros.deciding.settings import decoder_settings, navigator_config
 from spec_vlm_nav.ros.declare import declare, follow_changes
 from spec_vlm_nav.ros.diagnostics import Diagnostics
 from spec_vlm_nav.ros.loosening import LimitLoosening, StandstillWatch
