@@ -21,12 +21,12 @@ from spec_vlm_nav.common.geometry import Motion, Velocity
 from spec_vlm_nav.common.status import Status
 from spec_vlm_nav.deciding.navigator import Navigator
 from spec_vlm_nav.deciding.parts.interfaces import (
+    DecisionReport,
     MotionRequest,
     NavigationResult,
     NavigatorConfig,
     NavigatorPhase,
 )
-from spec_vlm_nav.deciding.parts.report import DecisionReport
 from spec_vlm_nav.exploring.policy import ExplorationPolicy
 from spec_vlm_nav.language.stop_words import is_stop
 from spec_vlm_nav.model.answers import DecisionJob
@@ -102,7 +102,7 @@ class MonkeyRobot:
         self.brain = Brain(self.scenario.setup, self.scenario.seed + self._session)
         policy = ExplorationPolicy(self.scenario.setup.policy)
         self.navigator = Navigator(self, self.config, policy)
-        self.navigator.number = self._instructions
+        self.navigator.instruction.number = self._instructions
         self._sequence = 0
 
     # -- time
@@ -348,7 +348,7 @@ class MonkeyRobot:
             self._sequence += 1
         motion = Motion(float(distance_m))
         command = Command(
-            CommandKind.MOVE, session, self.navigator.number, sequence, motion, 4.0, 0.1, "rogue"
+            CommandKind.MOVE, session, self.navigator.instruction.number, sequence, motion, 4.0, 0.1, "rogue"
         )
         unproven = "from a session never heard of" if foreign else ""
         self._send(self._to_mover, lambda: self._loop.command(command, unproven))

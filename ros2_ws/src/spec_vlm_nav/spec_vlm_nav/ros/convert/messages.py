@@ -26,8 +26,7 @@ from spec_vlm_nav.camera.images import RawImage
 from spec_vlm_nav.common.codes import MotionState, SOURCES
 from spec_vlm_nav.common.geometry import Motion, Pose
 from spec_vlm_nav.common.status import Status
-from spec_vlm_nav.deciding.parts.interfaces import MotionRequest
-from spec_vlm_nav.deciding.parts.report import DecisionReport
+from spec_vlm_nav.deciding.parts.interfaces import DecisionReport, MotionRequest
 from spec_vlm_nav.model.decider import LinkReport
 from spec_vlm_nav.motion.command import Command, CommandKind
 from spec_vlm_nav.motion.watchdogs import OdometryReading

@@ -160,7 +160,7 @@ class NavigateServer:
     def _feed_back(self, goal: ServerGoalHandle) -> None:
         if self.deciding is None or not self.deciding.is_busy:
             return
-        told, link = self.deciding.navigator.feedback, self.deciding.link
+        told, link = self.deciding.navigator.told, self.deciding.link
         feedback = NavigateInstruction.Feedback(phase=_PHASES[told.phase], action=told.action)
         feedback.reasoning = self.deciding.text_so_far or told.reasoning
         feedback.unverified, feedback.decision_ms = told.unverified, told.decision_ms

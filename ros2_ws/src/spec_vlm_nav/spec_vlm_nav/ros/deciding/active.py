@@ -40,13 +40,13 @@ from spec_vlm_nav.deciding.diagnostics import DecidingDiagnostics
 from spec_vlm_nav.deciding.handlers.motions import GOING_ON
 from spec_vlm_nav.deciding.navigator import LOADING, Navigator
 from spec_vlm_nav.deciding.parts.interfaces import (
+    DecisionReport,
     MotionRequest,
     NavigationResult,
     NavigatorConfig,
     NavigatorPhase,
     SUPERVISOR,
 )
-from spec_vlm_nav.deciding.parts.report import DecisionReport
 from spec_vlm_nav.exploring.policy import ExplorationPolicy
 from spec_vlm_nav.model.answers import DecisionJob
 from spec_vlm_nav.model.decider import DecoderSettings, LinkReport
@@ -317,7 +317,7 @@ class ActiveNavigator:
         if busy:
             self.navigator.on_cancel(time.monotonic(), why)
         else:
-            self.send(MotionRequest(CommandKind.STOP, self.navigator.number, SUPERVISOR, why))
+            self.send(MotionRequest(CommandKind.STOP, self.navigator.instruction.number, SUPERVISOR, why))
         if not self._stands() and busy:
             self.log(
                 "warn",

@@ -23,8 +23,7 @@ import time
 from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from spec_vlm_nav.common.codes import UNVERIFIED
-from spec_vlm_nav.deciding.parts.interfaces import MotionRequest, NavigationResult
-from spec_vlm_nav.deciding.parts.report import DecisionReport
+from spec_vlm_nav.deciding.parts.interfaces import DecisionReport, MotionRequest, NavigationResult
 from spec_vlm_nav.model.decider import DecoderSettings, LinkReport
 from spec_vlm_nav.ros.convert.messages import command_message, metrics_message, supervision_message
 from spec_vlm_nav.ros.session import CommandSession

@@ -162,7 +162,7 @@ class VlmNavNode(LifecycleNode):
         self._deciding = ActiveNavigator(
             self, self._topics, self._decider, settings, config, policy, self._values
         )
-        self._deciding.navigator.number = self._instructions
+        self._deciding.navigator.instruction.number = self._instructions
         self._deciding.on_tick = self._server.tick
         self._deciding.on_result = self._server.on_result
         self._server.deciding = self._deciding
@@ -209,7 +209,7 @@ class VlmNavNode(LifecycleNode):
     def _stand_down(self, why: str) -> None:
         deciding, self._deciding = self._deciding, None
         if deciding is not None:
-            self._instructions = deciding.navigator.number
+            self._instructions = deciding.navigator.instruction.number
             deciding.close(why)
         self._server.deciding = None
 
