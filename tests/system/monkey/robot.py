@@ -17,7 +17,7 @@ from navsim.imperfect_base import Base, BaseTraits, HalfPlaneWall, Odometry, Odo
 from spec_vlm_nav.camera.frame import Frame
 from spec_vlm_nav.camera.images import RawImage
 from spec_vlm_nav.common.codes import LinkState
-from spec_vlm_nav.common.geometry import Motion, Velocity
+from spec_vlm_nav.common.geometry import ZERO, Motion, Velocity
 from spec_vlm_nav.common.status import Status
 from spec_vlm_nav.deciding.navigator import Navigator
 from spec_vlm_nav.deciding.parts.interfaces import (
@@ -35,8 +35,7 @@ from spec_vlm_nav.motion.command import OPERATOR_STOP, Command, CommandKind
 from spec_vlm_nav.motion.core import MotionCore
 from spec_vlm_nav.motion.executor import ExecutorConfig
 from spec_vlm_nav.motion.limits import SafetyConfig
-from spec_vlm_nav.motion.loop import MotionLoop
-from spec_vlm_nav.motion.reporting import Reporting, StatusReport
+from spec_vlm_nav.motion.loop import MotionLoop, StatusReport
 from spec_vlm_nav.motion.stopping import RestDetector, StopConfig, TwistStops
 from spec_vlm_nav.motion.watchdogs import Supervision
 from specnav.calibrate.simulated import reading_of
@@ -62,9 +61,10 @@ class _Output:
         if (said := self.stops.velocity(velocity, rest, self.clock())) is not None:
             self.publish(said)
 
-    def stop(self) -> None:
+    def stop(self) -> bool:
         """Publish what makes the robot stand."""
-        self.publish(self.stops.stop(self.clock()))
+        self.publish(said := self.stops.stop(self.clock()))
+        return said == ZERO
 
 
 class MonkeyRobot:
@@ -92,9 +92,9 @@ class MonkeyRobot:
         self._heard_at = 0.0
         self._decider_until = self._mover_until = 0.0  # frozen until then
         self._sensor: dict[str, Any] = {}
-        reporting = Reporting(self.core, 1 / (TICK * STEP_S), lambda: self.now)
-        output = _Output(TwistStops(StopConfig(setup.stop_style)), self._publish, lambda: self.now)
-        self._loop = MotionLoop(self.core, output, reporting, self._tell, lambda: self.now)
+        clock, rate_hz = (lambda: self.now), 1 / (TICK * STEP_S)
+        output = _Output(TwistStops(StopConfig(setup.stop_style)), self._publish, clock)
+        self._loop = MotionLoop(self.core, output, self._tell, rate_hz, clock, clock)
         self._instructions = 0
         self._make_decider()
 
