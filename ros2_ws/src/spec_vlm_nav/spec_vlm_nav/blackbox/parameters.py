@@ -18,11 +18,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from spec_vlm_nav.blackbox.box import BoxConfig
+from spec_vlm_nav.blackbox.box import BoxConfig, MB
 from spec_vlm_nav.common.errors import ParameterError
 from spec_vlm_nav.common.parameters import config_of, IMAGE_TRANSPORT, live, Parameter, Value
-
-MB = 1_000_000
 
 BLACKBOX: tuple[Parameter, ...] = (
     live("keep_s", 60.0, "This much of the past is kept in memory, s.", 5.0, 600.0),

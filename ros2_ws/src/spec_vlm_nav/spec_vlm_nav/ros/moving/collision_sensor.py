@@ -30,11 +30,11 @@ from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from rclpy.serialization import deserialize_message
 from sensor_msgs.msg import Image, LaserScan, PointCloud2
+from spec_vlm_nav.common.newest import NewestWorker
 from spec_vlm_nav.motion.ahead.cloud import clearance_of_cloud
 from spec_vlm_nav.motion.ahead.collision import Clearance
 from spec_vlm_nav.motion.ahead.corridor import CorridorConfig
 from spec_vlm_nav.motion.ahead.depth import clearance_of_depth
-from spec_vlm_nav.motion.ahead.newest import NewestWorker
 from spec_vlm_nav.motion.ahead.scan import clearance_of_scan
 from spec_vlm_nav.ros.moving.sensor_inputs import cloud_of, depth_of, scan_of
 
