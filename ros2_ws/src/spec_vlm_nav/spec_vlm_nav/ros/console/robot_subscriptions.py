@@ -146,13 +146,19 @@ class CameraSubscriptions:
         self._node = node
         self.scan = PolledTopic(node, LaserScan, f"{at}scan", ReliabilityPolicy.BEST_EFFORT)
         tokens, sentences = words
-        topics: list[tuple[type, str, Callable[[Any], None], QoSProfile]] = [
-            (String, f"{at}vlm_nav_node/tokens", tokens, RELIABLE),
-            (String, f"{at}vlm_nav_node/reasoning", sentences, RELIABLE),
+        self._woken: list[Any] = [
+            node.create_subscription(
+                String, f"{at}vlm_nav_node/tokens", tokens, RELIABLE, callback_group=group
+            ),
+            node.create_subscription(
+                String, f"{at}vlm_nav_node/reasoning", sentences, RELIABLE, callback_group=group
+            ),
         ]
         if encode is not None:
-            topics.append((Image, *encode))
-        self._woken = [node.create_subscription(*topic, callback_group=group) for topic in topics]
+            image, act, quality = encode
+            self._woken.append(
+                node.create_subscription(Image, image, act, quality, callback_group=group)
+            )
 
     def destroy(self) -> None:
         """Subscribe to nothing any longer."""

@@ -51,13 +51,17 @@ from spec_vlm_nav.motion.parameters.motion import (
     safety_config,
 )
 from spec_vlm_nav.ros.backends.outputs import make_backend
-from spec_vlm_nav.ros.convert.messages import command_of, reading_of, status_message
+from spec_vlm_nav.ros.convert.messages import (
+    command_of,
+    reading_of,
+    status_message,
+    supervision_of,
+)
 from spec_vlm_nav.ros.declare import declare, follow_changes
 from spec_vlm_nav.ros.diagnostics import Diagnostics
 from spec_vlm_nav.ros.loosening import LimitLoosening
 from spec_vlm_nav.ros.moving.collision_sensor import CollisionSensor
 from spec_vlm_nav.ros.moving.operator_topics import Operator
-from spec_vlm_nav.ros.moving.sensor_inputs import supervision_of
 from spec_vlm_nav.ros.run import run
 from spec_vlm_nav_interfaces.msg import (
     MotionCommand,
