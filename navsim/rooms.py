@@ -16,10 +16,36 @@ from navsim.kinds import FURNITURE_BY_NAME, KIND_BY_NAME, ObjectKind
 WALL_HEIGHT = 2.5
 WALL_THICKNESS = 0.10
 DOORWAY_HEIGHT = 2.05
+THING_BY_NAME = KIND_BY_NAME | FURNITURE_BY_NAME
+
+
+class _Thing:
+    """What stands on the floor: a kind, turned by `yaw` and scaled."""
+
+    kind: str
+    x: float
+    y: float
+    yaw: float
+    scale: float
+
+    @property
+    def height(self) -> float:
+        """Height of its top above the floor [m]."""
+        return THING_BY_NAME[self.kind].height * self.scale
+
+    @property
+    def opaque(self) -> bool:
+        """Whether it hides what stands behind it."""
+        return THING_BY_NAME[self.kind].opaque
+
+    @cached_property
+    def shape(self) -> Shape:
+        """Footprint on the floor."""
+        return footprint(THING_BY_NAME[self.kind], self.x, self.y, self.yaw, self.scale)
 
 
 @dataclass(frozen=True)
-class SceneObject:
+class SceneObject(_Thing):
     """A nameable object: its kind and colour are its name; `scale` and `tone` vary size and brightness a little."""
 
     kind: str
@@ -35,21 +61,6 @@ class SceneObject:
         """What an instruction calls it, for example "silver bottle"."""
         return f"{self.colour} {self.kind}"
 
-    @property
-    def height(self) -> float:
-        """Height of its top above the floor [m]."""
-        return KIND_BY_NAME[self.kind].height * self.scale
-
-    @property
-    def opaque(self) -> bool:
-        """Whether it hides what stands behind it."""
-        return KIND_BY_NAME[self.kind].opaque
-
-    @cached_property
-    def shape(self) -> Shape:
-        """Footprint on the floor."""
-        return footprint(KIND_BY_NAME[self.kind], self.x, self.y, self.yaw, self.scale)
-
     def distance_to_surface(self, pose: Pose2D) -> float:
         """Distance from the robot's centre to the footprint's outline [m], 0 inside."""
         return max(self.shape.distance(pose.x, pose.y), 0.0)
@@ -60,7 +71,7 @@ class SceneObject:
 
 
 @dataclass(frozen=True)
-class Furniture:
+class Furniture(_Thing):
     """Something that stands in the way and is never named."""
 
     kind: str
@@ -69,21 +80,6 @@ class Furniture:
     yaw: float
     tone: int
     scale: float = 1.0
-
-    @property
-    def height(self) -> float:
-        """Height of its top above the floor [m]."""
-        return FURNITURE_BY_NAME[self.kind].height * self.scale
-
-    @property
-    def opaque(self) -> bool:
-        """Whether it hides what stands behind it."""
-        return FURNITURE_BY_NAME[self.kind].opaque
-
-    @cached_property
-    def shape(self) -> Shape:
-        """Footprint on the floor."""
-        return footprint(FURNITURE_BY_NAME[self.kind], self.x, self.y, self.yaw, self.scale)
 
 
 @dataclass(frozen=True)
@@ -175,7 +171,7 @@ class Room:
     @cached_property
     def obstacles(self) -> tuple[Shape, ...]:
         """Footprints of everything the robot can bump into."""
-        things: tuple[Wall | SceneObject | Furniture, ...] = (*self.walls, *self.objects, *self.furniture)
+        things: tuple[Wall | _Thing, ...] = (*self.walls, *self.objects, *self.furniture)
         return tuple(thing.shape for thing in things)
 
     def clearance(self, x: float, y: float) -> float:

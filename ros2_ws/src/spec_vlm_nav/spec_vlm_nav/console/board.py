@@ -25,7 +25,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-import math
 from typing import Any
 
 from spec_vlm_nav.common.geometry import Pose
@@ -98,10 +97,10 @@ class Trail:
         """Take note of a pose; says whether the path has changed."""
         if not pose.is_finite:
             return False
-        if self._last is not None and _between(self._last, pose) > JUMP_M:
+        if self._last is not None and self._last.distance(pose) > JUMP_M:
             self._stops.clear()
         self._last = pose
-        if self._stops and _between(self._stops[-1], pose) < self._spacing_m:
+        if self._stops and self._stops[-1].distance(pose) < self._spacing_m:
             return False
         self._stops.append(pose)
         return True
@@ -111,7 +110,3 @@ class Trail:
 
     def __iter__(self) -> Iterator[Pose]:
         return iter(self._stops)
-
-
-def _between(a: Pose, b: Pose) -> float:
-    return math.hypot(a.x - b.x, a.y - b.y)

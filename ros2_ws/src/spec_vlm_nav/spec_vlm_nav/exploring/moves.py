@@ -18,10 +18,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 import enum
+import math
 
 from spec_vlm_nav.common.geometry import Pose
 from spec_vlm_nav.exploring.floor_reading import FloorPicture
-from spec_vlm_nav.language.actions import Action, ahead_clear, sees_target
+from spec_vlm_nav.language.actions import Action, ActionKind, ahead_clear, sees_target
 from spec_vlm_nav.language.sightings import Sighting, sighting_of
 
 
@@ -66,3 +67,9 @@ class Move:
     action: Action
     source: ActionSource
     rule: str = ""
+
+
+def turn_by(angle: float) -> Action:
+    """Return a turn by so many radians, left positive, in whole degrees."""
+    kind = ActionKind.TURN_LEFT if angle > 0 else ActionKind.TURN_RIGHT
+    return Action(kind, round(abs(math.degrees(angle))))

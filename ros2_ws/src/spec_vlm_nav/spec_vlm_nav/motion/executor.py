@@ -123,7 +123,7 @@ class Settling:
         """Return whether it has stood still for a while, and nothing is still to come."""
         c = self._config
         then, since = self._still
-        moved = math.hypot(pose.x - then.x, pose.y - then.y) > c.still_linear
+        moved = pose.distance(then) > c.still_linear
         comes = (
             abs(in_flight.distance_m) > c.still_linear
             or abs(in_flight.angle_rad) > c.still_angular

@@ -114,8 +114,8 @@ GO2_STATE: tuple[Parameter, ...] = (
 
 def go2_config(values: Mapping[str, Value]) -> Go2Config:
     """Return the limits. Raises ParameterError for lists that are not numbers."""
-    lists = {name: numbers_of(str(values[name]), name) for name in ("ready_modes", "ready_codes")}
-    return config_of(Go2Config, values, **lists)
+    modes, codes = (numbers_of(str(values[name]), name) for name in ("ready_modes", "ready_codes"))
+    return config_of(Go2Config, values, ready_modes=modes, ready_codes=codes)
 
 
 def check_go2(values: Mapping[str, Value]) -> None:
