@@ -43,9 +43,7 @@ class Observation:
     ahead_clear: bool | None = None  # what its reasoning said of the way ahead; None: nothing
     sighting: Sighting | None = None  # where its reasoning said that the target is
     place: Pose | None = None  # by odometry, in a frame of its own; None: not known
-    look: FloorPicture | None = (
-        None  # the picture that the answer is about; None: not to be looked at
-    )
+    look: FloorPicture | None = None  # the picture that the answer is about; None: not to be looked at
 
     @staticmethod
     def from_answer(

@@ -73,9 +73,7 @@ class NavigatorConfig:
     prefetch: bool = False  # decide the next action while the motion before it settles
     prefetch_tolerance: float = 3.0  # mean difference of the two frames, grey levels of 255
     dry_run: bool = False  # decide, but move nothing
-    body: RobotBody | None = (
-        None  # for what looks at the floor; None: the camera's height is not known
-    )
+    body: RobotBody | None = None  # for what looks at the floor; None: the camera's height is not known
 
     @property
     def is_degradable(self) -> bool:

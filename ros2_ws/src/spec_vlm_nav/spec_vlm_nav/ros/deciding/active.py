@@ -330,8 +330,7 @@ class ActiveNavigator:
         self._node.destroy_timer(self._timer)
         for subscription in self._subscriptions:
             self._node.destroy_subscription(subscription)
-        if (
-            not self.worker.close()
-        ):  # its decider must not be used again, and it may still trigger the guard
+        if not self.worker.close():
+            # Its decider must not be used again, and it may still trigger the guard.
             raise RuntimeError("the thread of the decisions did not end in time")
         self._node.destroy_guard_condition(self._wake)
