@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from navsim.faults import NONE, BrokenCamera, Image, Stamp
@@ -90,9 +91,7 @@ class CameraWorker:
             if room is not shown:
                 world.load(room)
                 shown = room
-                camera.forget()
-            if camera.repeats(shot.fault):
-                picture, stamp = camera.frozen(shot.fault, shot.stamp)
-            else:
-                picture, stamp = camera.fresh(shot.fault, world.render(shot.snapshot.pose), shot.stamp)
+                camera = BrokenCamera()
+            render = partial(world.render, shot.snapshot.pose)
+            picture, stamp = camera.take(shot.fault, shot.stamp, render)
             self._deliver(replace(shot, stamp=stamp), picture)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import random
 from collections import deque
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,27 +31,17 @@ Stamp = tuple[int, int]  # seconds, nanoseconds
 
 
 class BrokenCamera:
-    """Remembers the picture that a frozen camera repeats."""
+    """Remembers the picture that a frozen camera repeats. One per room."""
 
     def __init__(self) -> None:
         self._last: tuple[Image, Stamp] | None = None
 
-    def forget(self) -> None:
-        """Another room: the picture of the old one is not repeated."""
-        self._last = None
-
-    def repeats(self, fault: str) -> bool:
-        """Whether the next picture is the last one again, so that none has to be rendered."""
-        return fault in (FROZEN, FROZEN_RESTAMPED) and self._last is not None
-
-    def frozen(self, fault: str, stamp: Stamp) -> tuple[Image, Stamp]:
-        """The last picture with the stamp it goes out with; only when it `repeats`."""
-        assert self._last is not None
-        picture, taken = self._last
-        return picture, taken if fault == FROZEN else stamp
-
-    def fresh(self, fault: str, picture: Image, stamp: Stamp) -> tuple[Image, Stamp]:
-        """A rendered picture [H, W, 3] as the camera delivers it."""
+    def take(self, fault: str, stamp: Stamp, render: Callable[[], Image]) -> tuple[Image, Stamp]:
+        """The picture [H, W, 3] that the camera delivers, and the stamp it goes out with."""
+        if fault in (FROZEN, FROZEN_RESTAMPED) and self._last is not None:
+            picture, taken = self._last
+            return picture, taken if fault == FROZEN else stamp
+        picture = render()
         self._last = picture, stamp
         return (np.zeros_like(picture) if fault == BLACK else picture), stamp
 
@@ -63,10 +54,6 @@ class BrokenOdometry:
         self._true: Pose2D | None = None
         self._told: Pose2D | None = None
         self._count = 0
-
-    def forget(self) -> None:
-        """Another room: what is reported begins with the truth again."""
-        self._true = self._told = None
 
     def tell(self, true: Pose2D, fault: str, noise_m: float = 0.0, scale: float = 1.0) -> Pose2D:
         """The pose of the next message. noise_m: standard deviation of a position; of an angle half as many radians.
@@ -122,7 +109,3 @@ class LateDriver:
         while self._coming and self._coming[0][0] <= now:
             found.append(self._coming.popleft()[1:])
         return found
-
-    def forget(self) -> None:
-        """Drop what is on its way."""
-        self._coming.clear()

@@ -6,20 +6,45 @@ All records are frozen; `layout.furnish` makes them from a seed. A room knows no
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
-from navsim.geometry import Disc, Pose2D, Rect, Shape, bearing_to
+from navsim.geometry import Disc, Pose2D, Rect, Shape
 from navsim.kinds import FURNITURE_BY_NAME, KIND_BY_NAME, ObjectKind
 
 WALL_HEIGHT = 2.5
 WALL_THICKNESS = 0.10
 DOORWAY_HEIGHT = 2.05
+THING_BY_NAME = KIND_BY_NAME | FURNITURE_BY_NAME
+
+
+class _Thing:
+    """What stands on the floor: a kind, turned by `yaw` and scaled."""
+
+    kind: str
+    x: float
+    y: float
+    yaw: float
+    scale: float
+
+    @property
+    def height(self) -> float:
+        """Height of its top above the floor [m]."""
+        return THING_BY_NAME[self.kind].height * self.scale
+
+    @property
+    def opaque(self) -> bool:
+        """Whether it hides what stands behind it."""
+        return THING_BY_NAME[self.kind].opaque
+
+    @cached_property
+    def shape(self) -> Shape:
+        """Footprint on the floor."""
+        return footprint(THING_BY_NAME[self.kind], self.x, self.y, self.yaw, self.scale)
 
 
 @dataclass(frozen=True)
-class SceneObject:
+class SceneObject(_Thing):
     """A nameable object: its kind and colour are its name; `scale` and `tone` vary size and brightness a little."""
 
     kind: str
@@ -35,32 +60,13 @@ class SceneObject:
         """What an instruction calls it, for example "silver bottle"."""
         return f"{self.colour} {self.kind}"
 
-    @property
-    def height(self) -> float:
-        """Height of its top above the floor [m]."""
-        return KIND_BY_NAME[self.kind].height * self.scale
-
-    @property
-    def opaque(self) -> bool:
-        """Whether it hides what stands behind it."""
-        return KIND_BY_NAME[self.kind].opaque
-
-    @cached_property
-    def shape(self) -> Shape:
-        """Footprint on the floor."""
-        return footprint(KIND_BY_NAME[self.kind], self.x, self.y, self.yaw, self.scale)
-
     def distance_to_surface(self, pose: Pose2D) -> float:
         """Distance from the robot's centre to the footprint's outline [m], 0 inside."""
         return max(self.shape.distance(pose.x, pose.y), 0.0)
 
-    def bearing(self, pose: Pose2D) -> float:
-        """Direction of its centre seen from a pose [rad], left positive."""
-        return bearing_to(pose, self.x, self.y)
-
 
 @dataclass(frozen=True)
-class Furniture:
+class Furniture(_Thing):
     """Something that stands in the way and is never named."""
 
     kind: str
@@ -69,21 +75,6 @@ class Furniture:
     yaw: float
     tone: int
     scale: float = 1.0
-
-    @property
-    def height(self) -> float:
-        """Height of its top above the floor [m]."""
-        return FURNITURE_BY_NAME[self.kind].height * self.scale
-
-    @property
-    def opaque(self) -> bool:
-        """Whether it hides what stands behind it."""
-        return FURNITURE_BY_NAME[self.kind].opaque
-
-    @cached_property
-    def shape(self) -> Shape:
-        """Footprint on the floor."""
-        return footprint(FURNITURE_BY_NAME[self.kind], self.x, self.y, self.yaw, self.scale)
 
 
 @dataclass(frozen=True)
@@ -175,7 +166,7 @@ class Room:
     @cached_property
     def obstacles(self) -> tuple[Shape, ...]:
         """Footprints of everything the robot can bump into."""
-        things: tuple[Wall | SceneObject | Furniture, ...] = (*self.walls, *self.objects, *self.furniture)
+        things: tuple[Wall | _Thing, ...] = (*self.walls, *self.objects, *self.furniture)
         return tuple(thing.shape for thing in things)
 
     def clearance(self, x: float, y: float) -> float:
@@ -197,35 +188,9 @@ class Room:
         """The object with this name, or None; names are unique in a room."""
         return next((thing for thing in self.objects if thing.name == name), None)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for a map; what stands there has either an "outline" (polygon) or a "radius"."""
-        return {
-            "seed": self.seed,
-            "split": self.split,
-            "bounds": list(self.bounds),
-            "areas": [asdict(area) for area in self.areas],
-            "walls": [asdict(wall) | {"thickness": WALL_THICKNESS} for wall in self.walls],
-            "doorways": [asdict(doorway) for doorway in self.doorways],
-            "objects": [
-                {"name": o.name, "kind": o.kind, "colour": o.colour, "x": o.x, "y": o.y, "yaw": o.yaw}
-                | outline(o.shape)
-                for o in self.objects
-            ],
-            "furniture": [
-                {"kind": f.kind, "x": f.x, "y": f.y, "yaw": f.yaw} | outline(f.shape) for f in self.furniture
-            ],
-        }
-
 
 def footprint(kind: ObjectKind, x: float, y: float, yaw: float, scale: float) -> Shape:
     """Footprint of a kind standing at a place."""
     if kind.radius > 0.0:
         return Disc(x, y, kind.radius * scale)
     return Rect(x, y, yaw, kind.half[0] * scale, kind.half[1] * scale)
-
-
-def outline(shape: Shape) -> dict[str, Any]:
-    """A footprint as plain data: {"radius": r} or {"outline": [[x, y] x 4]}."""
-    if isinstance(shape, Disc):
-        return {"radius": shape.radius}
-    return {"outline": [list(corner) for corner in shape.corners()]}

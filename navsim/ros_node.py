@@ -155,8 +155,7 @@ class NavsimNode(Node):
         except NavsimError as error:
             self.get_logger().warning(str(error))
             return
-        self._odometer.forget()
-        self._driver.forget()
+        self._odometer, self._driver = BrokenOdometry(), LateDriver()
         self._break_base()
         episode = self._simulation.episode
         self.get_logger().info(f'room {episode.seed} ({episode.split}), "{episode.instruction}"')

@@ -78,7 +78,6 @@ def scene_xml(width: int, height: int, vfov_degrees: float) -> str:
     <geom name="floor" type="box" size="10 10 0.05" pos="2.5 2.5 -0.05" material="floor0"/>
     <geom name="ceiling" type="box" size="10 10 0.05" pos="2.5 2.5 {WALL_HEIGHT + 0.05}" rgba="0.92 0.92 0.90 1"/>
     <body name="eye" mocap="true"><camera name="eye" fovy="{vfov_degrees}" xyaxes="0 -1 0 0 0 1"/></body>
-    <camera name="overhead" pos="2.5 2.5 9" xyaxes="1 0 0 0 1 0" fovy="60"/>
     {newline.join(bodies)}
   </worldbody>
 </mujoco>

@@ -81,8 +81,7 @@ class World:
         self._walls = [_Slot(self._model, f"wall/{i}") for i in range(WALL_SLOTS)]
         self._materials = {self._model.mat(i).name: i for i in range(self._model.nmat)}
         self._eye = int(self._model.body_mocapid[self._model.body("eye").id])
-        self._floor, self._ceiling = self._model.geom("floor").id, self._model.geom("ceiling").id
-        self._always = (self._floor, self._ceiling)
+        self._floor = self._model.geom("floor").id
         # The last entry is that of no geom (id -1).
         self._label = np.full(self._model.ngeom + 1, BACKGROUND, dtype=np.int32)
         self._scene_pose: Pose2D | None = None
@@ -106,8 +105,8 @@ class World:
         """Show this room from now on. Raises RoomError when it holds more than the pools."""
         model = self._model
         model.geom_group[:] = HIDDEN_GROUP
-        for geom in self._always:
-            model.geom_group[geom] = SHOWN_GROUP
+        for geom in ("floor", "ceiling"):
+            model.geom_group[model.geom(geom).id] = SHOWN_GROUP
         self._label[:] = BACKGROUND
         used: dict[str, int] = {}
         for index, thing in enumerate(room.objects):
@@ -204,31 +203,6 @@ class World:
         """`render` and `segment` of the same pose, in one go."""
         return self.render(pose), self.segment(pose)
 
-    def depth(self, pose: Pose2D) -> NDArray[np.float32]:
-        """Distance along the optical axis of what each pixel shows [m]; float32 [height, width]."""
-        self._look_from(pose)
-        self._renderer.enable_depth_rendering()
-        try:
-            return self._renderer.render()
-        finally:
-            self._renderer.disable_depth_rendering()
-
-    def overhead(self) -> NDArray[np.uint8]:
-        """The room from above without its ceiling, uint8 [height, width, 3] RGB."""
-        if self.room is None:
-            raise BadRequest("no room is loaded; call load(room) first")
-        model = self._model
-        x0, y0, x1, y1 = self.room.bounds
-        tall = max((y1 - y0), (x1 - x0) * self.height / self.width) + 0.4
-        camera = model.camera("overhead").id
-        model.cam_pos[camera] = ((x0 + x1) / 2, (y0 + y1) / 2, 30.0)
-        model.cam_fovy[camera] = math.degrees(2 * math.atan(tall / 2 / 30.0))
-        model.geom_group[self._ceiling] = HIDDEN_GROUP
-        self._refresh("overhead")
-        model.geom_group[self._ceiling] = SHOWN_GROUP
-        self._scene_pose = None
-        return self._renderer.render()
-
     def _look_from(self, pose: Pose2D) -> None:
         if self.room is None:
             raise BadRequest("no room is loaded; call load(room) first")
@@ -236,13 +210,10 @@ class World:
             return
         self._data.mocap_pos[self._eye] = (pose.x, pose.y, EYE_HEIGHT)
         self._data.mocap_quat[self._eye] = _upright(pose.yaw)
-        self._refresh("eye")
-        self._scene_pose = pose
-
-    def _refresh(self, camera: str) -> None:
         mujoco.mj_kinematics(self._model, self._data)
         mujoco.mj_camlight(self._model, self._data)
-        self._renderer.update_scene(self._data, camera, self._option)
+        self._renderer.update_scene(self._data, "eye", self._option)
+        self._scene_pose = pose
 
 
 def _upright(yaw: float) -> tuple[float, float, float, float]:

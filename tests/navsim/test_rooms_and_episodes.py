@@ -103,14 +103,6 @@ def test_about_a_quarter_of_the_rooms_have_a_doorway(episodes):
 
 
 
-def test_a_room_as_plain_data_names_everything():
-    room = make_episode(3).room
-    data = room.to_dict()
-    assert [o["name"] for o in data["objects"]] == [o.name for o in room.objects]
-    assert all(("outline" in o) != ("radius" in o) for o in data["objects"] + data["furniture"])
-    assert len(data["walls"]) == len(room.walls)
-
-
 @pytest.mark.parametrize(("seed", "split"), [(-1, "train"), (1, "test")])
 def test_unusable_requests_are_refused_with_what_to_do(seed, split):
     with pytest.raises(BadRequest, match="use"):

@@ -12,7 +12,7 @@ from PIL import Image
 from spec_vlm_nav.camera.images import to_jpeg
 from spec_vlm_nav.common.geometry import Pose
 from spec_vlm_nav.common.parameters import check_all
-from spec_vlm_nav.deciding.parameters import VLM_NAV
+from spec_vlm_nav.deciding.parameters import VLM_NAV, navigator_config
 from spec_vlm_nav.exploring.floor_reading import (
     COLUMNS,
     CameraGeometry,
@@ -27,7 +27,6 @@ from spec_vlm_nav.language.actions import STOP, Action, ActionKind, find_action
 from spec_vlm_nav.language.sightings import Sighting
 from spec_vlm_nav.model.worker import ActionFound
 from spec_vlm_nav.motion.command import CommandKind
-from spec_vlm_nav.ros.deciding.settings import navigator_config
 from specnav.recipes.rollouts import simulated_body
 from tests.robot.navigator_world import World
 from tests.robot.painted import BOX, painted

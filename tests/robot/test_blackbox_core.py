@@ -8,12 +8,18 @@ import struct
 import pytest
 
 from spec_vlm_nav.blackbox.box import BlackBox, BoxConfig
-from spec_vlm_nav.blackbox.diagnostics import row as diagnostic_row
 from spec_vlm_nav.blackbox.folder import Usage
 from spec_vlm_nav.blackbox.parameters import BLACKBOX, box_config, check_blackbox
 from spec_vlm_nav.blackbox.ring import COST, LASTING_BYTES, Ring, stamp_of
-from spec_vlm_nav.blackbox.schedule import MOST_TRIGGERS, Schedule
-from spec_vlm_nav.blackbox.triggers import FAULTS, Trigger, TriggerWatch, ended_of, one_line
+from spec_vlm_nav.blackbox.triggers import (
+    FAULTS,
+    MOST_TRIGGERS,
+    Schedule,
+    Trigger,
+    TriggerWatch,
+    ended_of,
+    one_line,
+)
 from spec_vlm_nav.common.codes import MotionState
 from spec_vlm_nav.common.diagnostics import Level
 from spec_vlm_nav.common.errors import ParameterError
@@ -305,12 +311,12 @@ def test_an_operator_may_ask_for_a_file():
 def test_diagnostics_say_what_there_is_and_what_went_wrong():
     box = make_box()
     box.ring.add(0.0, ODOM, b"o")
-    row = diagnostic_row(box, Usage(3, 12_000_000), 500_000_000, 0, "", 30.0)
+    row = box.row(Usage(3, 12_000_000), 500_000_000, 0, "", 30.0)
     assert row.level is Level.OK and row.values["buffer s"] == 30 and row.values["files"] == 3
     assert row.values["files MB"] == 12 and row.values["last reason"] == "none"
     box.on_button(True, 30.0)
-    assert diagnostic_row(box, Usage(), 1, 0, "", 31.0).message == "ESTOP: written in 4 s"
-    full = diagnostic_row(box, Usage(), 1, 2, "No space left on device", 31.0)
+    assert box.row(Usage(), 1, 0, "", 31.0).message == "ESTOP: written in 4 s"
+    full = box.row(Usage(), 1, 2, "No space left on device", 31.0)
     assert full.level is Level.ERROR and full.message == "No space left on device"
     assert full.values["failed files"] == 2
 

@@ -186,10 +186,10 @@ def test_the_emergency_stop_ends_it_in_every_phase(phase):
 )
 def test_words_that_mean_stop_stop_and_begin_nothing(words):
     world = lively().answer(FORWARD).run(0.3)
-    number = world.navigator.number
+    number = world.navigator.instruction.number
     world.navigator.on_instruction(words, world.now)
     world.run(3)
-    assert codes(world) == ["CANCELED"] and world.navigator.number == number
+    assert codes(world) == ["CANCELED"] and world.navigator.instruction.number == number
     assert world.requests[-1].kind is CommandKind.STOP and len(world.jobs) == 1
 
 

@@ -5,8 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from spec_vlm_nav.camera.decode import MAX_BYTES, H264Decoder
-from spec_vlm_nav.camera.diagnostics import StreamDiagnostics
+from spec_vlm_nav.camera.decode import MAX_BYTES, H264Decoder, StreamDiagnostics
 from spec_vlm_nav.camera.h264 import IDR, PPS, SPS, access_units, kind, read_sps, split_nals
 from spec_vlm_nav.camera.video_url import parse_interface, parse_url
 from spec_vlm_nav.common.diagnostics import Level
@@ -39,8 +38,8 @@ def test_every_picture_comes_out_with_the_message_it_was_in():
     decoder = H264Decoder()
     for number, data in enumerate(UNITS):
         assert true_ones(feed(decoder, [(number, data)])) == [number]
-    assert decoder.counts.as_dict() == {
-        **dict.fromkeys(decoder.counts.as_dict(), 0),
+    assert vars(decoder.counts) == {
+        **dict.fromkeys(vars(decoder.counts), 0),
         "fed": 30,
         "pictures": 30,
     }

@@ -8,7 +8,7 @@ import pytest
 
 from spec_vlm_nav.common.codes import SOURCES, ErrorCode, LinkState, MotionState, Verification
 from spec_vlm_nav.deciding.parts.interfaces import NavigatorPhase
-from spec_vlm_nav.model.origins import Origin
+from spec_vlm_nav.model.course import Origin
 from spec_vlm_nav.motion.command import CommandKind
 from spec_vlm_nav.motion.presence import MISSION, OPERATOR
 

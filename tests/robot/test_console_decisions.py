@@ -3,7 +3,7 @@
 import pytest
 
 from spec_vlm_nav.console.decisions import time_shares
-from spec_vlm_nav.model.origins import Origin, origins_of
+from spec_vlm_nav.model.course import Origin, origins_of
 from specdec.edge.stats import RoundStats
 from tests.robot.console_world import World
 

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from spec_vlm_nav.common.codes import UNVERIFIED
-from spec_vlm_nav.console.answer_view import LONGEST, MOST_TOKENS, AnswerView
-from spec_vlm_nav.model.origins import Origin, known_so_far
+from spec_vlm_nav.console.decisions import LONGEST, MOST_TOKENS, AnswerView
+from spec_vlm_nav.model.course import Origin, known_so_far
 from specdec.edge.stats import RoundStats
 
 

@@ -9,7 +9,7 @@ from spec_vlm_nav.camera.watch import CameraWatch
 from spec_vlm_nav.common.codes import ErrorCode, LinkState
 from spec_vlm_nav.common.diagnostics import Level
 from spec_vlm_nav.deciding.diagnostics import DecidingDiagnostics, percentile
-from spec_vlm_nav.deciding.parts.report import DecisionReport
+from spec_vlm_nav.deciding.parts.interfaces import DecisionReport
 from spec_vlm_nav.model.course import RoundHistory, course_of
 from spec_vlm_nav.model.decider import LinkReport
 from specdec.edge.stats import RoundStats

@@ -9,8 +9,8 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "ros2_ws/src/spec_vlm_nav/spec_vlm_nav"
 # Where rows are made, and which node publishes them.
 ROWS_OF = {
-    "blackbox/diagnostics.py": "blackbox_node",
-    "camera/diagnostics.py": "camera_decode_node",
+    "blackbox/box.py": "blackbox_node",
+    "camera/decode.py": "camera_decode_node",
     "deciding/diagnostics.py": "vlm_nav_node",
     "motion/diagnostics.py": "motion_node",
     "ros/nodes/go2_state_node.py": "go2_state_node",

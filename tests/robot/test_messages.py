@@ -17,8 +17,7 @@ from spec_vlm_nav.camera.frame import Frame
 from spec_vlm_nav.common.codes import ErrorCode, MotionState
 from spec_vlm_nav.common.geometry import Motion
 from spec_vlm_nav.common.status import Status
-from spec_vlm_nav.deciding.parts.interfaces import MotionRequest
-from spec_vlm_nav.deciding.parts.report import DecisionReport
+from spec_vlm_nav.deciding.parts.interfaces import DecisionReport, MotionRequest
 from spec_vlm_nav.model.answers import ModelAnswer, TimelineSpan
 from spec_vlm_nav.motion.command import CommandKind
 from spec_vlm_nav.ros.convert.messages import (

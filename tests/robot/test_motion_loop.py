@@ -9,7 +9,6 @@ from spec_vlm_nav.common.geometry import ZERO, Pose
 from spec_vlm_nav.motion.command import CommandKind
 from spec_vlm_nav.motion.core import MotionCore
 from spec_vlm_nav.motion.loop import MotionLoop
-from spec_vlm_nav.motion.reporting import Reporting
 from tests.robot.moving_robot import HERE, move, stand
 
 DT = 1 / 30
@@ -21,9 +20,8 @@ class Loop:
     def __init__(self):
         self.now, self.sent, self.told = 100.0, [], []
         self.core = MotionCore()
-        reporting = Reporting(self.core, 1 / DT, lambda: self.now)
         publish = lambda told: self.told.append(told.status.state)  # noqa: E731
-        self.loop = MotionLoop(self.core, self, reporting, publish, lambda: self.now)
+        self.loop = MotionLoop(self.core, self, publish, 1 / DT, lambda: self.now, lambda: self.now)
         self.core.on_odometry(HERE, self.now)
         self.loop.command(move())
         for _ in range(3):
@@ -39,6 +37,7 @@ class Loop:
 
     def stop(self):
         self.sent.append("stop")
+        return True
 
 
 def test_what_ends_the_motion_between_two_ticks_stops_the_robot_at_once_and_is_told_once():

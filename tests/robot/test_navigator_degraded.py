@@ -70,7 +70,7 @@ def test_the_draft_models_action_moves_the_robot_and_is_marked_everywhere():
         and world.reports[-1].verification is Verification.UNVERIFIED
     )
     assert any("UNVERIFIED" in text for level, text in world.logs if level == "warn")
-    assert world.navigator.feedback.unverified
+    assert world.navigator.told.unverified
     link(world, LOST).run(1)
     assert world.requests[-1].kind is CommandKind.MOVE  # the link that is lost does not end it
 
@@ -154,7 +154,7 @@ def test_reasoning_that_comes_behind_the_action_is_published_when_it_is_there():
     world = World().instruct().find(action)
     assert world.said == [""] and world.kinds[-1] is CommandKind.MOVE
     world.answer(f"{action} {reasoning}")
-    assert world.said == ["", reasoning] and world.navigator.feedback.reasoning == reasoning
+    assert world.said == ["", reasoning] and world.navigator.told.reasoning == reasoning
 
 
 def picture(level, size=(224, 140)):
@@ -211,7 +211,7 @@ def test_a_prefetched_decision_is_dropped_when_the_scene_has_changed():
     assert len(world.jobs) == 3 and world.kept_open == 1 and world.kinds[-1] is CommandKind.MOVE
     assert len([k for k in world.kinds if k is CommandKind.MOVE]) == 1
     assert [r.error for r in world.reports if r.code is ErrorCode.CANCELED] == ["the scene has changed"]
-    assert world.navigator.feedback.decisions == 2  # the dropped one is none
+    assert world.navigator.told.decisions == 2  # the dropped one is none
     world.answer(FORWARD)
     assert world.requests[-1].frame is world.jobs[2].frame and not world.reports[-1].prefetched
 

@@ -273,7 +273,7 @@ def test_in_a_simulated_robot_no_transition_is_outside_the_table(seed, transitio
 
 def test_a_transition_outside_the_table_is_noticed(transitions):
     walk = Walk(0)
-    walk.navigator._is.phase = NavigatorPhase.MOVING
+    walk.navigator.phase = NavigatorPhase.MOVING
     with pytest.raises(AssertionError, match="without an event"):
         walk.frame()
 

@@ -3,8 +3,8 @@
 import threading
 import time
 
+from spec_vlm_nav.common.newest import NewestWorker
 from spec_vlm_nav.motion.ahead.collision import AheadConfig, AheadWatch, Clearance
-from spec_vlm_nav.motion.ahead.newest import NewestWorker
 
 
 class Slow:

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from spec_vlm_nav.camera.images import RawImage
+from spec_vlm_nav.camera.images import RawImage, difference, same_scene, thumbnail
 from spec_vlm_nav.common.errors import FrameError
-from spec_vlm_nav.deciding.parts.prefetch import difference, same_scene, thumbnail
 
 
 def scene(shift=0, noise=0, seed=0, size=(320, 200)):

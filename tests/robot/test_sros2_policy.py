@@ -24,6 +24,8 @@ CREATES = {
     "RecordedTopic": (0, "subscribe"),
     "create_service": (1, "reply"),
     "create_client": (1, "request"),
+    "publisher": (1, "publish"),
+    "client": (1, "request"),
     "Diagnostics": (None, "publish"),
 }
 # Names that are put together: by the file and the source of the argument.
@@ -38,15 +40,18 @@ MADE = {
     ],
     ("nav2_actions.py", "f'{name}/_action/cancel_goal'"): [],  # of the action
     ("subscriptions.py", "topic"): [],  # of subscribe
-    ("camera_subscriptions.py", "image"): ["image"],
+    ("publishers.py", "topic"): [],  # of publisher
+    ("robot_subscriptions.py", "image"): ["image"],
     ("robot.py", "image"): ["image"],
     ("robot.py", "topic"): [],  # of on_topic
     ("robot.py", "odom"): ["odom"],
-    ("command_publisher.py", "f'{at}{each}/set_parameters'"): [
+    ("command_publisher.py", "at + topic"): [],  # of publisher
+    ("command_publisher.py", "at + service"): [],  # of client
+    ("command_publisher.py", "f'{each}/set_parameters'"): [
         "motion_node/set_parameters",
         "vlm_nav_node/set_parameters",
     ],
-    ("command_publisher.py", "f'{at}{each}/get_parameters'"): [
+    ("command_publisher.py", "f'{each}/get_parameters'"): [
         "motion_node/get_parameters",
         "vlm_nav_node/get_parameters",
     ],

@@ -17,16 +17,16 @@ from navsim.imperfect_base import Base, BaseTraits, HalfPlaneWall, Odometry, Odo
 from spec_vlm_nav.camera.frame import Frame
 from spec_vlm_nav.camera.images import RawImage
 from spec_vlm_nav.common.codes import LinkState
-from spec_vlm_nav.common.geometry import Motion, Velocity
+from spec_vlm_nav.common.geometry import ZERO, Motion, Velocity
 from spec_vlm_nav.common.status import Status
 from spec_vlm_nav.deciding.navigator import Navigator
 from spec_vlm_nav.deciding.parts.interfaces import (
+    DecisionReport,
     MotionRequest,
     NavigationResult,
     NavigatorConfig,
     NavigatorPhase,
 )
-from spec_vlm_nav.deciding.parts.report import DecisionReport
 from spec_vlm_nav.exploring.policy import ExplorationPolicy
 from spec_vlm_nav.language.stop_words import is_stop
 from spec_vlm_nav.model.answers import DecisionJob
@@ -35,8 +35,7 @@ from spec_vlm_nav.motion.command import OPERATOR_STOP, Command, CommandKind
 from spec_vlm_nav.motion.core import MotionCore
 from spec_vlm_nav.motion.executor import ExecutorConfig
 from spec_vlm_nav.motion.limits import SafetyConfig
-from spec_vlm_nav.motion.loop import MotionLoop
-from spec_vlm_nav.motion.reporting import Reporting, StatusReport
+from spec_vlm_nav.motion.loop import MotionLoop, StatusReport
 from spec_vlm_nav.motion.stopping import RestDetector, StopConfig, TwistStops
 from spec_vlm_nav.motion.watchdogs import Supervision
 from specnav.calibrate.simulated import reading_of
@@ -62,9 +61,10 @@ class _Output:
         if (said := self.stops.velocity(velocity, rest, self.clock())) is not None:
             self.publish(said)
 
-    def stop(self) -> None:
+    def stop(self) -> bool:
         """Publish what makes the robot stand."""
-        self.publish(self.stops.stop(self.clock()))
+        self.publish(said := self.stops.stop(self.clock()))
+        return said == ZERO
 
 
 class MonkeyRobot:
@@ -92,9 +92,9 @@ class MonkeyRobot:
         self._heard_at = 0.0
         self._decider_until = self._mover_until = 0.0  # frozen until then
         self._sensor: dict[str, Any] = {}
-        reporting = Reporting(self.core, 1 / (TICK * STEP_S), lambda: self.now)
-        output = _Output(TwistStops(StopConfig(setup.stop_style)), self._publish, lambda: self.now)
-        self._loop = MotionLoop(self.core, output, reporting, self._tell, lambda: self.now)
+        clock, rate_hz = (lambda: self.now), 1 / (TICK * STEP_S)
+        output = _Output(TwistStops(StopConfig(setup.stop_style)), self._publish, clock)
+        self._loop = MotionLoop(self.core, output, self._tell, rate_hz, clock, clock)
         self._instructions = 0
         self._make_decider()
 
@@ -102,7 +102,7 @@ class MonkeyRobot:
         self.brain = Brain(self.scenario.setup, self.scenario.seed + self._session)
         policy = ExplorationPolicy(self.scenario.setup.policy)
         self.navigator = Navigator(self, self.config, policy)
-        self.navigator.number = self._instructions
+        self.navigator.instruction.number = self._instructions
         self._sequence = 0
 
     # -- time
@@ -348,7 +348,7 @@ class MonkeyRobot:
             self._sequence += 1
         motion = Motion(float(distance_m))
         command = Command(
-            CommandKind.MOVE, session, self.navigator.number, sequence, motion, 4.0, 0.1, "rogue"
+            CommandKind.MOVE, session, self.navigator.instruction.number, sequence, motion, 4.0, 0.1, "rogue"
         )
         unproven = "from a session never heard of" if foreign else ""
         self._send(self._to_mover, lambda: self._loop.command(command, unproven))

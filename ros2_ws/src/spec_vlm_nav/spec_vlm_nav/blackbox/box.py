@@ -20,11 +20,21 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from spec_vlm_nav.blackbox.folder import Usage
 from spec_vlm_nav.blackbox.recording import Recording
 from spec_vlm_nav.blackbox.ring import Ring, Stamp
-from spec_vlm_nav.blackbox.schedule import Schedule
-from spec_vlm_nav.blackbox.triggers import ASKED, ended_of, one_line, Trigger, TriggerWatch
+from spec_vlm_nav.blackbox.triggers import (
+    ASKED,
+    ended_of,
+    one_line,
+    Schedule,
+    Trigger,
+    TriggerWatch,
+)
+from spec_vlm_nav.common.diagnostics import DiagnosticRow, Level
 from spec_vlm_nav.common.status import Status
+
+MB = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -121,6 +131,35 @@ class BlackBox:
             "oversized_messages": self.ring.oversized,
         }
         return Recording(triggers, more, contents, now, now_ns, {**own, **facts})
+
+    def row(
+        self, usage: Usage, max_bytes: int, failed: int, trouble: str, now: float
+    ) -> DiagnosticRow:
+        """
+        Return the line of /diagnostics.
+
+        max_bytes: of all files; failed: files that could not be written; trouble: why the last one
+        could not, '' when it could.
+        """
+        ring = self.ring
+        values: dict[str, object] = {
+            "buffer s": ring.span_s(now),
+            "buffer MB": ring.size / MB,
+            "buffer bound MB": ring.max_bytes / MB,
+            "messages": ring.count,
+            "dropped pictures": ring.dropped_pictures,
+            "oversized messages": ring.oversized,
+            "files": usage.files,
+            "files MB": usage.size / MB,
+            "files bound MB": max_bytes / MB,
+            "failed files": failed,
+            "last reason": self.last_word or "none",
+        }
+        said = f"{ring.count} messages"
+        if self.schedule.waiting:
+            said = f"{self.last_word}: written in {self.schedule.due_in_s(now):.0f} s"
+        level = Level.ERROR if trouble else Level.OK
+        return DiagnosticRow("black box", level, trouble or said, values)
 
     def _fire(self, triggers: list[Trigger]) -> None:
         for trigger in triggers:

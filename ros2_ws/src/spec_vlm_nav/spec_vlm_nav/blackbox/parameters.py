@@ -18,43 +18,33 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from spec_vlm_nav.blackbox.box import BoxConfig
+from spec_vlm_nav.blackbox.box import BoxConfig, MB
 from spec_vlm_nav.common.errors import ParameterError
-from spec_vlm_nav.common.parameters import Parameter, Value
-
-MB = 1_000_000
+from spec_vlm_nav.common.parameters import config_of, IMAGE_TRANSPORT, live, Parameter, Value
 
 BLACKBOX: tuple[Parameter, ...] = (
-    Parameter(
-        "keep_s", 60.0, "This much of the past is kept in memory, s.", 5.0, 600.0, live=True
-    ),
-    Parameter(
+    live("keep_s", 60.0, "This much of the past is kept in memory, s.", 5.0, 600.0),
+    live(
         "memory_mb",
         64,
-        "Memory for it, MB; where it is short, pictures are thinned. Twice as much while a file "
-        "is written.",
+        "Memory for it, MB; where it is short, pictures are thinned. Twice as much while a file is written.",
         4,
         4096,
-        live=True,
     ),
-    Parameter(
-        "after_s", 5.0, "A file is written this long after its trigger, s.", 0.0, 60.0, live=True
-    ),
-    Parameter(
+    live("after_s", 5.0, "A file is written this long after its trigger, s.", 0.0, 60.0),
+    live(
         "min_gap_s",
         30.0,
         "Shortest time between two files, s; what happens in it goes into the next.",
         1.0,
         600.0,
-        live=True,
     ),
-    Parameter(
+    live(
         "silence_s",
         2.0,
         "motion_node was heard and is silent for this long: a fault, s; 0: it is not.",
         0.0,
         60.0,
-        live=True,
     ),
     Parameter(
         "folder",
@@ -62,24 +52,17 @@ BLACKBOX: tuple[Parameter, ...] = (
         "Where files go; empty: spec_vlm_nav/blackbox in ROS_HOME or ~/.ros, and in it a folder "
         "of the namespace if there is one.",
     ),
-    Parameter(
-        "disk_mb", 500, "All files together, MB; the oldest go first.", 4, 1_000_000, live=True
-    ),
-    Parameter(
-        "image_transport", "compressed", "Type of the image topic.", choices=("compressed", "raw")
-    ),
-    Parameter(
+    live("disk_mb", 500, "All files together, MB; the oldest go first.", 4, 1_000_000),
+    IMAGE_TRANSPORT,
+    live(
         "raw_rate_hz",
         5.0,
         "With image_transport raw: this many pictures a second are kept, as JPEG.",
         0.1,
         60.0,
-        live=True,
     ),
-    Parameter("jpeg_quality", 80, "Quality of those.", 30, 100, live=True),
-    Parameter(
-        "enable_stamped_cmd_vel", False, "cmd_vel is TwistStamped, as motion_node publishes it."
-    ),
+    live("jpeg_quality", 80, "Quality of those.", 30, 100),
+    Parameter("enable_stamped_cmd_vel", False, "cmd_vel is TwistStamped, as motion_node publishes it."),
     Parameter(
         "collision_source",
         "none",
@@ -100,17 +83,11 @@ def check_blackbox(values: Mapping[str, Value]) -> None:
             )
     if int(values["disk_mb"]) < int(values["memory_mb"]):
         raise ParameterError(
-            f'disk_mb = {values["disk_mb"]} and memory_mb = {values["memory_mb"]} contradict each '
-            'other: one file may be as large as the memory'
+            f"disk_mb = {values['disk_mb']} and memory_mb = {values['memory_mb']} contradict each "
+            "other: one file may be as large as the memory"
         )
 
 
 def box_config(values: Mapping[str, Value]) -> BoxConfig:
     """Return the black box's part of the parameters."""
-    return BoxConfig(
-        keep_s=float(values["keep_s"]),
-        memory_bytes=int(values["memory_mb"]) * MB,
-        after_s=float(values["after_s"]),
-        min_gap_s=float(values["min_gap_s"]),
-        silence_s=float(values["silence_s"]),
-    )
+    return config_of(BoxConfig, values, memory_bytes=int(values["memory_mb"]) * MB)

@@ -12,15 +12,14 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""Encodes pictures of a raw camera in a thread: one at a time, the rest are left out."""
+"""Encodes pictures of a raw camera in a thread: one at a time, of those that wait the newest."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-import queue
-import threading
 
 from spec_vlm_nav.common.errors import FrameError
+from spec_vlm_nav.common.newest import NewestWorker
 
 
 class PictureEncoder:
@@ -42,35 +41,23 @@ class PictureEncoder:
         self._encode, self._put, self._warn = encode, put, warn
         self.rate_hz = rate_hz
         self._taken_at = -1e18
-        self._slot: queue.Queue[tuple[float, bytes] | None] = queue.Queue(1)
-        self._thread = threading.Thread(target=self._run, name="blackbox encoder", daemon=True)
-        self._thread.start()
+        self._worker: NewestWorker[tuple[float, bytes], None] = NewestWorker(
+            self._keep, lambda: None, "blackbox encoder"
+        )
+        self.close = self._worker.close
 
     def offer(self, at: float, data: bytes) -> None:
-        """Take a raw picture unless it comes too soon, or the one before is still at work."""
+        """Take a raw picture unless it comes too soon; it replaces one that still waits."""
         # A little early is right on time: jitter is not to cost every second picture.
-        if at - self._taken_at < 0.9 / self.rate_hz:
-            return
-        try:
-            self._slot.put_nowait((at, data))
-        except queue.Full:
-            return
-        self._taken_at = at
+        if at - self._taken_at >= 0.9 / self.rate_hz:
+            self._taken_at = at
+            self._worker.put((at, data), at)
 
-    def close(self, timeout_s: float) -> None:
-        """End the thread."""
+    def _keep(self, job: tuple[float, bytes]) -> None:
+        at, data = job
         try:
-            self._slot.put(None, timeout=timeout_s)
-        except queue.Full:
-            return
-        self._thread.join(timeout_s)
-
-    def _run(self) -> None:
-        while (job := self._slot.get()) is not None:
-            at, data = job
-            try:
-                self._put(at, self._encode(data))
-            except FrameError as error:
-                self._warn(f"camera picture not kept: {error}")
-            except Exception as error:  # bytes that are not a picture at all
-                self._warn(f"camera picture not kept: {type(error).__name__}: {error}")
+            self._put(at, self._encode(data))
+        except FrameError as error:
+            self._warn(f"camera picture not kept: {error}")
+        except Exception as error:  # bytes that are not a picture at all
+            self._warn(f"camera picture not kept: {type(error).__name__}: {error}")

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass
 import time
 
 import numpy as np
@@ -42,6 +42,7 @@ from spec_vlm_nav.camera.h264 import (
     SliceHead,
     SPS,
 )
+from spec_vlm_nav.common.diagnostics import DiagnosticRow, Level
 from spec_vlm_nav.common.errors import CameraError
 
 try:
@@ -54,6 +55,7 @@ MAX_BYTES = 8 << 20
 MAX_PIXELS = 4096 * 4096
 KEPT_TIMES = 200
 KEPT_STAMPS = 32  # more than any stream holds back
+_TROUBLES = ("damaged", "lost", "not_h264", "empty", "repeated", "stray")
 
 
 @dataclass
@@ -74,10 +76,6 @@ class DecodeCounts:
     waiting: int = 0  # dropped for want of a key picture
     stray: int = 0  # of unknown origin
     new_sizes: int = 0
-
-    def as_dict(self) -> dict[str, int]:
-        """By name."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
 @dataclass(frozen=True)
@@ -230,3 +228,53 @@ class H264Decoder:
         self._codec, self._has_key = codec, False
         self._stamps.clear()
         self._wait()
+
+
+class StreamDiagnostics:
+    """
+    How a video stream is, in one line and figures; remembers what was said last.
+
+    Troubles are reported once each time they happen, in the next report.
+    """
+
+    def __init__(self) -> None:
+        self._before: dict[str, int] = asdict(DecodeCounts())
+        self._published = 0
+
+    def report(
+        self,
+        decoder: H264Decoder,
+        published: int,
+        heard_at: float | None,
+        now: float,
+        silence_s: float,
+    ) -> DiagnosticRow:
+        """
+        Return one line.
+
+        heard_at: when bytes last came (None: never); published: pictures passed on so far. Times of
+        a steady clock, s.
+        """
+        counts = asdict(decoder.counts)
+        new = {name: counts[name] - self._before[name] for name in _TROUBLES}
+        passed = published - self._published
+        self._before, self._published = counts, published
+        values: dict[str, object] = {**counts, "passed_on": published}
+        values["decode_ms_p50"], values["decode_ms_p99"] = decoder.took_ms(), decoder.took_ms(0.99)
+        if decoder.size is not None:
+            values["size"] = f"{decoder.size[0]}x{decoder.size[1]}"
+        troubles = ", ".join(
+            f'{count} {name.replace("_", " ")}' for name, count in new.items() if count
+        )
+        if heard_at is None:
+            level, said = Level.ERROR, "no video yet"
+        elif now - heard_at > silence_s:
+            level, said = Level.ERROR, f"silent for {now - heard_at:.1f} s"
+        elif decoder.waits_since is not None:
+            level = Level.WARN
+            said = "waiting for a key picture" + (f" ({troubles})" if troubles else "")
+        elif troubles:
+            level, said = Level.WARN, troubles
+        else:
+            level, said = Level.OK, f"{passed} pictures"
+        return DiagnosticRow("video", level, said, values)

@@ -15,7 +15,7 @@
 """
 Camera pictures as bytes.
 
-Here what arrived is checked, raw pixels are turned into JPEG, and pictures are resized when asked
+Here what arrived is checked, raw pixels are turned into JPEG, pictures are compared, and resized when asked
 to. A picture that cannot be decoded completely raises FrameError with one line; nothing here
 guesses what a broken frame may have shown. Compressed pictures go through unchanged unless a size
 is asked for.
@@ -35,6 +35,7 @@ from spec_vlm_nav.common.errors import FrameError
 MAX_BYTES = 16 << 20
 MAX_SCANS = 32  # of a JPEG: encoders make about ten, and each may take as long as a picture
 MAX_PIXELS = 8192 * 8192
+THUMBNAIL = (56, 35)  # of two pictures that are compared
 DARKEST = 8  # a picture without any brighter value (of 255) shows nothing
 # encoding -> (channels, order of the channels that gives RGB or grey)
 _ENCODINGS = {
@@ -190,3 +191,40 @@ def prepare(source: bytes | RawImage, options: PictureOptions) -> bytes:
 def black_like(encoded: bytes) -> bytes:
     """Return a black JPEG of the same size: stands for history that there was not."""
     return to_jpeg(Image.new("RGB", decode(encoded).size))
+
+
+def thumbnail(picture: bytes | RawImage) -> NDArray[np.float32]:
+    """
+    Return the picture small and grey, [35, 56] float32 of 0 to 255.
+
+    Raises FrameError when it cannot be decoded.
+    """
+    if isinstance(picture, RawImage):
+        image = from_raw(picture)
+    else:
+        try:
+            image = Image.open(io.BytesIO(picture), formats=("JPEG", "PNG"))
+            # A JPEG comes out at an eighth of its size for an eighth of the work.
+            image.draft("L", THUMBNAIL)
+            image.load()
+        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+            raise FrameError(f"corrupt camera frame ({error})") from error
+    small = image.convert("L").resize(THUMBNAIL, Image.Resampling.BOX)
+    return np.asarray(small, dtype=np.float32)
+
+
+def difference(one: bytes | RawImage, other: bytes | RawImage) -> float:
+    """Mean difference of two pictures, grey levels of 255. Raises FrameError."""
+    return float(np.abs(thumbnail(one) - thumbnail(other)).mean())
+
+
+def same_scene(one: bytes | RawImage, other: bytes | RawImage, tolerance: float) -> bool:
+    """
+    Whether two pictures differ by no more than `tolerance` grey levels.
+
+    False when one cannot be decoded.
+    """
+    try:
+        return difference(one, other) <= tolerance
+    except FrameError:
+        return False

@@ -16,7 +16,7 @@
 
 from __future__ import annotations
 
-from spec_vlm_nav.common.parameters import Parameter, RELIABILITY
+from spec_vlm_nav.common.parameters import live, Parameter, RELIABILITY
 
 SOURCES = ("topic_unitree", "topic_h264", "url")
 
@@ -38,9 +38,7 @@ CAMERA: tuple[Parameter, ...] = (
         "",
         "With source url: our address on the camera's network; empty: the system's choice.",
     ),
-    Parameter(
-        "resolution", "720p", "Which video of Go2FrontVideoData.", choices=("720p", "360p", "180p")
-    ),
+    Parameter("resolution", "720p", "Which video of Go2FrontVideoData.", choices=("720p", "360p", "180p")),
     Parameter("video_reliability", "best_effort", "QoS of the subscription.", choices=RELIABILITY),
     Parameter(
         "output",
@@ -49,34 +47,13 @@ CAMERA: tuple[Parameter, ...] = (
         choices=("compressed", "raw"),
     ),
     Parameter("frame_id", "front_camera", "frame_id of the pictures where the source has none."),
-    Parameter(
-        "max_width",
-        640,
-        "Wider pictures are scaled down to this many pixels; 0: never.",
-        0,
-        4096,
-        live=True,
-    ),
-    Parameter(
-        "max_rate_hz",
-        15.0,
-        "At most this many pictures a second are passed on.",
-        0.5,
-        120.0,
-        live=True,
-    ),
-    Parameter("jpeg_quality", 90, "Quality of JPEG.", 30, 100, live=True),
+    live("max_width", 640, "Wider pictures are scaled down to this many pixels; 0: never.", 0, 4096),
+    live("max_rate_hz", 15.0, "At most this many pictures a second are passed on.", 0.5, 120.0),
+    live("jpeg_quality", 90, "Quality of JPEG.", 30, 100),
     Parameter(
         "require_key_picture",
         True,
         "After a loss pass nothing on until the next key picture; false: pictures may be smeared.",
     ),
-    Parameter(
-        "silence_s",
-        1.0,
-        "No video for this long is an error on /diagnostics, s.",
-        0.1,
-        60.0,
-        live=True,
-    ),
+    live("silence_s", 1.0, "No video for this long is an error on /diagnostics, s.", 0.1, 60.0),
 )

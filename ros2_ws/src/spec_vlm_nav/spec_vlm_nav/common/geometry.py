@@ -33,6 +33,10 @@ class Pose:
         """Whether all three are numbers."""
         return math.isfinite(self.x) and math.isfinite(self.y) and math.isfinite(self.yaw)
 
+    def distance(self, other: Pose) -> float:
+        """Return how far another place is, metres."""
+        return math.hypot(self.x - other.x, self.y - other.y)
+
 
 @dataclass(frozen=True)
 class Velocity:

@@ -22,15 +22,16 @@ hands them to rclpy, `parameters/nodes.py` has them all.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 import enum
 import math
-from typing import Any
+from typing import Any, TypeVar
 
 from spec_vlm_nav.common.errors import ParameterError
 from specdec.settings import settings_of
 
 Value = bool | int | float | str
+Config = TypeVar("Config")
 
 
 class Tighter(enum.Enum):
@@ -126,7 +127,44 @@ def like(kind: type, name: str, live: bool = False, **changes: Any) -> Parameter
     return replace(made, **changes)
 
 
+def live(
+    name: str,
+    default: Value,
+    description: str,
+    low: float | None = None,
+    high: float | None = None,
+    **more: Any,
+) -> Parameter:
+    """Return a parameter that may change while the node runs."""
+    return Parameter(name, default, description, low, high, live=True, **more)
+
+
+def limit(tighter: Tighter, *told: Any, **more: Any) -> Parameter:
+    """Return a safety limit: while the node runs it may change freely to tighter values; see `live`."""
+    return live(*told, tighter=tighter, **more)
+
+
+SAFETY_LOCKED = Parameter(
+    "safety_locked",
+    False,
+    "No safety limit can be loosened while the node runs, not by an operator either.",
+    tighter=Tighter.TRUE,
+)
+IMAGE_TRANSPORT = Parameter(
+    "image_transport", "compressed", "Type of the image topic.", choices=("compressed", "raw")
+)
 RELIABILITY: tuple[str, ...] = ("best_effort", "reliable")
+
+
+def config_of(kind: type[Config], values: Mapping[str, Value], prefix: str = "", **made: Any) -> Config:
+    """
+    Return a configuration from the parameters that have the names of its fields behind a prefix.
+
+    made: the fields that are not just parameters. A field that is neither keeps its default.
+    """
+    names = [one.name for one in fields(kind)]  # type: ignore[arg-type]
+    same = {name: values[prefix + name] for name in names if prefix + name in values}
+    return kind(**{**same, **made})
 
 
 def check_all(table: Sequence[Parameter], values: Mapping[str, object]) -> None:

@@ -13,111 +13,100 @@
 # limitations under the License.
 
 """
-What is known of the robot's motion at this moment.
+What is known of the robot's motion: the one under way at this moment, and the path so far.
 
 It is put together from what the robot's nodes say.
 
 Free of ROS. It only listens: a board that is wrong or late cannot move anything. Times are of a
-steady clock, seconds.
+steady clock, seconds; places in the odometry frame, metres and radians.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
 
-from spec_vlm_nav.common.geometry import Motion, NO_MOTION
+from spec_vlm_nav.common.geometry import Pose
 from spec_vlm_nav.common.status import Status, UNDER_WAY
+from spec_vlm_nav.motion.command import Command, CommandKind
 
 STATUS_SILENT_S = 1.5  # motion_node reports twice a second at least
-
-
-@dataclass(frozen=True)
-class ShownCommand:
-    """
-    A motion command as it is shown.
-
-    source: MODEL, EXPLORATION or SUPERVISOR; text: "turn left 30".
-    """
-
-    session: int
-    sequence: int
-    moves: bool
-    motion: Motion = NO_MOTION
-    text: str = ""
-    source: str = "SUPERVISOR"
-    unverified: bool = False
-    deadline_s: float = 0.0
-
-
-@dataclass(frozen=True)
-class BoardScene:
-    """
-    What the page says.
-
-    `motion` is None unless the robot carries one out.
-    """
-
-    action: str = ""
-    decided_by: str = ""
-    state: str = ""
-    unverified: bool = False
-    motion: Motion | None = None
+JUMP_M = 1.0  # between two messages: odometry was reset, a new path begins
 
 
 class Board:
-    """Takes what is heard, answers with the scene of now."""
+    """Takes what is heard, answers with what is so now."""
 
     def __init__(self) -> None:
-        self._told: ShownCommand | None = None
-        self._told_at = 0.0
+        self._command: Command | None = None
+        self._by, self._given_at = "", 0.0
         self._status: Status | None = None
         self._status_at = 0.0
 
-    def on_command(self, told: ShownCommand, now: float) -> None:
-        """Take note of a command that was sent to motion_node."""
-        self._told, self._told_at = told, now
+    def on_command(self, command: Command, by: str, now: float) -> None:
+        """Take note of a command that was sent to motion_node. by: who decided it."""
+        self._command, self._by, self._given_at = command, by, now
 
     def on_status(self, status: Status, now: float) -> None:
         """motion_node said where it stands."""
         self._status, self._status_at = status, now
 
-    def under_way(self, now: float) -> ShownCommand | None:
+    def under_way(self, now: float) -> Command | None:
         """
         Return the command that is being carried out now.
 
         None if there is none or motion_node has fallen silent.
         """
-        told, status = self._told, self._status
-        if told is None or not told.moves or now - self._told_at > told.deadline_s:
+        given, status = self._command, self._status
+        if given is None or given.kind is not CommandKind.MOVE:
             return None
-        if status is None or (status.session, status.sequence) != (told.session, told.sequence):
+        if now - self._given_at > given.deadline_s:
+            return None
+        if status is None or (status.session, status.sequence) != (given.session, given.sequence):
             # Not taken up yet; a status lost or late does not keep an arrow standing.
-            return told if now - self._told_at < STATUS_SILENT_S else None
+            return given if now - self._given_at < STATUS_SILENT_S else None
         if status.state not in UNDER_WAY or now - self._status_at > STATUS_SILENT_S:
             return None
+        return given
+
+    def told(self, now: float) -> dict[str, Any]:
+        """Return what a page shows of the last command; its motion only while it is carried out."""
+        given = self._command
+        if given is None:
+            return {"action": "", "by": "", "unverified": False}
+        told: dict[str, Any] = {
+            "action": given.text or given.kind.name.lower(),
+            "by": self._by,
+            "unverified": given.unverified,
+        }
+        if self.under_way(now) is not None:
+            told["motion"] = (given.motion.distance_m, given.motion.angle_rad)
         return told
 
-    def scene(self, now: float) -> BoardScene:
-        """Everything, as of now."""
-        told, moving = self._told, self.under_way(now)
-        scene = BoardScene(state=self._state(now))
-        if told is None:
-            return scene
-        return replace(
-            scene,
-            action=told.text,
-            decided_by=told.source.lower(),
-            unverified=told.unverified,
-            motion=moving.motion if moving is not None else None,
-        )
 
-    def _state(self, now: float) -> str:
-        if self._status is None:
-            return ""
-        if now - self._status_at > STATUS_SILENT_S:
-            return "motion_node is silent"
-        name = self._status.state.name.replace("_", " ")
-        reason = self._status.reason
-        if not reason or (self._told is not None and reason == self._told.text):
-            return name
-        return f"{name}: {reason}"
+class Trail:
+    """The path so far, thinned: a place every `spacing_m`, the newest `length` of them."""
+
+    def __init__(self, spacing_m: float, length: int) -> None:
+        self._spacing_m = spacing_m
+        self._stops: deque[Pose] = deque(maxlen=length)
+        self._last: Pose | None = None
+
+    def add(self, pose: Pose) -> bool:
+        """Take note of a pose; says whether the path has changed."""
+        if not pose.is_finite:
+            return False
+        if self._last is not None and self._last.distance(pose) > JUMP_M:
+            self._stops.clear()
+        self._last = pose
+        if self._stops and self._stops[-1].distance(pose) < self._spacing_m:
+            return False
+        self._stops.append(pose)
+        return True
+
+    def __len__(self) -> int:
+        return len(self._stops)
+
+    def __iter__(self) -> Iterator[Pose]:
+        return iter(self._stops)

@@ -12,15 +12,19 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""A decision as the page shows it: tokens by how they came, and where its time went."""
+"""A decision as the page shows it, made or under way: tokens by how they came, and where its time went."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import pairwise
+import json
 from typing import Any
 
+from spec_vlm_nav.common.codes import UNVERIFIED
+
 ORIGINS = ("own", "drafted", "ahead", "unverified")
+LONGEST, MOST_TOKENS = 600, 400
 
 
 def time_shares(spans: Iterable[tuple[str, str, float, float]]) -> dict[str, float]:
@@ -49,6 +53,11 @@ def time_shares(spans: Iterable[tuple[str, str, float, float]]) -> dict[str, flo
     return {lane: round(ms, 1) for lane, ms in shares.items()}
 
 
+def decided_by(source: int) -> str:
+    """Return in a word whose action it is, of a message's number."""
+    return ("model", "exploration", "supervisor")[min(int(source), 2)]
+
+
 def decision_record(m: Any) -> dict[str, Any]:
     """Return a DecisionMetrics message, live or of a bag, as a plain record."""
     texts, origins = list(getattr(m, "token_texts", ())), list(getattr(m, "token_origins", ()))
@@ -65,7 +74,7 @@ def decision_record(m: Any) -> dict[str, Any]:
         "reasoning": m.reasoning,
         "text": m.text,
         "action": m.action,
-        "by": ("model", "exploration", "supervisor")[min(int(m.source), 2)],
+        "by": decided_by(m.source),
         "rule": m.rule,
         "verification": int(m.verification),
         "error": m.error,
@@ -80,3 +89,48 @@ def decision_record(m: Any) -> dict[str, Any]:
         "pieces": pieces,
         "shares": time_shares(spans),
     }
+
+
+class AnswerView:
+    """
+    What the model of one robot has said so far in the decision under way.
+
+    Tokens come on `~/tokens`, as JSON; the sentence that was verified on `~/reasoning`.
+    """
+
+    def __init__(self) -> None:
+        self._words = ""
+        self._pieces: list[tuple[str, str]] = []
+
+    def clear(self) -> None:
+        """Forget it: the decision is made."""
+        self._words, self._pieces = "", []
+
+    def on_tokens(self, said: str) -> bool:
+        """Take tokens; returns whether they could be read."""
+        try:
+            pieces = [
+                (str(words)[:LONGEST], ORIGINS[min(max(int(origin), 0), len(ORIGINS) - 1)])
+                for words, origin in json.loads(said)[:MOST_TOKENS]
+            ]
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+            return False
+        self._pieces = pieces
+        self._words = "".join(words for words, _ in pieces)
+        return True
+
+    def on_sentence(self, words: str) -> None:
+        """Take a sentence; tokens that say the same stay, for they say more."""
+        words = words[:LONGEST]
+        if self._words.strip().startswith(words.removeprefix(UNVERIFIED).strip()):
+            return
+        self._words, self._pieces = words, []
+
+    def told(self) -> dict[str, Any]:
+        """Return what a page shows."""
+        bare = any(origin == ORIGINS[-1] for _, origin in self._pieces)
+        return {
+            "words": self._words.removeprefix(UNVERIFIED),
+            "pieces": list(self._pieces),
+            "unverified": bare or self._words.startswith(UNVERIFIED),
+        }

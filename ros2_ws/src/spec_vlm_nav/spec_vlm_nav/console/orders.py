@@ -79,6 +79,15 @@ def read_at_once(text: str, told: Callable[[int, str], None]) -> None:
     told(steps, wrong)
 
 
+def _number(message: dict[str, Any], key: str) -> int | None:
+    """Return a whole number from 0, 0 where none is given; None: it is none."""
+    try:
+        number = int(message.get(key, 0))
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if 0 <= number < 2**31 else None
+
+
 class Orders:
     """Carries them out; the role and control have been checked."""
 
@@ -107,11 +116,8 @@ class Orders:
             return None
         elif kind == "order":
             order, steps = str(message.get("order", ""))[:20], str(message.get("steps", ""))
-            try:
-                number, place = int(message.get("step", 0)), int(message.get("place", 0))
-            except (TypeError, ValueError, OverflowError):
-                return "step and place are numbers"
-            if not 0 <= number < 2**31 or not 0 <= place < 2**31:
+            number, place = _number(message, "step"), _number(message, "place")
+            if number is None or place is None:
                 return "step and place are numbers from 0"
             robot.change_mission(order, number, place, steps[:LONGEST_MISSION], answer)
         else:
@@ -162,11 +168,7 @@ class Orders:
         if not robot.state().get("simulator"):
             return "this robot is not simulated: faults and rooms are of the simulator alone"
         if kind == "room":
-            try:
-                seed = int(message.get("seed", 0))
-            except (TypeError, ValueError, OverflowError):
-                return "a room is a number"
-            if not 0 <= seed < 2**31:
+            if (seed := _number(message, "seed")) is None:
                 return "a room is a number from 0"
             robot.cancel()
             robot.enter_room(seed)

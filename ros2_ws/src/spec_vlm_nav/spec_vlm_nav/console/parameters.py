@@ -16,7 +16,7 @@
 
 from __future__ import annotations
 
-from spec_vlm_nav.common.parameters import Parameter, RELIABILITY
+from spec_vlm_nav.common.parameters import IMAGE_TRANSPORT, Parameter, RELIABILITY
 
 CONSOLE: tuple[Parameter, ...] = (
     Parameter("host", "127.0.0.1", "Address to listen on; beyond loopback tokens are needed."),
@@ -70,9 +70,7 @@ CONSOLE: tuple[Parameter, ...] = (
         0.0,
         10.0,
     ),
-    Parameter(
-        "image_transport", "compressed", "Type of the image topic.", choices=("compressed", "raw")
-    ),
+    IMAGE_TRANSPORT,
     Parameter("image_reliability", "best_effort", "QoS of the camera.", choices=RELIABILITY),
     Parameter("odom_reliability", "best_effort", "QoS of the odometry.", choices=RELIABILITY),
     Parameter(
@@ -90,7 +88,5 @@ CONSOLE: tuple[Parameter, ...] = (
         False,
         "The robot is simulated (navsim): the page offers faults and other rooms.",
     ),
-    Parameter(
-        "max_pages", 16, "Pages at the same time; a quarter is left to operators.", 1, 256
-    ),
+    Parameter("max_pages", 16, "Pages at the same time; a quarter is left to operators.", 1, 256),
 )

@@ -23,7 +23,7 @@ import math
 from spec_vlm_nav.camera.watch import CameraWatch
 from spec_vlm_nav.common.codes import ErrorCode, LinkState
 from spec_vlm_nav.common.diagnostics import DiagnosticRow, Level
-from spec_vlm_nav.deciding.parts.report import DecisionReport
+from spec_vlm_nav.deciding.parts.interfaces import DecisionReport
 from spec_vlm_nav.model.course import RoundHistory
 from spec_vlm_nav.model.decider import LinkReport
 

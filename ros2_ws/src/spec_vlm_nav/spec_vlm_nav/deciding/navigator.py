@@ -28,7 +28,6 @@ import math
 from typing import Any
 
 from spec_vlm_nav.camera.frame import Frame
-from spec_vlm_nav.camera.watch import CameraWatch
 from spec_vlm_nav.common.codes import ErrorCode, LinkState, MotionState
 from spec_vlm_nav.common.errors import InstructionError
 from spec_vlm_nav.common.status import Status
@@ -37,12 +36,7 @@ from spec_vlm_nav.deciding.handlers.motions import GOING_ON
 from spec_vlm_nav.deciding.handlers.operator import InstructionRefusal
 from spec_vlm_nav.deciding.parts.current_decision import PAST_FRAMES
 from spec_vlm_nav.deciding.parts.instruction import Instruction
-from spec_vlm_nav.deciding.parts.interfaces import (
-    Feedback,
-    NavigatorConfig,
-    NavigatorOutputs,
-    NavigatorPhase,
-)
+from spec_vlm_nav.deciding.parts.interfaces import NavigatorConfig, NavigatorOutputs
 from spec_vlm_nav.deciding.parts.situation import Situation
 from spec_vlm_nav.deciding.states import NavigatorEvent, react
 from spec_vlm_nav.exploring.policy import ExplorationPolicy
@@ -61,8 +55,13 @@ EVENTS = {
 }
 
 
-class Navigator:
-    """The state machine of one robot; every input method takes `now`."""
+class Navigator(Situation):
+    """
+    The state machine of one robot: its situation, and what may happen to it.
+
+    Every input method takes `now`. From outside, `config`, `policy`, `waits_for` and
+    `instruction.number` may be set at any time, and the situation may be read.
+    """
 
     def __init__(
         self,
@@ -71,67 +70,13 @@ class Navigator:
         policy: ExplorationPolicy | None = None,
         keep_frames: int = PAST_FRAMES,
     ) -> None:
-        self._is = Situation(
+        super().__init__(
             outputs, config or NavigatorConfig(), policy or ExplorationPolicy(), keep_frames
         )
-
         self._awake_at = -math.inf
 
     def _happens(self, event: NavigatorEvent, what: Any, now: float) -> None:
-        react(self._is, event, what, now)
-
-    # -- what can be asked and set from outside
-
-    @property
-    def phase(self) -> NavigatorPhase:
-        """Return the state."""
-        return self._is.phase
-
-    @property
-    def feedback(self) -> Feedback:
-        """Return what can be reported of the instruction under way."""
-        return self._is.told
-
-    @property
-    def camera(self) -> CameraWatch:
-        """Return the watch over the camera."""
-        return self._is.camera
-
-    @property
-    def number(self) -> int:
-        """Number of the last instruction; may be set so that numbers go on from an earlier run."""
-        return self._is.instruction.number
-
-    @number.setter
-    def number(self, number: int) -> None:
-        self._is.instruction.number = number
-
-    @property
-    def config(self) -> NavigatorConfig:
-        """Times and limits; may be replaced at any time."""
-        return self._is.config
-
-    @config.setter
-    def config(self, config: NavigatorConfig) -> None:
-        self._is.config = config
-
-    @property
-    def policy(self) -> ExplorationPolicy:
-        """Return the exploration policy around the model; may be replaced at any time."""
-        return self._is.policy
-
-    @policy.setter
-    def policy(self, policy: ExplorationPolicy) -> None:
-        self._is.policy = policy
-
-    @property
-    def waits_for(self) -> str:
-        """Why no decision may begin yet, such as a model that is still being loaded; "": none."""
-        return self._is.waits_for
-
-    @waits_for.setter
-    def waits_for(self, why: str) -> None:
-        self._is.waits_for = why
+        react(self, event, what, now)
 
     # -- what the operator wants
 
@@ -153,26 +98,26 @@ class Navigator:
         """
         if is_stop(text):
             self.on_cancel(now)
-            return self.number
+            return self.instruction.number
         try:
             words = clean_instruction(text, self.config.max_instruction_chars)
         except InstructionError as error:
             refusal = InstructionRefusal(text, ErrorCode.INVALID_INPUT, str(error))
             self._happens(NavigatorEvent.REFUSAL, refusal, now)
-            return self.number
+            return self.instruction.number
         if is_stop(words):
             self.on_cancel(now)
-            return self.number
-        if self._is.estopped_by:
-            why = f"{self._is.estopped_by} is latched: reset it first"
+            return self.instruction.number
+        if self.estopped_by:
+            why = f"{self.estopped_by} is latched: reset it first"
             self._happens(
                 NavigatorEvent.REFUSAL, InstructionRefusal(words, ErrorCode.ESTOPPED, why), now
             )
-            return self.number
+            return self.instruction.number
         longest = min(d for d in (allowance_s, self.config.max_duration_s, math.inf) if d > 0)
-        given = Instruction(self.number + 1, words, now, now + longest, hint, stamp)
+        given = Instruction(self.instruction.number + 1, words, now, now + longest, hint, stamp)
         self._happens(NavigatorEvent.INSTRUCTION, given, now)
-        return self.number
+        return self.instruction.number
 
     def on_cancel(self, now: float, why: str = OPERATOR_STOP) -> None:
         """Stop and idle until the next instruction."""
@@ -191,7 +136,7 @@ class Navigator:
         if not self.camera.take(frame):
             return
         now = frame.received
-        self._is.failures.recovered(ErrorCode.STALE_CAMERA, now, "camera frames arrive again")
+        self.failures.recovered(ErrorCode.STALE_CAMERA, now, "camera frames arrive again")
         self._happens(NavigatorEvent.FRAME, frame, now)
 
     def on_link(self, link: LinkState, now: float, reason: str = "") -> None:
@@ -200,7 +145,7 @@ class Navigator:
 
         Without a verifier nothing but a declared degraded mode moves the robot.
         """
-        was, self._is.link = self._is.link, link
+        was, self.link = self.link, link
         if link is LinkState.UP and was is not LinkState.UP:
             self._happens(NavigatorEvent.LINK_BACK, reason, now)
         elif link is LinkState.LOST:
@@ -208,7 +153,7 @@ class Navigator:
 
     def on_estop(self, held_by: str, now: float) -> None:
         """Take note of the emergency stop, as motion_node reports it; "": it is not latched."""
-        was, self._is.estopped_by = self._is.estopped_by, held_by
+        was, self.estopped_by = self.estopped_by, held_by
         if held_by:
             self._happens(NavigatorEvent.ESTOP, held_by, now)
         elif was:
@@ -220,16 +165,15 @@ class Navigator:
 
         The motion has to be of this node's session.
         """
-        instruction = self._is.instruction
         if status.state is MotionState.STOPPED and status.reason.startswith(OPERATOR_STOP):
-            given = instruction.given
+            given = self.instruction.given
             # One that came before this instruction was given is about the one before.
             if status.since >= given.stamp or now - given.began > OLD_STOP_S:
                 self._happens(NavigatorEvent.OPERATOR_STOP, OPERATOR_STOP, now)
             return
-        if status.sequence != self._is.motion.sequence:
+        if status.sequence != self.motion.sequence:
             return
-        instruction.odometer.hear(status.sequence, status.done)
+        self.instruction.odometer.hear(status.sequence, status.done)
         goes_on = status.state in GOING_ON
         self._happens(
             NavigatorEvent.MOTION_GOES_ON if goes_on else NavigatorEvent.MOTION_ENDED, status, now
@@ -238,25 +182,24 @@ class Navigator:
     def on_event(self, event: DecisionEvent, now: float) -> None:
         """Take an event of the worker; those of abandoned jobs are ignored."""
         if isinstance(event, Reconciled):
-            decision = self._is.unverified.decision
+            decision = self.unverified.decision
             if decision is not None and event.job == decision.job:
                 is_same = decision.action == event.action
                 self._happens(
                     NavigatorEvent.CONFIRMED if is_same else NavigatorEvent.REFUTED, event, now
                 )
             return
-        current = self._is.decision.under_way
+        current = self.decision.under_way
         if current is not None and event.job == current.job.number:
             self._happens(EVENTS[type(event)], event, now)
 
     def tick(self, now: float) -> None:
         """Watch the clocks; call at 10 Hz or more."""
-        situation = self._is
-        if situation.camera_is_stale(now):
+        if self.camera_is_stale(now):
             self._happens(NavigatorEvent.CAMERA_STALE, self.camera, now)
-        if situation.decision.has_been_for(now) > self.config.decision_timeout_s:
+        if self.decision.has_been_for(now) > self.config.decision_timeout_s:
             self._happens(NavigatorEvent.DECISION_LATE, None, now)
-        if situation.motion.is_overdue(now):
+        if self.motion.is_overdue(now):
             self._happens(NavigatorEvent.MOTION_SILENT, None, now)
         self._happens(NavigatorEvent.TICK, None, now)
         if self.camera.frame is not None:

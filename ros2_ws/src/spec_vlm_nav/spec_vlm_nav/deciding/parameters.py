@@ -12,11 +12,27 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""The parameters of vlm_nav_node."""
+"""The parameters of vlm_nav_node, and the settings of its parts that they make."""
 
 from __future__ import annotations
 
-from spec_vlm_nav.common.parameters import like, Parameter, RELIABILITY, Tighter
+from collections.abc import Mapping
+
+from spec_vlm_nav.camera.images import PictureOptions
+from spec_vlm_nav.common.parameters import (
+    config_of,
+    IMAGE_TRANSPORT,
+    like,
+    limit,
+    live,
+    Parameter,
+    RELIABILITY,
+    SAFETY_LOCKED,
+    Tighter,
+    Value,
+)
+from spec_vlm_nav.deciding.parts.interfaces import NavigatorConfig
+from spec_vlm_nav.exploring.floor_reading import CameraGeometry, RobotBody
 from spec_vlm_nav.language.exploration import AUTO, POLICIES
 from spec_vlm_nav.model.decider import (
     ANSWER_GRAMMARS,
@@ -26,6 +42,7 @@ from spec_vlm_nav.model.decider import (
     ON_LINK_LOSS,
     why_not_method,
 )
+from spec_vlm_nav.model.folders import find_model
 from specdec.options import DecodingOptions, GenerationOptions, ModelOptions
 
 VLM_NAV = (
@@ -44,12 +61,11 @@ VLM_NAV = (
         "",
         "Key file for a verifier with keys (specnav keys export); empty: in the clear.",
     ),
-    Parameter(
+    live(
         "method",
         DecoderSettings.method,
         "How answers are decoded: fsd (drafts prepared while the cloud verifies), auto (chosen "
         "as it goes), ngram (no draft model), ar (the cloud alone), or another of specdec.",
-        live=True,
         form=METHOD_FORM,
         refuses=why_not_method,
     ),
@@ -59,12 +75,7 @@ VLM_NAV = (
         DecoderSettings.draft_model,
         "Draft model: an absolute folder, one in the package's share, a hub id, or a GGUF file.",
     ),
-    Parameter(
-        "next_draft_model",
-        "",
-        "What ~/reload_draft loads; empty: draft_model, read from the disk again.",
-        live=True,
-    ),
+    live("next_draft_model", "", "What ~/reload_draft loads; empty: draft_model, read from the disk again."),
     Parameter(
         "gguf",
         "",
@@ -75,14 +86,7 @@ VLM_NAV = (
         DecoderSettings.prompt,
         "Prompt preset; auto: nav_prompt.json in the draft's folder, otherwise its family's.",
     ),
-    Parameter(
-        "max_new_tokens",
-        DecoderSettings.max_new_tokens,
-        "Longest answer, tokens.",
-        8,
-        1024,
-        live=True,
-    ),
+    live("max_new_tokens", DecoderSettings.max_new_tokens, "Longest answer, tokens.", 8, 1024),
     like(GenerationOptions, "temperature", live=True, high=2.0),
     like(
         GenerationOptions,
@@ -118,53 +122,44 @@ VLM_NAV = (
         0.05,
         60.0,
     ),
-    Parameter(
+    limit(
+        Tighter.LOWER,
         "link_timeout_s",
         DecoderSettings.link_timeout_s,
         "Link monitor: silence that counts as a lost link, s.",
         0.3,
         60.0,
-        live=True,
-        tighter=Tighter.LOWER,
     ),
-    Parameter(
+    live(
         "resume_timeout_s",
         DecoderSettings.resume_timeout_s,
         "An answer cut off goes on where it was if the verifier is back so soon, s; 0: never.",
         0.0,
         60.0,
-        live=True,
     ),
-    Parameter(
+    limit(
+        Tighter.EARLIER,
         "on_link_loss",
         DecoderSettings.on_link_loss,
         "Without a verifier: stop (and give up after a while), hold (wait as long as it takes), "
         "or draft_only_slow (the draft model decides alone, slowly, marked unverified).",
         choices=ON_LINK_LOSS,
-        live=True,
-        tighter=Tighter.EARLIER,
     ),
-    Parameter(
+    live(
         "answer_order",
         DecoderSettings.answer_order,
         "as_trained, or action_first: the model is asked for the action before its reasoning.",
         choices=ANSWER_ORDERS,
-        live=True,
     ),
-    Parameter(
+    live(
         "answer_grammar",
         DecoderSettings.answer_grammar,
         "off, or actions: the target can only say reasoning and then one action sentence, so that "
         "every answer parses, and what is certain of it takes no time.",
         choices=ANSWER_GRAMMARS,
-        live=True,
     ),
-    Parameter(
-        "image_transport", "compressed", "Type of the image topic.", choices=("compressed", "raw")
-    ),
-    Parameter(
-        "image_reliability", "best_effort", "QoS of the image subscription.", choices=RELIABILITY
-    ),
+    IMAGE_TRANSPORT,
+    Parameter("image_reliability", "best_effort", "QoS of the image subscription.", choices=RELIABILITY),
     Parameter(
         "image_width",
         0,
@@ -179,13 +174,12 @@ VLM_NAV = (
         0,
         4096,
     ),
-    Parameter(
+    live(
         "pixels",
         307200,
         "Most pixels of a picture without such a size: larger ones are scaled down; 0: never.",
         0,
         16777216,
-        live=True,
     ),
     Parameter(
         "jpeg_quality",
@@ -194,161 +188,125 @@ VLM_NAV = (
         30,
         100,
     ),
-    Parameter(
+    live(
         "exploration",
         "auto",
         "Exploration policy around the model: auto (the one whose language its prompt declares "
         "to speak, else none), frontier_search (refused for other models), or none.",
         choices=(AUTO, *POLICIES),
-        live=True,
     ),
-    Parameter(
+    live(
         "camera_height_m",
         0.0,
         "Of the camera over the floor, m. frontier_search then reads from the pictures where the "
         "floor ends, and passes what it remembers beside the robot a little wider. 0: not known.",
         0.0,
         3.0,
-        live=True,
     ),
-    Parameter(
-        "camera_view_rad",
-        1.5708,
-        "Width of the view in the pictures that the model gets, rad.",
-        0.3,
-        2.6,
-        live=True,
-    ),
-    Parameter("camera_tilt_rad", 0.0, "Of the camera, downwards, rad.", -0.5, 1.2, live=True),
-    Parameter(
+    live("camera_view_rad", 1.5708, "Width of the view in the pictures that the model gets, rad.", 0.3, 2.6),
+    live("camera_tilt_rad", 0.0, "Of the camera, downwards, rad.", -0.5, 1.2),
+    limit(
+        Tighter.HIGHER,
         "robot_radius_m",
         0.26,
         "What the robot needs to either side to pass something, m.",
         0.05,
         2.0,
-        live=True,
-        tighter=Tighter.HIGHER,
     ),
-    Parameter(
+    limit(
+        Tighter.LOWER,
         "camera_timeout_s",
         1.0,
         "No frame for this long: stand still, s (receive time).",
         0.1,
         10.0,
-        live=True,
-        tighter=Tighter.LOWER,
     ),
-    Parameter(
-        "decision_timeout_s",
-        20.0,
-        "Longest decision, s.",
-        0.5,
-        600.0,
-        live=True,
-        tighter=Tighter.LOWER,
-    ),
-    Parameter(
+    limit(Tighter.LOWER, "decision_timeout_s", 20.0, "Longest decision, s.", 0.5, 600.0),
+    limit(
+        Tighter.LOWER,
         "motion_deadline_s",
         4.0,
         "A motion command is void this long after its receipt, s.",
         0.2,
         30.0,
-        live=True,
-        tighter=Tighter.LOWER,
     ),
-    Parameter(
+    limit(
+        Tighter.HIGHER,
         "settle_s",
         0.05,
         "A frame is used when received this long after a motion's end, s.",
         0.0,
         5.0,
-        live=True,
-        tighter=Tighter.HIGHER,
     ),
-    Parameter(
+    limit(
+        Tighter.LOWER_0_OFF,
         "max_decisions",
         300,
         "Give an instruction up after this many decisions; 0: never.",
         0,
         100000,
-        live=True,
-        tighter=Tighter.LOWER_0_OFF,
     ),
-    Parameter(
+    limit(
+        Tighter.LOWER_0_OFF,
         "max_duration_s",
         600.0,
         "Give an instruction up after this long, s, unless its goal allows less; 0: never.",
         0.0,
         86400.0,
-        live=True,
-        tighter=Tighter.LOWER_0_OFF,
     ),
-    Parameter(
+    limit(
+        Tighter.LOWER_0_OFF,
         "max_distance_m",
         100.0,
         "Give an instruction up after this distance, m; 0: never.",
         0.0,
         100000.0,
-        live=True,
-        tighter=Tighter.LOWER_0_OFF,
     ),
-    Parameter(
+    limit(
+        Tighter.LOWER,
         "parse_failure_limit",
         3,
         "Give up after this many answers in a row without an action.",
         1,
         100,
-        live=True,
-        tighter=Tighter.LOWER,
     ),
-    Parameter(
+    limit(
+        Tighter.LOWER,
         "max_obstructions",
         5,
-        "This many motions blocked, refused or not responded to, without progress in between: "
-        "give up.",
+        "This many motions blocked, refused or not responded to, without progress in between: give up.",
         1,
         100,
-        live=True,
-        tighter=Tighter.LOWER,
     ),
-    Parameter(
+    limit(
+        Tighter.LOWER_0_OFF,
         "patience_s",
         30.0,
         "Camera, odometry, (on_link_loss stop) verifier or usable answers gone for this long: "
         "give up, s; 0: never.",
         0.0,
         86400.0,
-        live=True,
-        tighter=Tighter.LOWER_0_OFF,
     ),
-    Parameter(
+    live(
         "early_action",
         True,
         "Move when the action sentence is verified; false: when the whole answer is there.",
-        live=True,
     ),
-    Parameter(
+    live(
         "prefetch",
         False,
         "Decide the next action while the motion before it settles; dropped when the scene "
         "changes until its end.",
-        live=True,
     ),
-    Parameter(
+    limit(
+        Tighter.LOWER,
         "prefetch_tolerance",
         3.0,
         "Mean difference of two frames of the same scene at most, grey levels of 255.",
         0.0,
         255.0,
-        live=True,
-        tighter=Tighter.LOWER,
     ),
-    Parameter(
-        "safety_locked",
-        False,
-        "No safety limit can be loosened while the node runs, not by an operator either.",
-        tighter=Tighter.TRUE,
-    ),
+    SAFETY_LOCKED,
     Parameter(
         "dry_run",
         False,
@@ -357,3 +315,29 @@ VLM_NAV = (
     ),
     Parameter("max_instruction_chars", 500, "Longer instructions are refused.", 10, 10000),
 )
+
+
+def decoder_settings(values: Mapping[str, Value]) -> DecoderSettings:
+    """Return the decider's part of the parameters. Raises ParameterError for a missing model."""
+    picture = PictureOptions(
+        int(values["image_width"]),
+        int(values["image_height"]),
+        int(values["jpeg_quality"]),
+        int(values["pixels"]),
+    )
+    model = find_model(str(values["draft_model"]))
+    return config_of(DecoderSettings, values, draft_model=model, picture=picture)
+
+
+def navigator_config(values: Mapping[str, Value]) -> NavigatorConfig:
+    """Return the navigator's part of the parameters."""
+    return config_of(NavigatorConfig, values, body=_body(values))
+
+
+def _body(values: Mapping[str, Value]) -> RobotBody | None:
+    """Return the camera over the floor and the robot's size; None where the height is not reported."""
+    height_m = float(values["camera_height_m"])
+    if not height_m:
+        return None
+    eye = CameraGeometry(height_m, float(values["camera_view_rad"]), float(values["camera_tilt_rad"]))
+    return RobotBody(eye, float(values["robot_radius_m"]))

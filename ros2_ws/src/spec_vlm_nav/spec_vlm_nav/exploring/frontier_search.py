@@ -35,7 +35,7 @@ from spec_vlm_nav.exploring.damping import damped, Damping
 from spec_vlm_nav.exploring.detour import Detour, STRIDES
 from spec_vlm_nav.exploring.enclosed import CLEAR_M, Enclosed, FLOOR_M, LENGTH_M
 from spec_vlm_nav.exploring.floor_reading import read_floor, RobotBody
-from spec_vlm_nav.exploring.moves import ActionSource, Move, Observation
+from spec_vlm_nav.exploring.moves import ActionSource, Move, Observation, turn_by
 from spec_vlm_nav.exploring.passing import Passing
 from spec_vlm_nav.exploring.search_map import CELL, SearchMap
 from spec_vlm_nav.exploring.search_plan import LEAST_TURN, limited, next_leg
@@ -86,7 +86,7 @@ def frontier_search(state: FrontierState, seen: Observation) -> tuple[FrontierSt
     place = seen.place
     if place is None or not place.is_finite:  # without odometry nothing can be learnt
         return _lead(state, seen)
-    if state.place is not None and _apart(state.place, place) > JUMP_M:
+    if state.place is not None and state.place.distance(place) > JUMP_M:
         state = FrontierState(damping=state.damping)
     body, read = None, None
     if seen.look is not None:
@@ -244,17 +244,13 @@ def _walked_to(state: FrontierState, place: Pose) -> SearchMap:
     known, last = state.known, state.place
     if known is None or last is None:
         return SearchMap.around(place.x, place.y)
-    gone = _apart(last, place)
+    gone = last.distance(place)
     steps = math.ceil(gone / CELL) if gone <= LONGEST_M else 0
     for step in range(1, steps):
         x = last.x + (place.x - last.x) * step / steps
         y = last.y + (place.y - last.y) * step / steps
         known = known.walked(Pose(x, y, place.yaw))
     return known.following(place)
-
-
-def _apart(one: Pose, other: Pose) -> float:
-    return math.hypot(one.x - other.x, one.y - other.y)
 
 
 def _search(state: FrontierState, seen: Observation, place: Pose) -> tuple[SearchMap, Move]:
@@ -291,5 +287,4 @@ def _spot(sighting: Sighting, place: Pose) -> tuple[float, float]:
 
 
 def _turn(angle: float, rule: str) -> Move:
-    kind = ActionKind.TURN_LEFT if angle > 0 else ActionKind.TURN_RIGHT
-    return Move(Action(kind, round(abs(math.degrees(angle)))), ActionSource.EXPLORATION, rule)
+    return Move(turn_by(angle), ActionSource.EXPLORATION, rule)

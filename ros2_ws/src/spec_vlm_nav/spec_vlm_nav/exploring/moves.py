@@ -18,10 +18,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 import enum
+import math
 
 from spec_vlm_nav.common.geometry import Pose
 from spec_vlm_nav.exploring.floor_reading import FloorPicture
-from spec_vlm_nav.language.actions import Action, ahead_clear, sees_target
+from spec_vlm_nav.language.actions import Action, ActionKind, ahead_clear, sees_target
 from spec_vlm_nav.language.sightings import Sighting, sighting_of
 
 
@@ -42,9 +43,7 @@ class Observation:
     ahead_clear: bool | None = None  # what its reasoning said of the way ahead; None: nothing
     sighting: Sighting | None = None  # where its reasoning said that the target is
     place: Pose | None = None  # by odometry, in a frame of its own; None: not known
-    look: FloorPicture | None = (
-        None  # the picture that the answer is about; None: not to be looked at
-    )
+    look: FloorPicture | None = None  # the picture that the answer is about; None: not to be looked at
 
     @staticmethod
     def from_answer(
@@ -66,3 +65,9 @@ class Move:
     action: Action
     source: ActionSource
     rule: str = ""
+
+
+def turn_by(angle: float) -> Action:
+    """Return a turn by so many radians, left positive, in whole degrees."""
+    kind = ActionKind.TURN_LEFT if angle > 0 else ActionKind.TURN_RIGHT
+    return Action(kind, round(abs(math.degrees(angle))))

@@ -26,7 +26,8 @@ from dataclasses import dataclass, replace
 import math
 
 from spec_vlm_nav.common.geometry import Pose, wrap
-from spec_vlm_nav.language.actions import Action, ActionKind
+from spec_vlm_nav.exploring.moves import turn_by
+from spec_vlm_nav.language.actions import Action
 
 SIDED = math.radians(4)  # a target straighter ahead than this has the obstacle on no side
 ASIDE = math.radians(30)  # is turned where the step would be the one again that touched something
@@ -59,24 +60,15 @@ class Passing:
 
     def around(self, place: Pose, bearing: float) -> Action | None:
         """Return the turn to make instead of a step that has already ended against something."""
-        return _turn(-self.side_of(bearing) * ASIDE) if self.has_touched(place) else None
+        return turn_by(-self.side_of(bearing) * ASIDE) if self.has_touched(place) else None
 
     def has_touched(self, place: Pose) -> bool:
         """Whether a step from here, this way, has already ended against something."""
         return any(
-            _is_at(spot, place) and abs(wrap(spot.yaw - place.yaw)) < SAME
+            spot.distance(place) < SPOT and abs(wrap(spot.yaw - place.yaw)) < SAME
             for spot in self.touched
         )
 
     def side_of(self, bearing: float) -> int:
         """Return on which side of the robot something is, or most likely is: +1 is left."""
         return self.side or (1 if bearing > 0 else -1)
-
-
-def _is_at(spot: Pose | None, place: Pose) -> bool:
-    return spot is not None and math.hypot(place.x - spot.x, place.y - spot.y) < SPOT
-
-
-def _turn(angle: float) -> Action:
-    kind = ActionKind.TURN_LEFT if angle > 0 else ActionKind.TURN_RIGHT
-    return Action(kind, round(abs(math.degrees(angle))))

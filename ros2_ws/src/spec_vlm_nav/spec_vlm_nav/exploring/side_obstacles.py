@@ -115,7 +115,7 @@ class SideObstacles:
             return memory, move
         if way is not None and not contact and clear is not False:
             is_there = abs(wrap(way.yaw - place.yaw)) < STRAIGHT
-            is_there = is_there and math.hypot(way.x - place.x, way.y - place.y) < SPOT_M
+            is_there = is_there and way.distance(place) < SPOT_M
             if is_there and self.gap(place, place.yaw, STRIDE_M) > radius:
                 on = Action(ActionKind.FORWARD, round(100 * STRIDE_M))
                 return memory, Move(on, ActionSource.EXPLORATION, RULE_WIDER)

@@ -22,19 +22,12 @@ says how they are put together. Bars separate phrases.
 from __future__ import annotations
 
 
-def _phrases(text: str) -> tuple[tuple[str, ...], ...]:
-    """Return the phrases of a text that bars separate, longest first."""
-    found = {tuple(phrase.split()) for phrase in text.split("|")}
-    return tuple(sorted((p for p in found if p), key=lambda p: (-len(p), p)))
-
-
 def _words_of(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
 # Words and phrases that may stand in front of a stop without changing what it means.
-OPENERS = _phrases(
-    """
+OPENERS = """
     please | pls | plz | now | ok | okay | hey | hi | hello | oh | ah | uh | no | nope
     | nooo | so | just | simply | kindly | robot | dog | doggy | go2 | unitree | you
     | you there | come on | can you | could you | would you | will you | can you please
@@ -57,12 +50,10 @@ OPENERS = _phrases(
     | por favor | ahora | ahora mismo | ya | oye | eh | inmediatamente | puedes | podrias
     | puede | debes | te digo que | te dije que | rapido | cuidado | atencion
     | el robot debe | de inmediato
-    """
-)
+"""
 
 # Heads behind which anything but a place or a condition may follow.
-OPEN_HEADS = _phrases(
-    """
+OPEN_HEADS = """
     stop | stopp | hait | stap | sotp | stpo | tsop | sto | stopo | emergencystop | stops | halt
     | halted | freeze | frezze | abort | cancel | cease | quit moving | quit it | wait
     | pause | dont move | do not move | don t move | dont you move | do not you dare move
@@ -99,12 +90,10 @@ OPEN_HEADS = _phrases(
     | espere | esperate | parada de emergencia | paro de emergencia | parada inmediata
     | emergencia | basta | ya basta | cancela | cancelar | aborta | abortar | congelate
     | frena | frene | frenar | suelta todo
-    """
-)
+"""
 
 # Heads that stop only when nothing follows but a word of FILLERS: they begin other sentences too.
-CLOSED_HEADS = _phrases(
-    """
+CLOSED_HEADS = """
     stay | stay there | stay here | stay where you are | stay right there | remain there
     | remain where you are | remain still | stand | stand there | stand by | stand down
     | hold | hold there | enough | that s enough | thats enough | that is enough
@@ -126,12 +115,10 @@ CLOSED_HEADS = _phrases(
     | c est bon | laisse tomber | pas bouger | termine | eteins toi
     | para | para ya | parada | paro | un momento | suficiente | fin ya | apagate | apagado
     | quedate | dejalo | olvidalo | termina
-    """
-)
+"""
 
 # What may follow a closed head, and never makes an instruction of an open one.
-FILLERS = _phrases(
-    """
+FILLERS = """
     please | pls | now | right now | here | there | right here | right there | at once
     | immediately | instantly | this instant | this second | robot | the robot | dog | it
     | that | this | you | everything | all | ok | okay | thanks | thank you | again
@@ -147,8 +134,7 @@ FILLERS = _phrases(
     | gracias | de inmediato | en seguida | de una vez | de moverte | de moverse
     | de caminar | de andar | todo | de avanzar | de girar
     | en el acto | quieto | quieta | la mision | la tarea
-    """
-)
+"""
 
 # A place or a condition: behind an open head it makes an instruction of the sentence.
 PLACES = _words_of(
@@ -168,8 +154,7 @@ PLACES = _words_of(
 ADVERBS = _words_of("right just directly exactly only shortly immediately genau direkt juste")
 
 # These begin like places and conditions and are none.
-NO_PLACES = _phrases(
-    """
+NO_PLACES = """
     at once | at this instant | at this moment | in place | in your tracks | in the name of
     | in position | on the spot | on the double | where you are | where you stand
     | where you re standing | where it is | where it stands | as fast as you can
@@ -180,8 +165,7 @@ NO_PLACES = _phrases(
     | auf der stelle | an ort und stelle | im moment | wenn du mich horst
     | a l instant | sur le champ | sur place | en place | des maintenant | au nom de
     | en el acto | en seguida | en el lugar | en tu lugar | al instante | en este instante
-    """
-)
+"""
 
 NEGATIONS = _words_of("inte ikke niet")  # behind their verb: "stanna inte"
 # Behind these "a" and "an" are articles ("stop a person"), unless another language's follows.

@@ -77,13 +77,11 @@ _IN_HEADS: set[str] = set()  # their words
 Phrases = dict[str, list[tuple[str, ...]]]  # by their first words, longest first
 
 
-def _index(*tables: object) -> Phrases:
+def _index(*tables: str) -> Phrases:
     found: Phrases = {}
     for table in tables:
-        phrases = table if isinstance(table, tuple) else str(table).split("|")
-        for phrase in phrases:
-            said = fold(phrase if isinstance(phrase, str) else " ".join(phrase))
-            words = tuple(_WORDS.findall(said.replace("n't", "nt")))
+        for phrase in table.split("|"):
+            words = tuple(_WORDS.findall(fold(phrase).replace("n't", "nt")))
             if words and words not in found.setdefault(words[0], []):
                 found[words[0]].append(words)
     for each in found.values():

@@ -16,7 +16,7 @@
 
 from __future__ import annotations
 
-from spec_vlm_nav.common.parameters import Parameter, Tighter
+from spec_vlm_nav.common.parameters import limit, Parameter, SAFETY_LOCKED, Tighter
 
 MISSION: tuple[Parameter, ...] = (
     Parameter(
@@ -25,19 +25,13 @@ MISSION: tuple[Parameter, ...] = (
         "Where a mission is kept, to go on after a restart; empty: spec_vlm_nav/mission.json in "
         "ROS_HOME or ~/.ros, and in a folder of the namespace if there is one.",
     ),
-    Parameter(
-        "safety_locked",
-        False,
-        "No safety limit can be loosened while the node runs, not by an operator either.",
-        tighter=Tighter.TRUE,
-    ),
-    Parameter(
+    SAFETY_LOCKED,
+    limit(
+        Tighter.LOWER,
         "lost_after_s",
         2.0,
         "vlm_nav_node or motion_node was not heard for this long: the mission pauses, s.",
         0.5,
         60.0,
-        live=True,
-        tighter=Tighter.LOWER,
     ),
 )

@@ -78,7 +78,7 @@ class ModelAnswer:
     What the model said, and what it cost.
 
     open: what the target must still be asked; None: all of it is verified. pieces: the text of
-    each token; origins: how each came (of `origins.Origin`). joules: of the robot's computer
+    each token; origins: how each came (of `course.Origin`). joules: of the robot's computer
     during the decision; None: no sensor, or one was lost meanwhile.
     """
 

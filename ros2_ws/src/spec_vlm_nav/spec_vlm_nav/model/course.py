@@ -13,7 +13,7 @@
 # limitations under the License.
 
 """
-How the last answer came: what the method chose and why, and what the verifier had to do for it.
+How the last answer came: what the method chose and why, what the verifier had to do, each token.
 
 Pure; from the records that the decoder keeps of its rounds anyway.
 """
@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+import enum
 
 from specdec.edge.stats import RoundStats
 
@@ -76,3 +77,43 @@ def course_of(method: str, rounds: Sequence[RoundStats]) -> RoundHistory:
         sum(one.batch for one in last) / count,
         sum(one.gained for one in last) / count,
     )
+
+
+class Origin(enum.Enum):
+    """How a token of an answer came, as in DecisionMetrics."""
+
+    TARGET = 0  # the target's own: behind an accepted draft, or in the place of a rejected token
+    DRAFTED = 1  # drafted, and accepted
+    AHEAD = 2  # drafted ahead of the verdict before, and accepted
+    UNVERIFIED = 3  # the draft model alone
+
+
+def origins_of(rounds: Sequence[RoundStats], verified: int, count: int) -> list[int]:
+    """
+    Return the origins of `count` tokens, of which the first `verified` are.
+
+    Each round gives what it gained: accepted draft tokens, those that stood ready first, and the
+    target's own at the end.
+    """
+    found: list[int] = []
+    for one in rounds:
+        drafted = max(0, one.gained - 1)
+        ahead = min(drafted, one.ready or 0)
+        found += [Origin.AHEAD.value] * ahead + [Origin.DRAFTED.value] * (drafted - ahead)
+        found += [Origin.TARGET.value] * min(1, one.gained)
+    found = (found + [Origin.TARGET.value] * verified)[:verified]
+    return found + [Origin.UNVERIFIED.value] * (count - verified)
+
+
+def known_so_far(
+    rounds: Sequence[RoundStats], verified: int, count: int
+) -> tuple[int, list[int]]:
+    """
+    Return how many of the `count` tokens that came so far can be told by origin, and the origins.
+
+    A token is given out a moment before its round is on record: it is left out until then.
+    """
+    known = min(verified, sum(one.gained for one in rounds))
+    if known < verified:
+        return known, origins_of(rounds, known, known)
+    return count, origins_of(rounds, verified, count)

@@ -142,7 +142,7 @@ class Decider(Protocol):
 
     def so_far(self) -> Sequence[tuple[str, int]]:
         """
-        Return the tokens of the answer under way, each with its `origins.Origin`.
+        Return the tokens of the answer under way, each with its `course.Origin`.
 
         Worked out when it is asked for; a token whose origin is not known yet is left out.
         """

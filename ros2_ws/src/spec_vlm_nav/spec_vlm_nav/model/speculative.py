@@ -43,11 +43,10 @@ from spec_vlm_nav.model.answers import (
     TimelineSpan,
 )
 from spec_vlm_nav.model.asking import grammars_of, QuestionWriter, spec_of
-from spec_vlm_nav.model.course import course_of, RoundHistory
+from spec_vlm_nav.model.course import course_of, known_so_far, origins_of, RoundHistory
 from spec_vlm_nav.model.decider import DecoderSettings, DRAFT_ONLY, LinkReport, OnText
 from spec_vlm_nav.model.growing_answer import answer_of, CanceledOrLost, GrowingAnswer
 from spec_vlm_nav.model.link_monitor import LinkMonitor
-from spec_vlm_nav.model.origins import known_so_far, origins_of
 from specdec.edge.decoder import EdgeDecoder
 from specdec.energy import find_sensors, Mark, Meter
 from specdec.errors import ModelError, OptionsError, SpecdecError

@@ -217,9 +217,6 @@ class DecisionWorker:
             return Answered(job.number, answer, answer.unverified)
         except DecisionFailed as failure:
             return Failed(job.number, failure.code, str(failure), failure.answer)
-        except (
-            Exception
-        ) as error:  # whatever goes wrong in here must stop the robot, not the thread
-            return Failed(
-                job.number, ErrorCode.INTERNAL, f"{type(error).__name__}: {error}", ModelAnswer()
-            )
+        except Exception as error:  # whatever goes wrong in here must stop the robot, not the thread
+            why = f"{type(error).__name__}: {error}"
+            return Failed(job.number, ErrorCode.INTERNAL, why, ModelAnswer())

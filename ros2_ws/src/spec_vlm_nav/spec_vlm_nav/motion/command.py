@@ -12,14 +12,13 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""What motion_node is asked to do, as received, and why it is not done: plain records."""
+"""What motion_node is asked to do, as received: plain records."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 import enum
 
-from spec_vlm_nav.common.codes import MotionState
 from spec_vlm_nav.common.geometry import Motion, NO_MOTION
 
 OPERATOR_STOP = "stopped by the operator"
@@ -57,16 +56,3 @@ class Command:
     def is_forward(self) -> bool:
         """Whether this drives where the collision sensor looks."""
         return self.kind is CommandKind.MOVE and self.motion.distance_m > 0
-
-
-@dataclass(frozen=True)
-class CommandRefusal:
-    """
-    Why a command is not carried out.
-
-    In one or two words to count by, in full, and how that is reported.
-    """
-
-    kind: str
-    reason: str
-    state: MotionState = MotionState.REFUSED

@@ -23,10 +23,10 @@ anything that carries out motions has in common.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 import enum
 import math
-from typing import Protocol
 
 from spec_vlm_nav.common.geometry import Motion, NO_MOTION, Pose, Velocity, wrap, ZERO
 
@@ -82,50 +82,6 @@ def _towards(remaining: float, gain: float, slowest: float, fastest: float) -> f
     return math.copysign(min(fastest, max(slowest, gain * abs(remaining))), remaining)
 
 
-class Executor(Protocol):
-    """
-    One motion at a time.
-
-    `start`, then `update` at every tick until a final state, whose `reason` is in words.
-    """
-
-    config: ExecutorConfig
-    reason: str
-    sends_velocities: bool  # False: something else drives the base
-
-    @property
-    def is_active(self) -> bool:
-        """Whether a motion is under way."""
-        ...
-
-    def start(self, motion: Motion, pose: Pose, now: float, allowance_s: float = math.inf) -> None:
-        """
-        Begin a motion at this pose, to be over within the allowance.
-
-        `now` is in seconds of any steady clock.
-        """
-        ...
-
-    def update(
-        self, pose: Pose, now: float, in_flight: Motion = NO_MOTION
-    ) -> tuple[Velocity, MotionProgress]:
-        """
-        Return the velocity to ask for and the state.
-
-        `in_flight`: what was commanded and odometry cannot show yet, metres and radians. A final
-        state ends the motion (velocity zero).
-        """
-        ...
-
-    def cancel(self) -> None:
-        """End the motion now."""
-        ...
-
-    def done(self, pose: Pose) -> Motion:
-        """Return what has been covered since the last start, as seen by odometry."""
-        ...
-
-
 class Track:
     """
     What was covered since a pose, by odometry.
@@ -167,7 +123,7 @@ class Settling:
         """Return whether it has stood still for a while, and nothing is still to come."""
         c = self._config
         then, since = self._still
-        moved = math.hypot(pose.x - then.x, pose.y - then.y) > c.still_linear
+        moved = pose.distance(then) > c.still_linear
         comes = (
             abs(in_flight.distance_m) > c.still_linear
             or abs(in_flight.angle_rad) > c.still_angular
@@ -181,27 +137,45 @@ class Settling:
         return now - self._since > c.settle_timeout_s
 
 
-class MotionExecutor:
-    """Carries motions out by velocities of its own."""
+class Executor(ABC):
+    """
+    One motion at a time.
 
-    sends_velocities = True
+    `start`, then `update` at every tick until a final state, whose `reason` is in words.
+    """
+
+    sends_velocities = True  # False: something else drives the base
 
     def __init__(self, config: ExecutorConfig | None = None) -> None:
         self.config = config or ExecutorConfig()
         self.reason = ""
         self._motion: Motion | None = None
         self._track: Track | None = None
+        self._started = 0.0
+        self._settling: Settling | None = None
 
     def start(self, motion: Motion, pose: Pose, now: float, allowance_s: float = math.inf) -> None:
-        """Begin a motion at this pose; `now` in seconds of any steady clock."""
+        """
+        Begin a motion at this pose, to be over within the allowance.
+
+        `now` is in seconds of any steady clock.
+        """
         self._motion, self._track, self.reason = motion, Track(pose), ""
-        self._started, self._allowance_s = now, allowance_s
-        self._best = (0.0, now)  # furthest progress so far and when it was made
-        self._settling: Settling | None = None
-        self._corrections = 0
+        self._started, self._settling = now, None
+
+    @abstractmethod
+    def update(
+        self, pose: Pose, now: float, in_flight: Motion = NO_MOTION
+    ) -> tuple[Velocity, MotionProgress]:
+        """
+        Return the velocity to ask for and the state.
+
+        `in_flight`: what was commanded and odometry cannot show yet, metres and radians. A final
+        state ends the motion (velocity zero).
+        """
 
     def cancel(self) -> None:
-        """Forget the motion."""
+        """End the motion now."""
         self._motion = None
 
     @property
@@ -212,6 +186,23 @@ class MotionExecutor:
     def done(self, pose: Pose) -> Motion:
         """Return what has been covered since the last start, as seen by odometry."""
         return self._track.done(pose) if self._track else NO_MOTION
+
+    def _finish(
+        self, progress: MotionProgress, reason: str = ""
+    ) -> tuple[Velocity, MotionProgress]:
+        self._motion, self.reason = None, reason
+        return ZERO, progress
+
+
+class MotionExecutor(Executor):
+    """Carries motions out by velocities of its own."""
+
+    def start(self, motion: Motion, pose: Pose, now: float, allowance_s: float = math.inf) -> None:
+        """See Executor."""
+        super().start(motion, pose, now, allowance_s)
+        self._allowance_s = allowance_s
+        self._best = (0.0, now)  # furthest progress so far and when it was made
+        self._corrections = 0
 
     def timeout_s(self, motion: Motion) -> float:
         """Return after how long the executor gives a motion up."""
@@ -296,12 +287,6 @@ class MotionExecutor:
     def _settle(self, pose: Pose, now: float) -> tuple[Velocity, MotionProgress]:
         self._settling = Settling(pose, now, self.config)
         return _SETTLING
-
-    def _finish(
-        self, progress: MotionProgress, reason: str = ""
-    ) -> tuple[Velocity, MotionProgress]:
-        self._motion, self.reason = None, reason
-        return ZERO, progress
 
 
 _SETTLING = (ZERO, MotionProgress.SETTLING)

@@ -28,7 +28,7 @@ import math
 from spec_vlm_nav.common.codes import MotionState
 from spec_vlm_nav.common.geometry import Motion, Pose, Velocity, ZERO
 from spec_vlm_nav.motion.ahead.collision import AheadWatch
-from spec_vlm_nav.motion.command import Command, CommandKind, CommandRefusal, OPERATOR_STOP, SILENT
+from spec_vlm_nav.motion.command import Command, CommandKind, OPERATOR_STOP, SILENT
 from spec_vlm_nav.motion.geofence import Geofence
 from spec_vlm_nav.motion.latches import Latches
 from spec_vlm_nav.motion.limits import SafetyConfig, slew
@@ -59,6 +59,10 @@ _STATE_OF = {
 def fault_of(discrepancy: Discrepancy) -> Fault:
     """Return how a discrepancy of commanded and measured motion is reported."""
     return Fault(_STATE_OF[discrepancy.kind], discrepancy.reason)
+
+
+def _refused(kind: str, reason: str) -> Fault:
+    return Fault(MotionState.REFUSED, reason, kind)
 
 
 class SafetyGate:
@@ -173,7 +177,7 @@ class SafetyGate:
             self._fenced = (kept.session, kept.instruction)
             self.fence.begin(None if kept.fence is None else Pose(*kept.fence))
 
-    def admit(self, command: Command, now: float, unproven: str = "") -> CommandRefusal | None:
+    def admit(self, command: Command, now: float, unproven: str = "") -> Fault | None:
         """
         Take note of a command; returns None when it may be carried out, else why not.
 
@@ -185,16 +189,16 @@ class SafetyGate:
             self.end_motion()
         refusal = self._out_of_order(command)
         if refusal is None and unproven:
-            refusal = CommandRefusal("proof", unproven)
+            refusal = _refused("proof", unproven)
             if command.session == self.session:
                 self.end_motion()  # another client speaks in its name: stand until it does itself
         elif refusal is None:
             refusal = self._admit_in_order(command, now)
         if refusal is not None:
-            self.refusals[refusal.kind] += 1
+            self.refusals[refusal.kind or refusal.state.name] += 1
         return refusal
 
-    def _admit_in_order(self, command: Command, now: float) -> CommandRefusal | None:
+    def _admit_in_order(self, command: Command, now: float) -> Fault | None:
         if command.session != self.session:
             if self.session is not None:
                 self._retired[self.session] = None
@@ -222,49 +226,45 @@ class SafetyGate:
             self.monitor.begin(command.motion, now)
         return refusal
 
-    def _out_of_order(self, command: Command) -> CommandRefusal | None:
+    def _out_of_order(self, command: Command) -> Fault | None:
         if command.session in self._retired:
-            return CommandRefusal("order", "from a session that another one replaced")
+            return _refused("order", "from a session that another one replaced")
         if command.session != self.session:
             return None
         if command.sequence <= self.sequence:
-            return CommandRefusal(
-                "order", f"sequence {command.sequence} is not after {self.sequence}"
-            )
+            return _refused("order", f"sequence {command.sequence} is not after {self.sequence}")
         if command.instruction < self._instruction:
             over = f"instruction {command.instruction} is over, now at {self._instruction}"
-            return CommandRefusal("order", over)
+            return _refused("order", over)
         return None
 
-    def _unfit(self, command: Command, now: float) -> CommandRefusal | None:
+    def _unfit(self, command: Command, now: float) -> Fault | None:
         c, motion = self.config, command.motion
         numbers = (motion.distance_m, motion.angle_rad, command.deadline_s, command.frame_age_s)
         if not all(math.isfinite(n) for n in numbers):
-            return CommandRefusal("no number", "not a number in the command")
+            return _refused("no number", "not a number in the command")
         if c.dry_run:
-            return CommandRefusal("dry run", "dry_run is true: nothing moves")
+            return _refused("dry run", "dry_run is true: nothing moves")
         if self.estopped_by:
-            return CommandRefusal("e-stop", self.held_by, MotionState.ESTOPPED)
+            return Fault(MotionState.ESTOPPED, self.held_by, "e-stop")
         if self._latched is not None:
-            return CommandRefusal(
-                "latched", f"{self.latched_by} is latched until the next instruction"
-            )
+            return _refused("latched", f"{self.latched_by} is latched until the next instruction")
         if (motion.distance_m == 0) == (motion.angle_rad == 0):
-            return CommandRefusal("no motion", "a motion is either a distance or an angle")
+            return _refused("no motion", "a motion is either a distance or an angle")
         if abs(motion.distance_m) > c.max_distance or abs(motion.angle_rad) > c.max_angle:
             longest = f"{c.max_distance:g} m, {math.degrees(c.max_angle):.0f} degrees"
-            return CommandRefusal("too long", f"longer than one command may be ({longest})")
+            return _refused("too long", f"longer than one command may be ({longest})")
         if command.deadline_s <= 0:
-            return CommandRefusal("deadline", "its deadline has passed")
+            return _refused("deadline", "its deadline has passed")
         if not 0 <= command.frame_age_s <= c.max_frame_age_s:
             age = command.frame_age_s
             old = f"decided from a frame {age:.1f} s old, limit {c.max_frame_age_s:g} s"
-            return CommandRefusal("frame age", old)
-        if fault := self.fault(command, now):
-            return CommandRefusal(fault.state.name, fault.reason, fault.state)
-        if fault := self.fault_ahead(command, now) or self._fault_at_start(command, now):
-            return CommandRefusal(fault.state.name, fault.reason, fault.state)
-        return None
+            return _refused("frame age", old)
+        return (
+            self.fault(command, now)
+            or self.fault_ahead(command, now)
+            or self._fault_at_start(command, now)
+        )
 
     def _fault_at_start(self, command: Command, now: float) -> Fault | None:
         """Return why a motion may not begin from here, though one under way might go on."""

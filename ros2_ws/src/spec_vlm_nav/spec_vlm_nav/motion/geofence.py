@@ -38,9 +38,7 @@ class Geofence:
 
     def distance_m(self, pose: Pose) -> float:
         """Return how far from the middle a pose is."""
-        if self.middle is None:
-            return 0.0
-        return math.hypot(pose.x - self.middle.x, pose.y - self.middle.y)
+        return 0.0 if self.middle is None else pose.distance(self.middle)
 
     def objection(self, pose: Pose, motion: Motion, radius_m: float) -> str:
         """Return why a motion from this pose leads out of the circle, or further out; else ""."""

@@ -29,7 +29,7 @@ import time
 
 import msgspec
 from spec_vlm_nav.common.kept_file import read_small, write_whole
-from spec_vlm_nav.motion.ahead.newest import NewestWorker
+from spec_vlm_nav.common.newest import NewestWorker
 
 LONGEST_S = 5.0  # a write that takes longer has failed
 

@@ -12,24 +12,30 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-
 """
 The control loop around MotionCore: when velocities, stops and reports go out.
 
 `motion_node` tells it what was heard and publishes what comes out; tests run the same loop in
-simulated time. Whatever ends a motion is obeyed at once, not at the next tick.
+simulated time. Whatever ends a motion is obeyed at once, not at the next tick. Every change of the
+status is reported, and the present one now and then.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Generic, Protocol
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
 
 from spec_vlm_nav.common.geometry import Velocity
+from spec_vlm_nav.common.status import Status
 from spec_vlm_nav.motion.command import Command, CommandKind
 from spec_vlm_nav.motion.core import MotionCore
-from spec_vlm_nav.motion.reporting import Reporting, Stamp, StatusReport
 from spec_vlm_nav.motion.stopping import RestDetector
+
+HEARTBEAT_S = 0.5
+MOVING_S = 0.1  # between two reports of a motion under way
+
+Stamp = TypeVar("Stamp")
 
 
 class VelocityOutput(Protocol):
@@ -39,25 +45,43 @@ class VelocityOutput(Protocol):
         """Send the velocity of one tick; `rest`: what odometry shows while nothing is asked."""
         ...
 
-    def stop(self) -> object:
-        """Send what makes the robot stand still, now."""
+    def stop(self) -> bool:
+        """Send what makes the robot stand still, now; returns whether that was a plain zero."""
         ...
 
 
+@dataclass(frozen=True)
+class StatusReport(Generic[Stamp]):
+    """A status to publish now; `since`: the stamp at which its state began."""
+
+    status: Status
+    stamp: Stamp
+    since: Stamp
+    is_new: bool
+
+
 class MotionLoop(Generic[Stamp]):
-    """Of one core; `clock` gives seconds of a steady clock, `publish` takes what is to be reported."""
+    """
+    Of one core, whose ticks come at `rate_hz`.
+
+    `publish` takes what is to be reported. `clock` gives seconds of a steady clock, `stamps` the
+    stamps of reports.
+    """
 
     def __init__(
         self,
         core: MotionCore,
         output: VelocityOutput,
-        reporting: Reporting[Stamp],
         publish: Callable[[StatusReport[Stamp]], None],
+        rate_hz: float,
         clock: Callable[[], float],
+        stamps: Callable[[], Stamp],
     ) -> None:
-        self._core, self._output, self._reporting = core, output, reporting
-        self._publish, self._clock = publish, clock
+        self._core, self._output, self._publish = core, output, publish
+        self._half_a_tick, self._clock, self._stamps = 0.5 / rate_hz, clock, stamps
         self._was_moving = False
+        self._reported_at = -HEARTBEAT_S
+        self._since, self._key = stamps(), core.state_key
 
     def tick(self) -> None:
         """Send the velocity of this tick."""
@@ -93,5 +117,19 @@ class MotionLoop(Generic[Stamp]):
         self._report(self._clock())
 
     def _report(self, now: float) -> None:
-        for told in self._reporting.due(now):
+        for told in self._due(now):  # all were made before one is published: that may end in a stop
             self._publish(told)
+
+    def _due(self, now: float) -> list[StatusReport[Stamp]]:
+        events = self._core.take_events()
+        # Half a tick early: a period that just misses would be a whole tick late.
+        period = (MOVING_S if self._core.is_moving else HEARTBEAT_S) - self._half_a_tick
+        if not events and now - self._reported_at < period:
+            return []
+        self._reported_at, stamp = now, self._stamps()
+        if self._core.state_key != self._key:
+            self._key, self._since = self._core.state_key, stamp
+        return [
+            StatusReport(self._core.as_of(now, status), stamp, self._since, bool(events))
+            for status in events or [self._core.status]
+        ]

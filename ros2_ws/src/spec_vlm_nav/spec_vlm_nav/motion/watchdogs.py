@@ -58,10 +58,11 @@ class WatchdogConfig:
 
 @dataclass(frozen=True)
 class Fault:
-    """Why a motion has to end, and how that is reported."""
+    """Why a motion has to end, or may not begin, and how that is reported; kind: to count it by."""
 
     state: MotionState
     reason: str
+    kind: str = ""  # "": the name of the state
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,7 @@ class OdometryWatch:
             self._broken = "odometry is not a number"
             return False
         if last is not None:
-            jump = math.hypot(pose.x - last.x, pose.y - last.y)
+            jump = pose.distance(last)
             if jump > config.odom_jump_m or abs(wrap(pose.yaw - last.yaw)) > config.odom_jump_rad:
                 self._broken = f"odometry jumped by {jump:.2f} m"
         self.pose, self._heard_at = pose, now

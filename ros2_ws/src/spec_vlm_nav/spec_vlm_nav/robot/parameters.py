@@ -18,16 +18,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from spec_vlm_nav.common.parameters import Parameter, RELIABILITY, Tighter, Value
+from spec_vlm_nav.common.parameters import (
+    config_of,
+    limit,
+    Parameter,
+    RELIABILITY,
+    SAFETY_LOCKED,
+    Tighter,
+    Value,
+)
 from spec_vlm_nav.robot.go2_state import Go2Config, numbers_of
 
 GO2_STATE: tuple[Parameter, ...] = (
-    Parameter(
-        "safety_locked",
-        False,
-        "No safety limit can be loosened while the node runs, not by an operator either.",
-        tighter=Tighter.TRUE,
-    ),
+    SAFETY_LOCKED,
     Parameter(
         "odometry",
         "sportmodestate",
@@ -51,84 +54,68 @@ GO2_STATE: tuple[Parameter, ...] = (
         5.0,
         200.0,
     ),
-    Parameter(
-        "state_reliability", "best_effort", "QoS of both subscriptions.", choices=RELIABILITY
-    ),
-    Parameter(
+    Parameter("state_reliability", "best_effort", "QoS of both subscriptions.", choices=RELIABILITY),
+    limit(
+        Tighter.LOWER_0_OFF,
         "state_timeout_s",
         0.5,
         "No SportModeState for this long: not ready, s (receive time); 0: not watched.",
         0.0,
         10.0,
-        live=True,
-        tighter=Tighter.LOWER_0_OFF,
     ),
-    Parameter(
+    limit(
+        Tighter.LOWER_0_OFF,
         "battery_timeout_s",
         5.0,
         "No LowState for this long: the battery is not known, s (receive time); 0: not watched.",
         0.0,
         60.0,
-        live=True,
-        tighter=Tighter.LOWER_0_OFF,
     ),
-    Parameter(
+    limit(
+        Tighter.HIGHER,
         "min_battery",
         0.15,
         "With less charge (0 to 1) it is not ready, until there is 0.05 more; 0: not watched.",
         0.0,
         0.95,
-        live=True,
-        tighter=Tighter.HIGHER,
     ),
-    Parameter(
+    limit(
+        Tighter.LOWER_0_OFF,
         "max_tilt_rad",
         0.6,
         "Rolled or pitched further, it has fallen, rad; 0: not watched.",
         0.0,
         1.5,
-        live=True,
-        tighter=Tighter.LOWER_0_OFF,
     ),
-    Parameter(
+    limit(
+        Tighter.HIGHER,
         "min_body_height_m",
         0.16,
         "With its body lower (body_height), it does not stand, m; 0: not watched.",
         0.0,
         0.5,
-        live=True,
-        tighter=Tighter.HIGHER,
     ),
-    Parameter(
+    limit(
+        Tighter.FEWER,
         "ready_modes",
         "0,1,3",
         "The modes in which it takes motions, where error_code is 0 (firmware before MCF): idle, "
         "balanced, walking.",
-        live=True,
-        tighter=Tighter.FEWER,
     ),
-    Parameter(
+    limit(
+        Tighter.FEWER,
         "ready_codes",
         "100,1005,1013,1015,1016,1017,2007,2010",
         "The error_codes with which it takes motions; in MCF firmware they are states, not "
         "errors: balanced, walking, running.",
-        live=True,
-        tighter=Tighter.FEWER,
     ),
 )
 
 
 def go2_config(values: Mapping[str, Value]) -> Go2Config:
     """Return the limits. Raises ParameterError for lists that are not numbers."""
-    return Go2Config(
-        ready_modes=numbers_of(str(values["ready_modes"]), "ready_modes"),
-        ready_codes=numbers_of(str(values["ready_codes"]), "ready_codes"),
-        state_timeout_s=float(values["state_timeout_s"]),
-        battery_timeout_s=float(values["battery_timeout_s"]),
-        min_battery=float(values["min_battery"]),
-        max_tilt_rad=float(values["max_tilt_rad"]),
-        min_body_height_m=float(values["min_body_height_m"]),
-    )
+    modes, codes = (numbers_of(str(values[name]), name) for name in ("ready_modes", "ready_codes"))
+    return config_of(Go2Config, values, ready_modes=modes, ready_codes=codes)
 
 
 def check_go2(values: Mapping[str, Value]) -> None:

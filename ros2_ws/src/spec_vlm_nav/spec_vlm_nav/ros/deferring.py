@@ -41,6 +41,16 @@ class DeferringServer(ActionServer):
         """Begin the goal, which is to be executed now."""
         self._begin(goal_handle)
 
-    def finish(self, goal_handle: Any, end: Callable[[Any], Any]) -> None:
-        """Have `end` set the goal's state and return the result."""
+    def finish(self, goal_handle: Any, result: Any) -> None:
+        """Hand in a goal's result, whose `error_code` is 0 when all is well."""
+
+        def end(handle: Any) -> Any:
+            if handle.is_cancel_requested:
+                handle.canceled()
+            elif result.error_code == 0:
+                handle.succeed()
+            else:
+                handle.abort()
+            return result
+
         super().notify_execute(goal_handle, end)

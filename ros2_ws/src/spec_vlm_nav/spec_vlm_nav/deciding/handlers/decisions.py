@@ -82,14 +82,16 @@ def take_failure(s: Situation, failed: Failed, now: float) -> None:
     was_canceled = failed.code is ErrorCode.CANCELED
     if not was_canceled:
         s.stand(CommandKind.HOLD, SUPERVISOR, failed.code.name)
-    _close_failed(s, failed)
+    note_failure(s, failed, now)
     if not was_canceled:
         _try_again(s, failed, now)
 
 
 def note_failure(s: Situation, failed: Failed, now: float) -> None:
-    """Publish what the decision cost: STOP is out already."""
-    _close_failed(s, failed)
+    """Publish what the decision cost; nothing of it can be verified."""
+    if (current := s.decision.under_way) is not None:
+        s.finish(failed.answer, failed.code, failed.message)
+        s.unverified.take(current.job.number)
 
 
 def time_out(s: Situation, _: None, now: float) -> None:
@@ -276,13 +278,6 @@ def _say_late_reasoning(s: Situation, answer: ModelAnswer, unverified: bool) -> 
     if reasoning and not s.feedback.reasoning:
         s.feedback = replace(s.feedback, reasoning=reasoning)
         s.out.spoke(reasoning, "", unverified)
-
-
-def _close_failed(s: Situation, failed: Failed) -> None:
-    """Publish what a decision cost that gave no whole answer: nothing of it can be verified."""
-    if (current := s.decision.under_way) is not None:
-        s.finish(failed.answer, failed.code, failed.message)
-        s.unverified.take(current.job.number)
 
 
 def _try_again(s: Situation, failed: Failed, now: float) -> None:

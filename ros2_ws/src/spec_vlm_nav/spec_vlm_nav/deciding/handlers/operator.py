@@ -21,12 +21,12 @@ from dataclasses import dataclass
 from spec_vlm_nav.common.codes import ErrorCode
 from spec_vlm_nav.deciding.parts.instruction import Instruction
 from spec_vlm_nav.deciding.parts.interfaces import (
+    DecisionReport,
     Feedback,
     NavigationResult,
     NavigatorPhase,
     SUPERVISOR,
 )
-from spec_vlm_nav.deciding.parts.report import DecisionReport
 from spec_vlm_nav.deciding.parts.situation import Situation
 from spec_vlm_nav.motion.command import CommandKind
 

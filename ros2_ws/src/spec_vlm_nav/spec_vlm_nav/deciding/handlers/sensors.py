@@ -17,11 +17,11 @@
 from __future__ import annotations
 
 from spec_vlm_nav.camera.frame import Frame
+from spec_vlm_nav.camera.images import same_scene
 from spec_vlm_nav.camera.watch import CameraWatch
 from spec_vlm_nav.common.codes import ErrorCode
 from spec_vlm_nav.deciding.handlers.decisions import advance
 from spec_vlm_nav.deciding.parts.interfaces import NavigatorPhase, SUPERVISOR
-from spec_vlm_nav.deciding.parts.prefetch import same_scene
 from spec_vlm_nav.deciding.parts.situation import Situation
 from spec_vlm_nav.motion.command import CommandKind
 

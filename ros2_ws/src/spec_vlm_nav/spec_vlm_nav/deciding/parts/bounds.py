@@ -104,9 +104,7 @@ class Obstructions:
 
     def progressed(self, place: Pose) -> None:
         """Take note of where the robot has got to; far enough from the first, they are over."""
-        if self.first is None:
-            return
-        if math.hypot(place.x - self.first.x, place.y - self.first.y) >= PROGRESS_M:
+        if self.first is not None and place.distance(self.first) >= PROGRESS_M:
             self.restart()
 
 

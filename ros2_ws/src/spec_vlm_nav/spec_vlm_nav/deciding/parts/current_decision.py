@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from spec_vlm_nav.camera.frame import Frame
 from spec_vlm_nav.common.codes import ErrorCode
 from spec_vlm_nav.deciding.parts.instruction import Instruction
-from spec_vlm_nav.deciding.parts.report import DecisionReport
+from spec_vlm_nav.deciding.parts.interfaces import DecisionReport
 from spec_vlm_nav.language.actions import Action, reasoning_of
 from spec_vlm_nav.model.answers import DecisionJob, ModelAnswer
 from spec_vlm_nav.model.worker import ActionFound, Answered

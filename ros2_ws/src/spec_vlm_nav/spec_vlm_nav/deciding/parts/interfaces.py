@@ -13,24 +13,23 @@
 # limitations under the License.
 
 """
-What goes into the navigator and what comes out of it: configuration, requests, feedback, results.
+What goes into the navigator and what comes out of it: configuration, requests, reports, results.
 
 No behaviour.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 import enum
 from typing import Protocol
 
 from spec_vlm_nav.camera.frame import Frame
-from spec_vlm_nav.common.codes import ErrorCode
+from spec_vlm_nav.common.codes import ErrorCode, Verification
 from spec_vlm_nav.common.geometry import Motion, NO_MOTION
-from spec_vlm_nav.deciding.parts.report import DecisionReport
 from spec_vlm_nav.exploring.floor_reading import RobotBody
 from spec_vlm_nav.language.prompting import MAX_INSTRUCTION_CHARS
-from spec_vlm_nav.model.answers import DecisionJob
+from spec_vlm_nav.model.answers import DecisionJob, ModelAnswer
 from spec_vlm_nav.model.decider import DRAFT_ONLY
 from spec_vlm_nav.motion.command import CommandKind
 
@@ -74,9 +73,7 @@ class NavigatorConfig:
     prefetch: bool = False  # decide the next action while the motion before it settles
     prefetch_tolerance: float = 3.0  # mean difference of the two frames, grey levels of 255
     dry_run: bool = False  # decide, but move nothing
-    body: RobotBody | None = (
-        None  # for what looks at the floor; None: the camera's height is not known
-    )
+    body: RobotBody | None = None  # for what looks at the floor; None: the camera's height is not known
 
     @property
     def is_degradable(self) -> bool:
@@ -128,6 +125,28 @@ class Feedback:
     left: Motion = NO_MOTION
     decision_ms: float = 0.0
     decisions: int = 0
+
+
+@dataclass(frozen=True)
+class DecisionReport:
+    """One decision as it is published on ~/metrics."""
+
+    frame: Frame | None = None
+    instruction: int = 0
+    instruction_text: str = ""
+    sequence: int = 0  # of the motion command; 0: none was sent
+    answer: ModelAnswer = field(default_factory=ModelAnswer)
+    reasoning: str = ""
+    model_action: str = ""
+    action: str = ""
+    source: str = SUPERVISOR
+    rule: str = ""
+    verification: Verification = Verification.VERIFIED
+    prefetched: bool = False
+    code: ErrorCode = ErrorCode.NONE
+    error: str = ""
+    decision_ms: float = 0.0
+    camera_to_action_ms: float = 0.0
 
 
 class NavigatorOutputs(Protocol):

@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from spec_vlm_nav.common.codes import Verification
-from spec_vlm_nav.deciding.parts.report import DecisionReport
+from spec_vlm_nav.deciding.parts.interfaces import DecisionReport
 from spec_vlm_nav.exploring.policy import ExplorationPolicy, Memory
 from spec_vlm_nav.language.actions import Action, reasoning_of
 from spec_vlm_nav.model.worker import Reconciled

@@ -30,6 +30,7 @@ from spec_vlm_nav.deciding.parts.current_motion import CurrentMotion
 from spec_vlm_nav.deciding.parts.failures import Failures
 from spec_vlm_nav.deciding.parts.instruction import CurrentInstruction
 from spec_vlm_nav.deciding.parts.interfaces import (
+    DecisionReport,
     Feedback,
     MotionRequest,
     NavigatorConfig,
@@ -37,7 +38,6 @@ from spec_vlm_nav.deciding.parts.interfaces import (
     NavigatorPhase,
     SUPERVISOR,
 )
-from spec_vlm_nav.deciding.parts.report import DecisionReport
 from spec_vlm_nav.deciding.parts.rollback import Unverified
 from spec_vlm_nav.exploring.policy import ExplorationPolicy
 from spec_vlm_nav.model.answers import ModelAnswer

@@ -30,7 +30,7 @@ import math
 from typing import Protocol
 
 from spec_vlm_nav.common.geometry import Motion, NO_MOTION, Pose, Velocity, ZERO
-from spec_vlm_nav.motion.executor import ExecutorConfig, MotionProgress, Settling, Track
+from spec_vlm_nav.motion.executor import Executor, ExecutorConfig, MotionProgress, Settling
 
 ANSWER_S = 1.0  # a server that has not accepted or rejected a goal by then is taken for gone
 
@@ -75,25 +75,20 @@ class Goals(Protocol):
         ...
 
 
-class Nav2Executor:
+class Nav2Executor(Executor):
     """Carries motions out by goals; asks for no velocity itself."""
 
     sends_velocities = False
 
     def __init__(self, goals: Goals, config: ExecutorConfig | None = None) -> None:
-        self.config = config or ExecutorConfig()
-        self.reason = ""
+        super().__init__(config)
         self._goals = goals
-        self._motion: Motion | None = None
-        self._track: Track | None = None
 
     def start(self, motion: Motion, pose: Pose, now: float, allowance_s: float = math.inf) -> None:
         """Send a motion's goal; one under way is canceled first."""
         self.cancel()
+        super().start(motion, pose, now, allowance_s)
         speed = self.config.angular_speed if motion.angle_rad else self.config.linear_speed
-        self._motion, self._track, self.reason = motion, Track(pose), ""
-        self._started = now
-        self._settling: Settling | None = None
         self._unsent = self._goals.send(motion, speed, allowance_s)
 
     def cancel(self) -> None:
@@ -101,15 +96,6 @@ class Nav2Executor:
         if self._motion is not None:
             self._motion = None
             self._goals.cancel()
-
-    @property
-    def is_active(self) -> bool:
-        """Whether a motion is under way."""
-        return self._motion is not None
-
-    def done(self, pose: Pose) -> Motion:
-        """Return what has been covered since the last start, as seen by odometry."""
-        return self._track.done(pose) if self._track else NO_MOTION
 
     def update(
         self, pose: Pose, now: float, in_flight: Motion = NO_MOTION
@@ -139,12 +125,6 @@ class Nav2Executor:
             self._settling = Settling(pose, now, self.config)
             return ZERO, MotionProgress.SETTLING
         return self._finish(*_failure(report))
-
-    def _finish(
-        self, progress: MotionProgress, reason: str = ""
-    ) -> tuple[Velocity, MotionProgress]:
-        self._motion, self.reason = None, reason
-        return ZERO, progress
 
 
 def _failure(report: GoalReport) -> tuple[MotionProgress, str]:

@@ -17,15 +17,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 
 from spec_vlm_nav.common.errors import ParameterError
-from spec_vlm_nav.common.parameters import Parameter, Value
+from spec_vlm_nav.common.parameters import config_of, Parameter, Value
 from spec_vlm_nav.motion.ahead.corridor import CloudConfig, CorridorConfig, Mounting
 from spec_vlm_nav.motion.executor import ExecutorConfig
 from spec_vlm_nav.motion.limits import SafetyConfig
-from spec_vlm_nav.motion.parameters.collision import COLLISION
-from spec_vlm_nav.motion.parameters.tables import BOUNDS, OUTPUT, RESPONSE, SPEEDS, WATCHDOGS
+from spec_vlm_nav.motion.parameters.tables import (
+    BOUNDS,
+    COLLISION,
+    OUTPUT,
+    RESPONSE,
+    SPEEDS,
+    WATCHDOGS,
+)
 from spec_vlm_nav.motion.stopping import StopConfig
 
 MOTION: tuple[Parameter, ...] = (
@@ -82,74 +87,47 @@ def check_motion(values: Mapping[str, Value]) -> None:
 
 def executor_config(values: Mapping[str, Value]) -> ExecutorConfig:
     """Return the executor's part of the parameters."""
-    return ExecutorConfig(
-        linear_speed=float(values["max_linear"]),
-        angular_speed=float(values["max_angular"]),
-        linear_tolerance=float(values["linear_tolerance"]),
-        angular_tolerance=float(values["angular_tolerance"]),
-        slowest_linear=float(values["min_linear"]),
-        slowest_angular=float(values["min_angular"]),
-        blocked_after_s=float(values["blocked_after_s"]),
-        response_timeout_s=float(values["response_timeout_s"]),
+    return config_of(
+        ExecutorConfig,
+        values,
+        linear_speed=values["max_linear"],
+        angular_speed=values["max_angular"],
+        slowest_linear=values["min_linear"],
+        slowest_angular=values["min_angular"],
     )
 
 
 def safety_config(values: Mapping[str, Value]) -> SafetyConfig:
-    """Return the gate's part of the parameters; most of them have the names of its fields."""
-    linear, angular = float(values["linear_acceleration"]), float(values["angular_acceleration"])
-    same = {
-        field.name: values[field.name] for field in fields(SafetyConfig) if field.name in values
-    }
-    reach = float(values["collision_distance_m"]) + float(values["stopping_distance_m"])
-    made = {
-        "linear_deceleration": 2 * linear,
-        "angular_deceleration": 2 * angular,
-        "collision_watched": values["collision_source"] != "none",
-        "collision_distance_m": reach,
-    }
-    return SafetyConfig(**{**same, **made})  # type: ignore[arg-type]
+    """Return the gate's part of the parameters."""
+    return config_of(
+        SafetyConfig,
+        values,
+        linear_deceleration=2 * float(values["linear_acceleration"]),
+        angular_deceleration=2 * float(values["angular_acceleration"]),
+        collision_watched=values["collision_source"] != "none",
+        collision_distance_m=_reach_m(values),
+    )
 
 
 def stop_config(values: Mapping[str, Value]) -> StopConfig:
     """Return how Twists say stop."""
-    return StopConfig(
-        style=str(values["stop_style"]),
-        epsilon_mps=float(values["stop_epsilon_mps"]),
+    return config_of(
+        StopConfig,
+        values,
+        style=values["stop_style"],
+        epsilon_mps=values["stop_epsilon_mps"],
         linear_deceleration=2 * float(values["linear_acceleration"]),
         angular_deceleration=2 * float(values["angular_acceleration"]),
-        rate_hz=float(values["rate_hz"]),
     )
 
 
 def corridor_config(values: Mapping[str, Value]) -> CorridorConfig:
     """Return what the collision sensor looks at."""
-    return CorridorConfig(
-        half_width_m=float(values["collision_half_width_m"]),
-        reach_m=float(values["collision_distance_m"]) + float(values["stopping_distance_m"]),
-        min_points=int(values["collision_min_points"]),
-        scan_yaw_rad=float(values["collision_scan_yaw_rad"]),
-        depth_fov_rad=float(values["collision_depth_fov_rad"]),
-        depth_band=float(values["collision_depth_band"]),
-        cloud=_cloud_config(values),
-    )
+    axes = ("x_m", "y_m", "z_m", "roll_rad", "pitch_rad", "yaw_rad")
+    mounting = Mounting(*(float(values[f"collision_cloud_{axis}"]) for axis in axes))
+    cloud = config_of(CloudConfig, values, "collision_cloud_", mounting=mounting)
+    return config_of(CorridorConfig, values, "collision_", reach_m=_reach_m(values), cloud=cloud)
 
 
-def _cloud_config(values: Mapping[str, Value]) -> CloudConfig:
-    def number(name: str) -> float:
-        return float(values[f"collision_cloud_{name}"])
-
-    return CloudConfig(
-        mounting=Mounting(
-            number("x_m"),
-            number("y_m"),
-            number("z_m"),
-            number("roll_rad"),
-            number("pitch_rad"),
-            number("yaw_rad"),
-        ),
-        min_z_m=number("min_z_m"),
-        max_z_m=number("max_z_m"),
-        front_m=number("front_m"),
-        rear_m=number("rear_m"),
-        side_m=number("side_m"),
-    )
+def _reach_m(values: Mapping[str, Value]) -> float:
+    return float(values["collision_distance_m"]) + float(values["stopping_distance_m"])

@@ -379,8 +379,7 @@ class ResponseMonitor:
         seen, self._seen = self._seen, self._seen or pose
         if seen is None:
             return
-        moved = math.hypot(pose.x - seen.x, pose.y - seen.y)
-        if moved >= ANSWER_M or abs(wrap(pose.yaw - seen.yaw)) >= ANSWER_RAD:
+        if pose.distance(seen) >= ANSWER_M or abs(wrap(pose.yaw - seen.yaw)) >= ANSWER_RAD:
             self._seen, self._seen_at, self._in_vain = pose, now, Travel()
 
     def _look_for_an_answer(self, now: float) -> None:

@@ -35,6 +35,7 @@ from spec_vlm_nav.common.parameters import Value
 from spec_vlm_nav.motion.backends.nav2 import Nav2Executor
 from spec_vlm_nav.motion.backends.velocity import Go2Avoiding, Go2Sport, SportRequest
 from spec_vlm_nav.motion.executor import Executor, MotionExecutor
+from spec_vlm_nav.motion.loop import VelocityOutput
 from spec_vlm_nav.motion.parameters.motion import stop_config
 from spec_vlm_nav.motion.stopping import RestDetector, StopConfig, TwistStops
 from spec_vlm_nav.ros.backends.nav2_actions import Nav2Goals
@@ -45,16 +46,8 @@ QOS = QoSProfile(depth=1, reliability=ReliabilityPolicy.RELIABLE)
 SPORT_QOS = QoSProfile(depth=10, reliability=ReliabilityPolicy.RELIABLE)
 
 
-class Output(Protocol):
-    """Where velocities go."""
-
-    def send(self, velocity: Velocity, rest: RestDetector) -> None:
-        """Send the velocity of one tick; `rest`: what odometry shows while nothing is asked."""
-        ...
-
-    def stop(self) -> bool:
-        """Send what makes the robot stand still, now; returns whether that was a plain zero."""
-        ...
+class Output(VelocityOutput, Protocol):
+    """Where velocities go, and how the robot is left to others."""
 
     def release(self) -> None:
         """Let others have the robot, which stands; said last."""
@@ -197,14 +190,7 @@ class Nav2Output:
 
 
 class DryOutput:
-    """
-    Sends nothing, not even stops: with dry_run the robot may be in another's hands.
-
-    Wraps the output that would send, so that what that one lacks is still said at the start.
-    """
-
-    def __init__(self, output: Output) -> None:
-        self._output = output
+    """Sends nothing, not even stops: with dry_run the robot may be in another's hands."""
 
     def send(self, velocity: Velocity, rest: RestDetector) -> None:
         """Send nothing."""
@@ -227,8 +213,8 @@ def make_backend(node: Node, values: Mapping[str, Value]) -> tuple[Output, Execu
 
     Raises BackendError when its package is missing.
     """
-    output, executor = _make_backend(node, values)
-    return (DryOutput(output) if values["dry_run"] else output), executor
+    output, executor = _make_backend(node, values)  # what it lacks is said with dry_run, too
+    return (DryOutput() if values["dry_run"] else output), executor
 
 
 def _make_backend(node: Node, values: Mapping[str, Value]) -> tuple[Output, Executor]:

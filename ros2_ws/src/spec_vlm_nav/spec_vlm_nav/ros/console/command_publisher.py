@@ -13,7 +13,7 @@
 # limitations under the License.
 
 """
-One robot as the console speaks to it: orders of an operator, and the live parameters.
+One robot as the console speaks to it: orders of an operator, live parameters, and its simulator.
 
 Nothing else is published by the console. Called by the web server's thread; the answers come in
 ROS's thread.
@@ -22,6 +22,7 @@ ROS's thread.
 from __future__ import annotations
 
 from collections.abc import Callable
+import json
 from typing import Any
 
 from rcl_interfaces.msg import Parameter as ParameterMessage
@@ -32,6 +33,7 @@ from rclpy.parameter import Parameter as RosParameter
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from spec_vlm_nav.common.parameters import Value
 from spec_vlm_nav.console.live import LIVE, live_rows
+from spec_vlm_nav.console.robots import Answer
 from spec_vlm_nav.motion.presence import OPERATOR
 from spec_vlm_nav.ros.throttled_executor import ThrottledExecutor
 from spec_vlm_nav_interfaces.action import RunMission
@@ -40,42 +42,39 @@ from spec_vlm_nav_interfaces.srv import ChangeMission
 from std_msgs.msg import Bool, Empty, String
 
 RELIABLE = QoSProfile(depth=20, reliability=ReliabilityPolicy.RELIABLE)
-Answer = Callable[[bool, str], None]
+SPLIT = "heldout"  # of the simulator's rooms
 
 
 class CommandPublisher:
-    """Of the robot whose topics begin with `at`."""
+    """Of the robot whose topics begin with `at`; simulated: by navsim, which can be changed."""
 
-    def __init__(self, node: Node, at: str, group: ThrottledExecutor) -> None:
+    def __init__(self, node: Node, at: str, group: ThrottledExecutor, simulated: bool) -> None:
         self._group = group
         self._parameters: dict[str, Any] = {}
-        self._instruct = node.create_publisher(
-            String, f"{at}instruction", RELIABLE, callback_group=group
-        )
-        self._stop = node.create_publisher(Empty, f"{at}stop", RELIABLE, callback_group=group)
-        self._estop = node.create_publisher(Bool, f"{at}e_stop", RELIABLE, callback_group=group)
-        self._reset = node.create_publisher(
-            Empty, f"{at}e_stop_reset", RELIABLE, callback_group=group
-        )
-        self._cancel = node.create_publisher(
-            Empty, f"{at}vlm_nav_node/cancel", RELIABLE, callback_group=group
-        )
-        self._presence = node.create_publisher(
-            Presence, f"{at}presence", RELIABLE, callback_group=group
-        )
+
+        def publisher(kind: type, topic: str) -> Any:
+            return node.create_publisher(kind, at + topic, RELIABLE, callback_group=group)
+
+        def client(kind: type, service: str) -> Any:
+            return node.create_client(kind, at + service, callback_group=group)
+
+        self._instruct = publisher(String, "instruction")
+        self._stop, self._estop = publisher(Empty, "stop"), publisher(Bool, "e_stop")
+        self._reset, self._cancel = publisher(Empty, "e_stop_reset"), publisher(Empty, "vlm_nav_node/cancel")
+        self._presence = publisher(Presence, "presence")
         self._missions: Any = ActionClient(node, RunMission, f"{at}run_mission")
-        self._change: Any = node.create_client(
-            ChangeMission, f"{at}mission_node/change", callback_group=group
-        )
-        self._set: dict[str, Any] = {}
-        self._get: dict[str, Any] = {}
-        for each in LIVE:
-            self._set[each] = node.create_client(
-                SetParameters, f"{at}{each}/set_parameters", callback_group=group
-            )
-            self._get[each] = node.create_client(
-                GetParameters, f"{at}{each}/get_parameters", callback_group=group
-            )
+        self._change = client(ChangeMission, "mission_node/change")
+        self._set = {each: client(SetParameters, f"{each}/set_parameters") for each in LIVE}
+        self._get = {each: client(GetParameters, f"{each}/get_parameters") for each in LIVE}
+        self._room: Any = None
+        if simulated:
+            self._room = node.create_publisher(String, f"{at}navsim/reset", 1, callback_group=group)
+            self._set_simulator = client(SetParameters, "navsim/set_parameters")
+
+    def _call(self, client: Any, request: Any, done: Callable[[Any], None]) -> None:
+        """Call a service; `done` is given the response."""
+        self._group.expect()
+        client.call_async(request).add_done_callback(lambda future: done(future.result()))
 
     # -- orders
 
@@ -128,11 +127,7 @@ class CommandPublisher:
             return
         request = ChangeMission.Request(order=order, step=step, place=place, steps=steps)
 
-        def done(future: Any) -> None:
-            answer(future.result().success, future.result().message)
-
-        self._group.expect()
-        self._change.call_async(request).add_done_callback(done)
+        self._call(self._change, request, lambda told: answer(told.success, told.message))
 
     # -- live parameters
 
@@ -146,15 +141,13 @@ class CommandPublisher:
             client = self._get[node]
             if client.service_is_ready():
 
-                def done(future: Any, node: str = node, names: tuple[str, ...] = names) -> None:
-                    for name, value in zip(names, future.result().values, strict=False):
+                def done(told: Any, node: str = node, names: tuple[str, ...] = names) -> None:
+                    for name, value in zip(names, told.values, strict=False):
                         message = ParameterMessage(name=name, value=value)
                         found = RosParameter.from_parameter_msg(message).value
                         self._parameters[f"{node}/{name}"] = found
 
-                self._group.expect()
-                request = GetParameters.Request(names=list(names))
-                client.call_async(request).add_done_callback(done)
+                self._call(client, GetParameters.Request(names=list(names)), done)
 
     def set_parameter(self, node: str, name: str, value: Value, answer: Answer) -> None:
         """Set a live parameter."""
@@ -165,14 +158,41 @@ class CommandPublisher:
         if not client.service_is_ready():
             answer(False, f"{node} is not heard")
             return
-        request = SetParameters.Request()
-        request.parameters = [RosParameter(name, value=value).to_parameter_msg()]
+        request = _setting({name: value})
 
-        def done(future: Any) -> None:
-            result = future.result().results[0]
+        def done(told: Any) -> None:
+            result = told.results[0]
             if result.successful:
                 self._parameters[f"{node}/{name}"] = value
             answer(result.successful, result.reason or f"{name} = {value}")
 
-        self._group.expect()
-        client.call_async(request).add_done_callback(done)
+        self._call(client, request, done)
+
+    # -- the simulator
+
+    @property
+    def is_simulated(self) -> bool:
+        """Whether a simulator listens."""
+        return self._room is not None and self._room.get_subscription_count() > 0
+
+    def enter_room(self, seed: int) -> None:
+        """Put the simulated robot at the start of a room."""
+        said = {"seed": seed, "split": SPLIT, "absent": False}
+        self._room.publish(String(data=json.dumps(said)))
+
+    def inject(self, fault: dict[str, Any], answer: Answer) -> None:
+        """Begin a fault in the simulator, ending the one before."""
+        if not self._set_simulator.service_is_ready():
+            answer(False, "the simulator is not heard")
+            return
+
+        def done(told: Any) -> None:
+            wrong = [r.reason for r in told.results if not r.successful]
+            answer(not wrong, "; ".join(wrong) or "the simulator does so")
+
+        self._call(self._set_simulator, _setting(fault), done)
+
+
+def _setting(values: dict[str, Value]) -> SetParameters.Request:
+    parameters = [RosParameter(n, value=v).to_parameter_msg() for n, v in values.items()]
+    return SetParameters.Request(parameters=parameters)

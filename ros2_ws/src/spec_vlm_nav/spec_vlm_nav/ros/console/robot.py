@@ -17,7 +17,7 @@ One robot as the console hears it: all of ROS that a page shows, by its namespac
 
 Called from two threads: ROS calls the `_on_` methods, the web server everything else; what both
 touch is guarded by a lock. What comes often wakes no thread: the web server reads it by `poll`.
-How it is spoken to is in `speaking`.
+How it is spoken to is in `command_publisher`.
 """
 
 from __future__ import annotations
@@ -37,16 +37,15 @@ from spec_vlm_nav.camera.images import from_raw, to_jpeg
 from spec_vlm_nav.common.codes import MotionState
 from spec_vlm_nav.common.errors import FrameError
 from spec_vlm_nav.common.parameters import Value
-from spec_vlm_nav.console.answer_view import AnswerView
-from spec_vlm_nav.console.board import Board
-from spec_vlm_nav.console.decisions import decision_record
-from spec_vlm_nav.console.trail import Trail
-from spec_vlm_nav.ros.console.camera_subscriptions import CameraSubscriptions
-from spec_vlm_nav.ros.console.command_publisher import Answer, CommandPublisher, RELIABLE
-from spec_vlm_nav.ros.console.robot_subscriptions import RobotSubscriptions, small_picture
-from spec_vlm_nav.ros.console.simulator import Simulator
-from spec_vlm_nav.ros.convert.board_messages import told_of
-from spec_vlm_nav.ros.convert.messages import frame_of, pose_of, status_of
+from spec_vlm_nav.console.board import Board, Trail
+from spec_vlm_nav.console.decisions import AnswerView, decided_by, decision_record
+from spec_vlm_nav.ros.console.command_publisher import CommandPublisher, RELIABLE
+from spec_vlm_nav.ros.console.robot_subscriptions import (
+    CameraSubscriptions,
+    RobotSubscriptions,
+    small_picture,
+)
+from spec_vlm_nav.ros.convert.messages import command_of, frame_of, pose_of, status_of
 from spec_vlm_nav.ros.polled import PolledTopic
 from spec_vlm_nav.ros.throttled_executor import ThrottledExecutor
 from spec_vlm_nav_interfaces.msg import (
@@ -74,7 +73,7 @@ class RosRobot(CommandPublisher):
     ) -> None:
         """wake: called with the robot's name and what is new: frame, status, decision, log."""
         at = f"/{name}/" if name else "/"
-        super().__init__(node, at, ThrottledExecutor())
+        super().__init__(node, at, ThrottledExecutor(), bool(values["simulator"]))
         self.name, self._node, self._wake = name, node, wake
         self._lock = threading.Lock()
         self._board, self._trail = Board(), Trail(0.05, 4000)
@@ -90,7 +89,6 @@ class RosRobot(CommandPublisher):
         self._odom_at = -1e9
         self._count = self._told = 0  # of pictures; up to which one poll has told
         self._senses = RobotSubscriptions(node, at)
-        self._simulator = Simulator(node, at, self._group) if values["simulator"] else None
         self._make_ears(at, values)
 
     def _make_ears(self, at: str, values: dict[str, Value]) -> None:
@@ -188,9 +186,9 @@ class RosRobot(CommandPublisher):
         self._wake(self.name, "frame")
 
     def _on_command(self, message: MotionCommand) -> None:
-        if (told := told_of(message)) is not None:
+        if (command := command_of(message)) is not None:
             with self._lock:
-                self._board.on_command(told, time.monotonic())
+                self._board.on_command(command, decided_by(message.source), time.monotonic())
 
     def _on_status(self, message: MotionStatus) -> None:
         if (status := status_of(message)) is not None:
@@ -306,24 +304,20 @@ class RosRobot(CommandPublisher):
         """Return how the robot is now."""
         now = time.monotonic()
         with self._lock:
-            scene, status, life = self._board.scene(now), self._status, self._life
+            shown, status, life = self._board.told(now), self._status, self._life
             pose, mission = self._pose, self._mission
             frame, odom_at, instruction = self._frame, self._odom_at, self._instruction
             own = self._senses.words()
         told: dict[str, Any] = {
             "pose": pose,
             "instruction": instruction,
-            "action": scene.action,
-            "by": scene.decided_by,
-            "unverified": scene.unverified,
+            **shown,
             "mission": mission,
             "camera_age_s": None if frame is None else round(now - frame[1], 2),
-            "simulator": self._simulator is not None and self._simulator.is_there,
+            "simulator": self.is_simulated,
             **own,
             "odom_age_s": None if now - odom_at > 1e6 else round(now - odom_at, 2),
         }
-        if scene.motion is not None:
-            told["motion"] = (scene.motion.distance_m, scene.motion.angle_rad)
         if status is not None and now - status[0] < SILENT_S:
             m = status[1]
             told |= {
@@ -340,16 +334,9 @@ class RosRobot(CommandPublisher):
             told |= {"rtt_ms": round(life[1].link_rtt_ms, 1)}
         return told
 
-    def inject(self, fault: dict[str, Any], answer: Answer) -> None:
-        """Begin a fault in the simulator."""
-        if self._simulator is not None:
-            self._simulator.inject(fault, answer)
-
     def enter_room(self, seed: int) -> None:
         """Put the simulated robot into a room: the map begins anew."""
-        if self._simulator is None:
-            return
-        self._simulator.enter_room(seed)
+        super().enter_room(seed)
         with self._lock:
             self._trail, self._instruction = Trail(0.05, 4000), ""
             self._places.clear()

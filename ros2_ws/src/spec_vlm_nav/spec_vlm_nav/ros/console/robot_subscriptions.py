@@ -24,17 +24,21 @@ from __future__ import annotations
 
 import base64
 from collections import deque
+from collections.abc import Callable
 import math
 from typing import Any
 
 import numpy as np
 from rclpy.node import Node
-from rclpy.qos import ReliabilityPolicy
-from sensor_msgs.msg import LaserScan
+from rclpy.qos import QoSProfile, ReliabilityPolicy
+from sensor_msgs.msg import Image, LaserScan
 from spec_vlm_nav.camera.images import decode, to_jpeg
 from spec_vlm_nav.common.errors import FrameError
+from spec_vlm_nav.ros.console.command_publisher import RELIABLE
 from spec_vlm_nav.ros.polled import PolledTopic
+from spec_vlm_nav.ros.throttled_executor import ThrottledExecutor
 from spec_vlm_nav_interfaces.msg import RobotState
+from std_msgs.msg import String
 
 KEPT_FRAMES = 80
 SMALL_PX, SMALL_QUALITY = 224, 70
@@ -115,3 +119,49 @@ class RobotSubscriptions:
         battery = None if math.isnan(m.battery) else round(float(m.battery), 2)
         said = "silent" if silent else m.mode + ("" if m.ready else f": not ready, {m.reason}")
         return {"robot_says": said, "battery": None if silent else battery}
+
+
+class CameraSubscriptions:
+    """
+    What is subscribed to only while a page looks: the model's words as they come, a laser.
+
+    Without a reader they are neither made nor sent: the deciding node has no tokens to publish, a
+    camera without JPEGs a copy less to write. Made and destroyed in ROS's thread.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        at: str,
+        words: tuple[Callable[[String], None], Callable[[String], None]],
+        encode: tuple[str, Callable[[Image], None], QoSProfile] | None,
+        group: ThrottledExecutor,
+    ) -> None:
+        """
+        Subscribe to the topics of a robot, which begin with `at`.
+
+        words: called with tokens and of sentences at once: few, and in order with their decision.
+        encode: topic, who makes JPEGs of its pictures, their quality; None: they are JPEGs.
+        """
+        self._node = node
+        self.scan = PolledTopic(node, LaserScan, f"{at}scan", ReliabilityPolicy.BEST_EFFORT)
+        tokens, sentences = words
+        self._woken: list[Any] = [
+            node.create_subscription(
+                String, f"{at}vlm_nav_node/tokens", tokens, RELIABLE, callback_group=group
+            ),
+            node.create_subscription(
+                String, f"{at}vlm_nav_node/reasoning", sentences, RELIABLE, callback_group=group
+            ),
+        ]
+        if encode is not None:
+            image, act, quality = encode
+            self._woken.append(
+                node.create_subscription(Image, image, act, quality, callback_group=group)
+            )
+
+    def destroy(self) -> None:
+        """Subscribe to nothing any longer."""
+        self.scan.destroy()
+        for woken in self._woken:
+            self._node.destroy_subscription(woken)

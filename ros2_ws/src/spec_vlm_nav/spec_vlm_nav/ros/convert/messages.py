@@ -23,14 +23,14 @@ from nav_msgs.msg import Odometry
 from sensor_msgs.msg import CompressedImage, Image
 from spec_vlm_nav.camera.frame import Frame
 from spec_vlm_nav.camera.images import RawImage
-from spec_vlm_nav.common.codes import MotionState, SOURCES
+from spec_vlm_nav.common.codes import LinkState, MotionState, SOURCES
 from spec_vlm_nav.common.geometry import Motion, Pose
 from spec_vlm_nav.common.status import Status
-from spec_vlm_nav.deciding.parts.interfaces import MotionRequest
-from spec_vlm_nav.deciding.parts.report import DecisionReport
+from spec_vlm_nav.deciding.parts.interfaces import DecisionReport, MotionRequest
 from spec_vlm_nav.model.decider import LinkReport
 from spec_vlm_nav.motion.command import Command, CommandKind
 from spec_vlm_nav.motion.watchdogs import OdometryReading
+from spec_vlm_nav.motion.watchdogs import Supervision as SignOfLife
 from spec_vlm_nav_interfaces.msg import DecisionMetrics, MotionCommand, MotionStatus, Supervision
 
 NO_SENSOR = -1.0  # joules of a DecisionMetrics
@@ -119,6 +119,22 @@ def supervision_message(
     message.verifier_age_s = -1.0 if link.heard_at is None else now - link.heard_at
     message.link_rtt_ms = link.rtt_ms
     return message
+
+
+def supervision_of(message: Supervision) -> SignOfLife:
+    """Return a sign of life as a record; an unknown link state counts as lost."""
+    try:
+        link = LinkState(message.link)
+    except ValueError:
+        link = LinkState.LOST
+    return SignOfLife(
+        message.session,
+        message.camera_age_s,
+        message.verifier_age_s,
+        link,
+        message.link_rtt_ms,
+        bytes(message.commitment),
+    )
 
 
 def status_of(message: MotionStatus) -> Status | None:

@@ -146,21 +146,12 @@ class NavigateServer:
                 self._feed_back(goal)
 
     def _finish(self, goal: ServerGoalHandle, result: NavigationResult) -> None:
-        def end(handle: ServerGoalHandle) -> NavigateInstruction.Result:
-            if handle.is_cancel_requested:
-                handle.canceled()
-            elif result.code is ErrorCode.NONE:
-                handle.succeed()
-            else:
-                handle.abort()
-            return message_of(result)
-
-        self._server.finish(goal, end)
+        self._server.finish(goal, message_of(result))
 
     def _feed_back(self, goal: ServerGoalHandle) -> None:
         if self.deciding is None or not self.deciding.is_busy:
             return
-        told, link = self.deciding.navigator.feedback, self.deciding.link
+        told, link = self.deciding.navigator.told, self.deciding.link
         feedback = NavigateInstruction.Feedback(phase=_PHASES[told.phase], action=told.action)
         feedback.reasoning = self.deciding.text_so_far or told.reasoning
         feedback.unverified, feedback.decision_ms = told.unverified, told.decision_ms

@@ -40,13 +40,13 @@ from spec_vlm_nav.deciding.diagnostics import DecidingDiagnostics
 from spec_vlm_nav.deciding.handlers.motions import GOING_ON
 from spec_vlm_nav.deciding.navigator import LOADING, Navigator
 from spec_vlm_nav.deciding.parts.interfaces import (
+    DecisionReport,
     MotionRequest,
     NavigationResult,
     NavigatorConfig,
     NavigatorPhase,
     SUPERVISOR,
 )
-from spec_vlm_nav.deciding.parts.report import DecisionReport
 from spec_vlm_nav.exploring.policy import ExplorationPolicy
 from spec_vlm_nav.model.answers import DecisionJob
 from spec_vlm_nav.model.decider import DecoderSettings, LinkReport
@@ -317,7 +317,7 @@ class ActiveNavigator:
         if busy:
             self.navigator.on_cancel(time.monotonic(), why)
         else:
-            self.send(MotionRequest(CommandKind.STOP, self.navigator.number, SUPERVISOR, why))
+            self.send(MotionRequest(CommandKind.STOP, self.navigator.instruction.number, SUPERVISOR, why))
         if not self._stands() and busy:
             self.log(
                 "warn",
@@ -330,8 +330,7 @@ class ActiveNavigator:
         self._node.destroy_timer(self._timer)
         for subscription in self._subscriptions:
             self._node.destroy_subscription(subscription)
-        if (
-            not self.worker.close()
-        ):  # its decider must not be used again, and it may still trigger the guard
+        if not self.worker.close():
+            # Its decider must not be used again, and it may still trigger the guard.
             raise RuntimeError("the thread of the decisions did not end in time")
         self._node.destroy_guard_condition(self._wake)

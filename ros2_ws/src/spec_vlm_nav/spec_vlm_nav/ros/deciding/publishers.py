@@ -19,12 +19,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 import json
 import time
+from typing import Any
 
 from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from spec_vlm_nav.common.codes import UNVERIFIED
-from spec_vlm_nav.deciding.parts.interfaces import MotionRequest, NavigationResult
-from spec_vlm_nav.deciding.parts.report import DecisionReport
+from spec_vlm_nav.deciding.parts.interfaces import DecisionReport, MotionRequest, NavigationResult
 from spec_vlm_nav.model.decider import DecoderSettings, LinkReport
 from spec_vlm_nav.ros.convert.messages import command_message, metrics_message, supervision_message
 from spec_vlm_nav.ros.session import CommandSession
@@ -45,15 +45,21 @@ class Publishers:
         self._node = node
         self.session = CommandSession()
         self.silent = False
-        self._commands = node.create_publisher(MotionCommand, "motion_command", RELIABLE)
-        self._supervision = node.create_publisher(Supervision, "supervision", RELIABLE)
-        self._reasoning = node.create_publisher(String, "~/reasoning", RELIABLE)
-        self._actions = node.create_publisher(String, "~/action", RELIABLE)
-        self._texts = node.create_publisher(String, "~/text", RELIABLE)
-        self._tokens = node.create_publisher(String, "~/tokens", RELIABLE)
         self._text = ""
-        self._outcomes = node.create_publisher(String, "~/outcome", RELIABLE)
-        self._metrics = node.create_publisher(DecisionMetrics, "~/metrics", RELIABLE)
+        self._all: list[Any] = []
+
+        def publisher(kind: type, topic: str) -> Any:
+            self._all.append(node.create_publisher(kind, topic, RELIABLE))
+            return self._all[-1]
+
+        self._commands = publisher(MotionCommand, "motion_command")
+        self._supervision = publisher(Supervision, "supervision")
+        self._reasoning = publisher(String, "~/reasoning")
+        self._actions = publisher(String, "~/action")
+        self._texts = publisher(String, "~/text")
+        self._tokens = publisher(String, "~/tokens")
+        self._outcomes = publisher(String, "~/outcome")
+        self._metrics = publisher(DecisionMetrics, "~/metrics")
 
     @property
     def reach_all(self) -> bool:
@@ -130,14 +136,5 @@ class Publishers:
 
     def destroy(self) -> None:
         """Let go of the publishers."""
-        for publisher in (
-            self._commands,
-            self._supervision,
-            self._reasoning,
-            self._actions,
-            self._texts,
-            self._tokens,
-            self._outcomes,
-            self._metrics,
-        ):
+        for publisher in self._all:
             self._node.destroy_publisher(publisher)

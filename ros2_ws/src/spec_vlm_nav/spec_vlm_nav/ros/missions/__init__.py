@@ -12,4 +12,4 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""The parts of motion_node."""
+"""The parts of mission_node."""

@@ -64,7 +64,7 @@ class MissionServer:
         except MissionError as error:
             refused = RunMission.Result(error_code=ErrorCode.INVALID_INPUT.value)
             refused.error_msg = str(error)
-            self._server.finish(goal, lambda handle: _ended(handle, refused))
+            self._server.finish(goal, refused)
             return
         self._goal = goal
         self.tick()
@@ -84,7 +84,7 @@ class MissionServer:
             goal.publish_feedback(_feedback(record))
             return
         self._goal = None
-        self._server.finish(goal, lambda handle: _ended(handle, result_of(record)))
+        self._server.finish(goal, result_of(record))
 
     def _on_change(
         self, request: ChangeMission.Request, response: ChangeMission.Response
@@ -96,16 +96,6 @@ class MissionServer:
         record = self._record()
         response.results = results_json(record) if record is not None else ""
         return response
-
-
-def _ended(goal: Any, result: RunMission.Result) -> RunMission.Result:
-    if goal.is_cancel_requested:
-        goal.canceled()
-    elif result.error_code == ErrorCode.NONE.value:
-        goal.succeed()
-    else:
-        goal.abort()
-    return result
 
 
 def result_of(record: MissionRecord) -> RunMission.Result:

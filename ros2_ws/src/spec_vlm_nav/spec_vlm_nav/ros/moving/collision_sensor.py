@@ -26,19 +26,55 @@ from collections.abc import Callable
 import time
 from typing import Any
 
+import numpy as np
 from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from rclpy.serialization import deserialize_message
 from sensor_msgs.msg import Image, LaserScan, PointCloud2
-from spec_vlm_nav.motion.ahead.cloud import clearance_of_cloud
+from spec_vlm_nav.common.newest import NewestWorker
+from spec_vlm_nav.motion.ahead.cloud import clearance_of_cloud, Field, PointCloud
 from spec_vlm_nav.motion.ahead.collision import Clearance
 from spec_vlm_nav.motion.ahead.corridor import CorridorConfig
-from spec_vlm_nav.motion.ahead.depth import clearance_of_depth
-from spec_vlm_nav.motion.ahead.newest import NewestWorker
-from spec_vlm_nav.motion.ahead.scan import clearance_of_scan
-from spec_vlm_nav.ros.moving.sensor_inputs import cloud_of, depth_of, scan_of
+from spec_vlm_nav.motion.ahead.depth import clearance_of_depth, DepthImage
+from spec_vlm_nav.motion.ahead.scan import clearance_of_scan, Scan
 
 _KINDS: dict[str, type] = {"scan": LaserScan, "depth": Image, "cloud": PointCloud2}
+
+
+def scan_of(message: LaserScan) -> Scan:
+    """Return a laser scan as a record."""
+    return Scan(
+        np.asarray(message.ranges, np.float32),
+        message.angle_min,
+        message.angle_increment,
+        message.range_min,
+    )
+
+
+def depth_of(message: Image) -> DepthImage:
+    """Return a depth image as a record."""
+    return DepthImage(
+        message.encoding,
+        message.width,
+        message.height,
+        message.step,
+        bytes(message.data),
+        bool(message.is_bigendian),
+    )
+
+
+def cloud_of(message: PointCloud2) -> PointCloud:
+    """Return a cloud of points as a record."""
+    return PointCloud(
+        tuple(Field(f.name, f.offset, f.datatype, f.count) for f in message.fields),
+        message.width,
+        message.height,
+        message.point_step,
+        message.row_step,
+        message.data,
+        bool(message.is_bigendian),
+        message.header.frame_id,
+    )
 
 
 def clearance_of(source: str, message: Any, config: CorridorConfig) -> Clearance:

@@ -33,11 +33,10 @@ from rclpy.clock import Clock, ClockType
 from rclpy.node import Node
 from rclpy.serialization import deserialize_message, serialize_message
 from sensor_msgs.msg import CompressedImage, Image
-from spec_vlm_nav.blackbox.box import BlackBox
+from spec_vlm_nav.blackbox.box import BlackBox, MB
 from spec_vlm_nav.blackbox.definitions import definition_of, installed_definition
-from spec_vlm_nav.blackbox.diagnostics import row
 from spec_vlm_nav.blackbox.folder import default_folder, Folder
-from spec_vlm_nav.blackbox.parameters import BLACKBOX, box_config, check_blackbox, MB
+from spec_vlm_nav.blackbox.parameters import BLACKBOX, box_config, check_blackbox
 from spec_vlm_nav.blackbox.pictures import PictureEncoder
 from spec_vlm_nav.blackbox.triggers import Trigger
 from spec_vlm_nav.blackbox.writer import FileThread, Written
@@ -260,16 +259,8 @@ class BlackboxNode:
             )
 
     def _diagnostic_rows(self) -> list[DiagnosticRow]:
-        return [
-            row(
-                self._box,
-                self._files.usage,
-                self._folder.max_bytes,
-                self._failed,
-                self._trouble,
-                time.monotonic(),
-            )
-        ]
+        usage, most, now = self._files.usage, self._folder.max_bytes, time.monotonic()
+        return [self._box.row(usage, most, self._failed, self._trouble, now)]
 
     def _warn(self, text: str) -> None:
         now = time.monotonic()

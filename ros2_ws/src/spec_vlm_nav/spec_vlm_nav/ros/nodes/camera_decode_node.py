@@ -35,8 +35,7 @@ from rclpy.duration import Duration
 from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import CompressedImage, Image
-from spec_vlm_nav.camera.decode import DecodedPicture, H264Decoder
-from spec_vlm_nav.camera.diagnostics import StreamDiagnostics
+from spec_vlm_nav.camera.decode import DecodedPicture, H264Decoder, StreamDiagnostics
 from spec_vlm_nav.camera.images import to_jpeg
 from spec_vlm_nav.camera.parameters import CAMERA
 from spec_vlm_nav.camera.video_url import parse_interface, parse_url, UrlReader

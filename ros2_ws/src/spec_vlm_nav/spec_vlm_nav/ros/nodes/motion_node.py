@@ -42,7 +42,7 @@ from spec_vlm_nav.motion.ahead.collision import Clearance
 from spec_vlm_nav.motion.core import MotionCore
 from spec_vlm_nav.motion.diagnostics import rows
 from spec_vlm_nav.motion.latches import default_file, LatchKeeper
-from spec_vlm_nav.motion.loop import MotionLoop
+from spec_vlm_nav.motion.loop import MotionLoop, StatusReport
 from spec_vlm_nav.motion.parameters.motion import (
     check_motion,
     corridor_config,
@@ -50,15 +50,18 @@ from spec_vlm_nav.motion.parameters.motion import (
     MOTION,
     safety_config,
 )
-from spec_vlm_nav.motion.reporting import Reporting, StatusReport
 from spec_vlm_nav.ros.backends.outputs import make_backend
-from spec_vlm_nav.ros.convert.messages import command_of, reading_of, status_message
+from spec_vlm_nav.ros.convert.messages import (
+    command_of,
+    reading_of,
+    status_message,
+    supervision_of,
+)
 from spec_vlm_nav.ros.declare import declare, follow_changes
 from spec_vlm_nav.ros.diagnostics import Diagnostics
 from spec_vlm_nav.ros.loosening import LimitLoosening
 from spec_vlm_nav.ros.moving.collision_sensor import CollisionSensor
 from spec_vlm_nav.ros.moving.operator_topics import Operator
-from spec_vlm_nav.ros.moving.sensor_inputs import supervision_of
 from spec_vlm_nav.ros.run import run
 from spec_vlm_nav_interfaces.msg import (
     MotionCommand,
@@ -131,9 +134,13 @@ class MotionNode:
         # stop the stopping.
         steady = Clock(clock_type=ClockType.STEADY_TIME)
         rate_hz = float(values["rate_hz"])
-        reporting = Reporting(self._core, rate_hz, lambda: node.get_clock().now().to_msg())
         self._loop = MotionLoop(
-            self._core, self._output, reporting, self._publish_status, time.monotonic
+            self._core,
+            self._output,
+            self._publish_status,
+            rate_hz,
+            time.monotonic,
+            lambda: node.get_clock().now().to_msg(),
         )
         node.create_timer(1 / rate_hz, self._loop.tick, clock=steady)
         node.create_timer(PRESENCE_S, self._mind_presence, clock=steady)

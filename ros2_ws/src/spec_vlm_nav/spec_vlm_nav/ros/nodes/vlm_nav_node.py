@@ -33,7 +33,7 @@ from rclpy.lifecycle import LifecycleNode, TransitionCallbackReturn
 from spec_vlm_nav.common.diagnostics import DiagnosticRow, Level
 from spec_vlm_nav.common.errors import NavigationError
 from spec_vlm_nav.common.parameters import Value
-from spec_vlm_nav.deciding.parameters import VLM_NAV
+from spec_vlm_nav.deciding.parameters import decoder_settings, navigator_config, VLM_NAV
 from spec_vlm_nav.language.exploration import fitting_policy
 from spec_vlm_nav.model.asking import spec_of
 from spec_vlm_nav.model.decider import Decider, DecoderSettings
@@ -44,7 +44,6 @@ from spec_vlm_nav.ros.deciding.action_server import NavigateServer
 from spec_vlm_nav.ros.deciding.active import ActiveNavigator
 from spec_vlm_nav.ros.deciding.publishers import Publishers
 from spec_vlm_nav.ros.deciding.reloading import DraftReloading
-from spec_vlm_nav.ros.deciding.settings import decoder_settings, navigator_config
 from spec_vlm_nav.ros.declare import declare, follow_changes
 from spec_vlm_nav.ros.diagnostics import Diagnostics
 from spec_vlm_nav.ros.loosening import LimitLoosening, StandstillWatch
@@ -163,7 +162,7 @@ class VlmNavNode(LifecycleNode):
         self._deciding = ActiveNavigator(
             self, self._topics, self._decider, settings, config, policy, self._values
         )
-        self._deciding.navigator.number = self._instructions
+        self._deciding.navigator.instruction.number = self._instructions
         self._deciding.on_tick = self._server.tick
         self._deciding.on_result = self._server.on_result
         self._server.deciding = self._deciding
@@ -210,7 +209,7 @@ class VlmNavNode(LifecycleNode):
     def _stand_down(self, why: str) -> None:
         deciding, self._deciding = self._deciding, None
         if deciding is not None:
-            self._instructions = deciding.navigator.number
+            self._instructions = deciding.navigator.instruction.number
             deciding.close(why)
         self._server.deciding = None
 
