@@ -50,6 +50,13 @@ class TokenTree:
         self._children.setdefault((parent, token), node)
         return node
 
+    def depths_with(self, parents: Sequence[int]) -> list[int]:
+        """The depths of all nodes, and of more that come behind these parents."""
+        depths = list(self.depths)
+        for parent in parents:
+            depths.append(0 if parent == ROOT else depths[parent] + 1)
+        return depths
+
     def child(self, node: int, token: int) -> int | None:
         """The node of `token` behind `node`, or behind the ROOT; None where there is none."""
         return self._children.get((node, token))

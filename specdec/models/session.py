@@ -251,14 +251,23 @@ class ModelSession:
 
         Raises ModelError where the session cannot be extended so.
         """
-        if extension.parents is not None:
-            return self._room_for_tree(extension.ids, extension.parents)
-        if len(self.tree):
+        parents, held = extension.parents, len(self.tree)
+        if parents is None and held:
             raise ModelError(
                 "the session holds a speculative tree: keep a path or roll back before extending"
             )
+        if parents is not None and len(parents) != len(extension.ids):
+            raise ModelError("a tree needs one parent index per node")
+        for node, parent in enumerate(parents or (), start=held):
+            if not ROOT <= parent < node:
+                raise ModelError(f"tree node {node} has parent {parent}: a parent must come first")
+        self._reserve(self._length + held + extension.rows + extension.more)
+        return (
+            self._room_for_chain(extension) if parents is None else self._room_for_tree(extension.ids, parents)
+        )
+
+    def _room_for_chain(self, extension: Extension) -> Segment:
         past, rows = self._length, extension.rows
-        self._reserve(past + rows + extension.more)
         assert self._cache is not None
         prompt = self._prompt_positions
         if extension.hidden is not None and prompt is not None and past < prompt.shape[1]:
@@ -267,21 +276,11 @@ class ModelSession:
         return Segment(self._cache, past, rows, positions=range(first, first + rows))
 
     def _room_for_tree(self, ids: Sequence[int], parents: Sequence[int]) -> Segment:
-        if len(parents) != len(ids):
-            raise ModelError("a tree needs one parent index per node")
-        held = len(self.tree)
-        for node, parent in enumerate(parents, start=held):
-            if not ROOT <= parent < node:
-                raise ModelError(f"tree node {node} has parent {parent}: a parent must come first")
-        past = self._length + held
-        self._reserve(past + len(parents))
         assert self._cache is not None
-        depths = list(self.tree.depths)
-        for parent in parents:
-            depths.append(0 if parent == ROOT else depths[parent] + 1)
+        held, depths = len(self.tree), self.tree.depths_with(parents)
         sight = grow_sight(self._tree_sight, parents)
         at = tuple(self._length + self._delta + depth for depth in depths[held:])
-        return Segment(self._cache, past, len(parents), sight[held:], tuple(depths), at)
+        return Segment(self._cache, self._length + held, len(parents), sight[held:], tuple(depths), at)
 
     def hold(self, extension: Extension) -> None:
         """Count in what a forward has written into the cache."""
@@ -308,6 +307,16 @@ def grow_sight(sight: Tensor, parents: Sequence[int]) -> Tensor:
             grown[node] = grown[parent]
         grown[node, node] = True
     return torch.from_numpy(grown)
+
+
+class WholeSession(ModelSession):
+    """On a WholeRunner: the keys and values are held elsewhere."""
+
+    def _reserve(self, needed: int) -> None:
+        self._check_room(needed)
+
+    def _move_up(self, kept: Sequence[int]) -> None:
+        """Nothing to move: whatever holds them is cut back to what is said next."""
 
 
 class SessionCursor:
