@@ -208,6 +208,14 @@ def select_nodes(draft: Draft, nodes: Sequence[int]) -> Draft:
     return Draft(draft.base, tuple(kept.ids), tuple(kept.parents))
 
 
+def common_length(one: list[int], other: list[int]) -> int:
+    """How many ids both begin with."""
+    most = min(len(one), len(other))
+    if one[:most] == other[:most]:  # so it is mostly, and quicker than id by id
+        return most
+    return next(at for at in range(most) if one[at] != other[at])
+
+
 def promise_of(chances: Sequence[float]) -> float:
     """How many tokens of a chain are expected to be accepted; chances: of each, if all before it are."""
     return float(sum(accumulate(chances, mul)))

@@ -22,7 +22,7 @@ import msgspec
 import numpy as np
 from PIL import Image
 
-from specdec.errors import ModelError, OptionsError
+from specdec.errors import ModelError, OptionsError, first_line
 from specdec.isolation import wire
 from specdec.pictures.decoding import open_picture
 from specdec.sampling.choices import choices_after
@@ -227,8 +227,7 @@ class _Worker:
         except MemoryError:
             return wire.WorkerReply(wire.UNUSABLE, text=_TOO_LONG)
         except BaseException as error:  # libraries raise what they like, Rust's panics are not an Exception
-            text = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
-            return wire.WorkerReply(wire.UNUSABLE, text=f"it cannot be used ({text})")
+            return wire.WorkerReply(wire.UNUSABLE, text=f"it cannot be used ({first_line(error)})")
 
     def _follow(self, job: wire.Masks | wire.Forced | wire.Ways) -> wire.WorkerReply:
         grammar = self._grammar

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from specdec.draft import ROOT, TokenTree
+from specdec.draft import ROOT, TokenTree, common_length
 from specdec.errors import ModelError
 from specdec.models.attention.segment import Segment
 from specdec.models.plans import Extension, KnownPrefix, Plan, Prepared, extend_many, planned, settled
@@ -584,13 +584,10 @@ class SessionCursor:
         self._session.keep_path(path, below)
         self._tree_offset = 0
 
-    def _sync(self, sequence: Sequence[int], answer_length: int) -> int:
+    def _sync(self, sequence: list[int], answer_length: int) -> int:
         """Roll back to the common prefix, short of the row before the first wanted; returns its length."""
         self._settle_tree(sequence)
-        limit = min(len(self._fed), len(sequence))
-        common = limit if self._fed[:limit] == sequence[:limit] else 0
-        while common < limit and self._fed[common] == sequence[common]:
-            common += 1
+        common = common_length(self._fed, sequence)
         # The logits after the last answer token are wanted, so that token must be fed now (again, if it was
         # before).
         common = min(common, max(answer_length - 1, 0))

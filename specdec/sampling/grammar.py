@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from specdec.draft import common_length
 from specdec.errors import ModelError, OptionsError
 
 KEPT_GRAMMARS = 32
@@ -284,9 +285,7 @@ class FollowedGrammar:
     def _place(self, answer: Sequence[int]) -> GrammarState | None:
         """Where an answer has come to; None where the grammar does not allow it."""
         ids = list(answer)
-        common = min(len(ids), len(self._ids))
-        if ids[:common] != self._ids[:common]:
-            common = next(i for i in range(common) if ids[i] != self._ids[i])
+        common = common_length(ids, self._ids)
         if common < self._places[0].length:
             self._places, common = [self._grammar.start], 0
         del self._places[common - self._places[0].length + 1 :]

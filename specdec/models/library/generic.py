@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specdec.draft import ROOT
+from specdec.draft import ROOT, common_length
 from specdec.errors import ModelError, first_line
 from specdec.models.attention.segment import Segment
 from specdec.models.plans import Extension
@@ -51,12 +51,9 @@ class LibraryCache:
         self.rope_deltas: Tensor | None = None
         self._ids: list[int] = []
 
-    def go_back_to(self, sequence: Sequence[int]) -> int:
+    def go_back_to(self, sequence: list[int]) -> int:
         """Cut it to where it begins as the sequence; returns how many ids that are."""
-        limit = min(len(self._ids), len(sequence))
-        common = limit if self._ids[:limit] == sequence[:limit] else 0
-        while common < limit and self._ids[common] == sequence[common]:
-            common += 1
+        common = common_length(self._ids, sequence)
         if common < self.whole:
             common = 0
         surplus = self.library.get_seq_length() - common  # with what a forward that failed has left there

@@ -96,7 +96,7 @@ class SideStream:
             return
         behind_forward = self._streams.mark_main()
         while True:
-            done = behind_forward.query()  # asked first: what was ready by then is not lost
+            done = behind_forward.query()  # type: ignore[no-untyped-call]  # first: what was ready by then is not lost
             self._hand_over()
             if done or not self._copies:
                 break
@@ -108,7 +108,7 @@ class SideStream:
         self._copies.clear()
 
     def _hand_over(self) -> None:
-        while self._copies and self._copies[0].done.query():
+        while self._copies and self._copies[0].done.query():  # type: ignore[no-untyped-call]
             copy = self._copies.popleft()
             copy.then(copy.host)
 
