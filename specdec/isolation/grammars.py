@@ -259,7 +259,7 @@ class IsolatedFollower:
         return self._ask(answer, lambda base, ids: wire.Forced(self._number, base, ids, most), read)
 
     def choices(self, answer: Sequence[int], most: int) -> Ticket[Choices]:
-        """As `choices_after`."""
+        """As `choices_along`."""
 
         def read(reply: wire.WorkerReply) -> Choices:
             ids, sizes = self._sound(reply.ids), reply.sizes

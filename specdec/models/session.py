@@ -325,12 +325,12 @@ class SessionCursor:
     It compares what the session has been fed with what the answer is now, rolls back to where they part, and feeds the
     rest, so that nothing is ever fed twice or left out. Edge and cloud use the same one, and its logits are adjusted by
     what was said before (specdec.sampling.choice), so that they are on both sides. Answer positions count from 0 at the
-    first token after the prompt.
+    first token after the prompt. session: for others to look at, and to say what it is to hold.
     """
 
     def __init__(self, session: ModelSession, options: GenerationOptions | None = None) -> None:
         """options: what the logits are adjusted by; without them they are the model's own."""
-        self._session = session
+        self.session = session
         self._options = options or GenerationOptions()
         self._adjuster: Adjuster | None = None
         self._prompt_length = 0
@@ -344,42 +344,16 @@ class SessionCursor:
         return len(self._fed)
 
     @property
-    def branches_left(self) -> int:
-        """How many more branches the session's tree may have."""
-        return self._session.branches_left
-
-    @property
-    def most_branches(self) -> int:
-        """How many branches a tree may have that other sessions have no say in."""
-        return self._session.most_branches
-
-    def settle(self, answer: Sequence[int]) -> None:
-        """Keep of the session's tree what the answer goes along. Asking for rows does so, too, later."""
-        self._settle_tree(answer)
-
-    @property
-    def takes_embeddings(self) -> bool:
-        """Whether the session starts from a prompt's embeddings, and not from what is handed in."""
-        return self._session.takes_embeddings
-
-    @property
     def evicted(self) -> bool:
         """Whether the cache was given back: the prompt has to be fed again before anything else."""
         return self._prompt_row is None
 
     def evict(self) -> None:
         """Give the cache back."""
-        self._session.evict()
+        self.session.evict()
         self._prompt_row = None
         self._fed = []
         self._tree_offset = 0
-
-    def expect(self, tokens: int, at_once: bool = False) -> None:
-        """Prompt and answer will take no more than this many tokens. at_once: make room for all when the prompt
-        comes.
-        """
-        self._session.most_tokens = tokens
-        self._session.at_once = at_once
 
     @property
     def prompt_length(self) -> int:
@@ -392,7 +366,7 @@ class SessionCursor:
 
         Raises ModelError for a prompt or a logit bias that the model cannot take, OptionsError for a grammar.
         """
-        model = self._session.model
+        model = self.session.model
         encoded = prepared.encoded
         grammar: AnyGrammar | None = None
         if self._options.grammar:
@@ -406,10 +380,10 @@ class SessionCursor:
             grammar,
             model.disturbance,
         )
-        self._prompt_row = yield from self._session.prefill.plan(
+        self._prompt_row = yield from self.session.prefill.plan(
             encoded, observer, prepared.hidden, prepared.prefix, prepared.kept
         )
-        self._prompt_length = self._session.length
+        self._prompt_length = self.session.length
         self._fed = []
         self._tree_offset = 0
         rows = yield from self.rows.plan(())
@@ -425,7 +399,7 @@ class SessionCursor:
     def choices(self, answer: Sequence[int], most: int) -> Plan[Choices]:
         """See `Adjuster.choices`; none where a tree takes more forwards than it has rows."""
         assert self._adjuster is not None, "prefill first"
-        most = most if self._session.runner.sees_layers else 0
+        most = most if self.session.runner.sees_layers else 0
         return (yield from settled(self._adjuster.choices(answer, most)))
 
     @planned
@@ -453,7 +427,7 @@ class SessionCursor:
         if not pending:  # only at the very start of an answer: the prompt's own last row
             return self._prompt_row[None]
         last_only = wanted == 1
-        logits: Tensor = yield self._session.extension(pending, None, last_only, observer)
+        logits: Tensor = yield self.session.extension(pending, None, last_only, observer)
         self._fed.extend(pending)
         if last_only:
             return logits
@@ -465,7 +439,7 @@ class SessionCursor:
     def runs(self) -> bool:
         """Whether `run` may be asked: rows are not adjusted, and tokens may go in that nothing has read."""
         asked = self._adjuster is not None and self._adjuster.active
-        return not asked and self._session.takes_embeddings and self._session.runner.sees_layers
+        return not asked and self.session.takes_embeddings and self.session.runner.sees_layers
 
     @planned
     def run(
@@ -483,7 +457,7 @@ class SessionCursor:
         Chooser; the run may then be one launch. None: it is something else. chances: the model's probability of each
         token comes with them where it is one launch; else no chances come, and `pick` sees every row.
         """
-        session = self._session
+        session = self.session
         static = session.runner.static
         if static is not None and banned is not None and 1 < count <= MOST_IN_A_RUN and answer:
             start = self._sync(list(answer), len(answer))
@@ -531,7 +505,7 @@ class SessionCursor:
             masks = yield from settled(self._adjuster.ask_chain(answer))
             return self._adjuster.chain(self._prompt_row[None], answer, (), masks)
         asked = self._adjuster.ask_nodes(answer, ids, parents, len(ids) + 1)
-        logits: Tensor = yield self._session.extension(all_ids, all_parents, observer=observer)
+        logits: Tensor = yield self.session.extension(all_ids, all_parents, observer=observer)
         self._tree_offset = offset
         if offset == 1:
             after_answer = logits
@@ -546,8 +520,8 @@ class SessionCursor:
         """
         assert self._adjuster is not None, "prefill first"
         shifted = [parent + self._tree_offset for parent in parents]
-        logits: Tensor = yield self._session.extension(ids, shifted)
-        tree = self._session.tree
+        logits: Tensor = yield self.session.extension(ids, shifted)
+        tree = self.session.tree
         asked = self._adjuster.ask_nodes(self._fed, tree.ids, tree.parents, len(ids))
         return self._adjuster.nodes(logits, self._fed, tree.ids, tree.parents, (yield from settled(asked)))
 
@@ -560,7 +534,7 @@ class SessionCursor:
         path = self._path_along(answer)
         if path is None or len(self._fed) + len(path) != len(answer):
             return None
-        kept = self._session.tree.below(path[-1] if path else ROOT)
+        kept = self.session.tree.below(path[-1] if path else ROOT)
         moved = {node - self._tree_offset: number for number, node in enumerate(kept)}
         self._keep(path, kept)
         return moved
@@ -570,28 +544,28 @@ class SessionCursor:
         fed = len(self._fed)
         if list(sequence[:fed]) != self._fed:
             return None
-        return self._session.tree.along(sequence[fed:])
+        return self.session.tree.along(sequence[fed:])
 
-    def _settle_tree(self, sequence: Sequence[int]) -> None:
-        """Keep the path of the tree that the sequence goes along, forget the rest."""
-        if len(self._session.tree):
+    def settle(self, sequence: Sequence[int]) -> None:
+        """Keep the path of the tree that the sequence goes along, forget the rest. Asking for rows does so, too."""
+        if len(self.session.tree):
             self._keep(self._path_along(sequence) or [])
 
     def _keep(self, path: Sequence[int], below: Sequence[int] = ()) -> None:
         """Join a path of the tree to what is fed; `below` stays as the tree."""
-        ids = self._session.tree.ids
+        ids = self.session.tree.ids
         self._fed.extend(ids[node] for node in path)
-        self._session.keep_path(path, below)
+        self.session.keep_path(path, below)
         self._tree_offset = 0
 
     def _sync(self, sequence: list[int], answer_length: int) -> int:
         """Roll back to the common prefix, short of the row before the first wanted; returns its length."""
-        self._settle_tree(sequence)
+        self.settle(sequence)
         common = common_length(self._fed, sequence)
         # The logits after the last answer token are wanted, so that token must be fed now (again, if it was
         # before).
         common = min(common, max(answer_length - 1, 0))
         if common < len(self._fed):
-            self._session.rollback(self._prompt_length + common)
+            self.session.rollback(self._prompt_length + common)
             del self._fed[common:]
         return common

@@ -305,7 +305,7 @@ def test_sessions_that_rest_make_room_and_come_back(text_pair: Pair) -> None:
             cloud.submit_draft(session, round_, base, right[base : base + 3])
             cloud.work()
             assert engine.budget.used <= engine.budget.total
-            held = sum(work._verifier._cursor._session.kv_bytes for work in engine._works.values())
+            held = sum(work._verifier._session.kv_bytes for work in engine._works.values())
             assert held <= engine.budget.total
             verdict = cloud.last(session)
             assert isinstance(verdict, VerdictDown) and verdict.round == round_
