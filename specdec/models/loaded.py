@@ -27,7 +27,7 @@ from specdec.models.families import Family
 from specdec.models.images import ImagePreparer, PreparedImages, SeenPicture
 from specdec.models.library.generic import GenericRunner, GenericSession
 from specdec.models.library.pictures import LibraryPictures, probe_of
-from specdec.models.positions import expand_image_pads, image_token_count, mrope_positions, picture_starts
+from specdec.models.positions import expand_image_pads, image_token_count, mrope_positions
 from specdec.models.prompt import EncodedPrompt, Prompt
 from specdec.models.runner import DecoderRunner, ForwardOptions
 from specdec.models.session import ModelSession
@@ -216,12 +216,11 @@ class LoadedModel:
         prepared = self._preparer.prepare(prompt.images) if seen is None else None
         grids = prepared.grids if prepared is not None else tuple(picture.grid for picture in seen or ())
         try:
-            expanded = expand_image_pads(prompt.ids, self.image_pad_id, grids, self._preparer.merge)
+            expanded, starts = expand_image_pads(prompt.ids, self.image_pad_id, grids, self._preparer.merge)
         except ValueError as error:
             raise ModelError(f"the prompt has {error}: put one placeholder where each image goes") from error
         self._check_length(len(expanded))
         positions, delta = mrope_positions(expanded, self.image_pad_id, grids, self._preparer.merge)
-        starts = picture_starts(prompt.ids, self.image_pad_id, grids, self._preparer.merge)
         ids, rows = torch.tensor(expanded), torch.tensor(grids)
         if prepared is not None:
             return EncodedPrompt(ids, positions, delta, prepared.pixel_values, rows, None, starts)
