@@ -26,15 +26,13 @@ from cloud_verifier.engine.policy import Policy
 from cloud_verifier.engine.prompts import Continuation, PreparedTask, Prompts, Request
 from cloud_verifier.engine.scheduler import Scheduler, WaitingSession
 from cloud_verifier.engine.tasks import (
-    AloneTask,
     CloseTask,
-    HiddenTask,
     OpenTask,
     PauseTask,
     SessionKey,
+    SessionTask,
     StopTask,
     Task,
-    VerifyTask,
     arrivals,
 )
 from cloud_verifier.engine.work import EngineContext, Models, SessionWork
@@ -214,7 +212,7 @@ class Engine:
         self._outbox(key, message, False)
 
     def _take(self, task: Task) -> None:
-        if isinstance(task, VerifyTask | HiddenTask | AloneTask):
+        if isinstance(task, SessionTask):
             work = self._works.get(task.key)
             if work is None:  # closed meanwhile
                 self._on_out(task)

@@ -17,15 +17,7 @@ import msgspec
 
 from cloud_verifier.config import ServerConfig
 from cloud_verifier.engine.interface import Capabilities
-from cloud_verifier.engine.tasks import (
-    AloneTask,
-    CloseTask,
-    HiddenTask,
-    OpenTask,
-    SessionKey,
-    Task,
-    VerifyTask,
-)
+from cloud_verifier.engine.tasks import CloseTask, OpenTask, SessionKey, SessionTask, Task
 from cloud_verifier.limits import Ledger, Limits, labour_of, units_of, vain_labour_of, weight_of
 from cloud_verifier.logs import EventLog
 from cloud_verifier.net.clients import Client, Clients, SessionEntry, SessionTable
@@ -174,7 +166,7 @@ class Admission:
 
     def given_back(self, task: Task) -> None:
         """A task waits for the engine no longer; from any thread."""
-        if isinstance(task, (OpenTask, VerifyTask, HiddenTask, AloneTask)):
+        if isinstance(task, OpenTask | SessionTask):
             self.ledger.give_back(task.owner, weight_of(task.message))
 
     def forget(self, key: SessionKey, reason: str) -> None:
@@ -274,13 +266,7 @@ class Admission:
         entry.received = max(entry.received, message.round)
         if isinstance(message, More):  # the round is open again
             entry.answered = max(0, min(entry.answered, message.round - 1))
-        now = time.perf_counter()
-        if isinstance(message, HiddenUp):
-            self._ways.submit(HiddenTask(key, message, now, client.owner))
-        elif isinstance(message, AloneUp):
-            self._ways.submit(AloneTask(key, message, now, client.owner))
-        else:
-            self._ways.submit(VerifyTask(key, message, now, client.owner))
+        self._ways.submit(SessionTask(key, message, time.perf_counter(), client.owner))
 
     def _complete(
         self, client: Client, key: SessionKey, entry: SessionEntry, message: PartUp

@@ -47,7 +47,7 @@ class Hello(Struct, frozen=True, array_like=True, tag=1):
 
 
 class Sampling(Struct, frozen=True, array_like=True):
-    """GenerationOptions as they travel. Ranges are checked where they become options again."""
+    """GenerationOptions as they travel, by the same names. Ranges are checked where they become options again."""
 
     max_new_tokens: Count
     temperature: float
