@@ -21,7 +21,7 @@ import torch
 from cloud_verifier.config import ServerConfig
 from cloud_verifier.engine.interface import AnyEngine, EngineEnvironment
 from cloud_verifier.engine.policy import Policy
-from cloud_verifier.engine.tasks import CloseTask, OpenTask, SessionKey, VerifyTask
+from cloud_verifier.engine.tasks import CloseTask, OpenTask, SessionKey, SessionTask
 from cloud_verifier.logs import EventLog
 from specdec.link.convert import sampling_to_wire
 from specdec.link.wire import Down, DraftUp, Open, Opened, VerdictDown
@@ -107,7 +107,7 @@ def rounds_ms(
         began = time.perf_counter()
         for key, (ids, _) in drafts.items():
             cloud.engine.submit(
-                VerifyTask(key, DraftUp(key[1], number, at[key], ids, epoch=epochs[key]), began)
+                SessionTask(key, DraftUp(key[1], number, at[key], ids, epoch=epochs[key]), began)
             )
         cloud.work()
         times.append((time.perf_counter() - began) * 1e3)

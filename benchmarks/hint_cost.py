@@ -17,7 +17,7 @@ from io import StringIO
 from cloud_verifier.config import ServerConfig
 from cloud_verifier.engine.engine import Engine
 from cloud_verifier.engine.interface import EngineEnvironment
-from cloud_verifier.engine.tasks import OpenTask, VerifyTask
+from cloud_verifier.engine.tasks import OpenTask, SessionTask
 from cloud_verifier.engine.work import Models
 from cloud_verifier.loading import load_hint_maker
 from cloud_verifier.logs import EventLog
@@ -87,7 +87,7 @@ def main() -> int:
                 ids[(seed + number) % given.gamma] = answer[(seed + 3 * number) % len(answer)]
                 draft = DraftUp(session, number, bases[session], ids, None, epochs[session])
                 said.clear()
-                engine.submit(VerifyTask((b"", session), draft, 0.0))
+                engine.submit(SessionTask((b"", session), draft, 0.0))
                 engine.work_off()
                 verdict = said[-1]
                 assert isinstance(verdict, VerdictDown), verdict

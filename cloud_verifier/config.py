@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -259,3 +260,11 @@ class ServerConfig:
         if not self.verdict_log:
             return None
         return VerdictLog(self.verdict_log, self.verdict_log_contents, int(self.verdict_log_mb * MEBIBYTE))
+
+
+def refuse_settings(engine: str, given: Mapping[str, bool]) -> None:
+    """Raise VerifierError for settings that mean nothing to an engine. given: by flag, whether it was set."""
+    if named := [flag for flag, is_set in given.items() if is_set]:
+        raise VerifierError(
+            f"the engine {engine} does not take {', '.join(named)}: leave that out, or serve with --engine own"
+        )

@@ -7,9 +7,8 @@ Whatever is over a bound is refused with what is allowed; nothing here ends a se
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from cloud_verifier.errors import VerifierError
 from specdec.link.pictures import pictures_of
@@ -59,20 +58,6 @@ class Limits:
     def __post_init__(self) -> None:
         """Raises VerifierError for a bound out of its range."""
         check_settings(self, VerifierError)
-
-    def with_quota(self, quota: Mapping[str, float]) -> Limits:
-        """The same with some bounds replaced, by name; a rate without a burst brings twice as many at once.
-
-        Raises VerifierError for unknown names and wrong values.
-        """
-        known = {field.name for field in fields(self)}
-        if unknown := sorted(set(quota) - known):
-            raise VerifierError(f"quota {unknown[0]!r} is unknown: choose from {', '.join(sorted(known))}")
-        values: dict[str, Any] = dict(quota)
-        rate = values.get("messages_per_s")
-        if isinstance(rate, (int, float)) and "burst" not in values:
-            values["burst"] = max(1, int(2 * rate))
-        return replace(self, **values)  # __post_init__ checks each
 
 
 class TokenBucket:

@@ -24,7 +24,7 @@ from cloud_verifier.config import ServerConfig
 from cloud_verifier.engine.engine import own_engine
 from cloud_verifier.engine.interface import AnyEngine, EngineEnvironment
 from cloud_verifier.engine.policy import Policy
-from cloud_verifier.engine.tasks import CloseTask, OpenTask, SessionKey, VerifyTask
+from cloud_verifier.engine.tasks import CloseTask, OpenTask, SessionKey, SessionTask
 from cloud_verifier.engine.work import Models
 from cloud_verifier.engine_llamacpp.target import load_target
 from cloud_verifier.logs import EventLog
@@ -67,7 +67,7 @@ def engine_step(model: LoadedModel, rows: int, sessions: int) -> Step:
             draft = DraftUp(
                 key[1], rounds[key] + 1, lengths[key], [5] * (rows - 1), epoch=rounds[key] * (rows > 1)
             )
-            engine.submit(VerifyTask(key, draft, 0.0))
+            engine.submit(SessionTask(key, draft, 0.0))
             rounds[key] += 1
         work()
         for key in keys:

@@ -50,6 +50,13 @@ class TokenTree:
         self._children.setdefault((parent, token), node)
         return node
 
+    def depths_with(self, parents: Sequence[int]) -> list[int]:
+        """The depths of all nodes, and of more that come behind these parents."""
+        depths = list(self.depths)
+        for parent in parents:
+            depths.append(0 if parent == ROOT else depths[parent] + 1)
+        return depths
+
     def child(self, node: int, token: int) -> int | None:
         """The node of `token` behind `node`, or behind the ROOT; None where there is none."""
         return self._children.get((node, token))
@@ -199,6 +206,14 @@ def select_nodes(draft: Draft, nodes: Sequence[int]) -> Draft:
         return Draft(draft.base, tuple(draft.ids[node] for node in nodes))
     kept = draft.tree.select(nodes)
     return Draft(draft.base, tuple(kept.ids), tuple(kept.parents))
+
+
+def common_length(one: list[int], other: list[int]) -> int:
+    """How many ids both begin with."""
+    most = min(len(one), len(other))
+    if one[:most] == other[:most]:  # so it is mostly, and quicker than id by id
+        return most
+    return next(at for at in range(most) if one[at] != other[at])
 
 
 def promise_of(chances: Sequence[float]) -> float:

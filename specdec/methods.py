@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, get_args
 
 from specdec.draft import TreeSize
 from specdec.drafting.length import LENGTHS
@@ -23,9 +23,11 @@ Leave = Literal["whole", "tokens", "plan"]
 HintOrder = Literal["priority", "fifo"]
 Nodes = Literal["all", "paid"]
 DrafterName = Literal["model", "ngram", "both"]
-DRAFTERS: tuple[DrafterName, ...] = ("model", "ngram", "both")
-NODES: tuple[Nodes, ...] = ("all", "paid")
-HINT_ORDERS: tuple[HintOrder, ...] = ("priority", "fifo")
+DRAFTERS: tuple[DrafterName, ...] = get_args(DrafterName)
+NODES: tuple[Nodes, ...] = get_args(Nodes)
+HINT_ORDERS: tuple[HintOrder, ...] = get_args(HintOrder)
+OVERLAPS: tuple[Overlap, ...] = get_args(Overlap)
+LEAVES: tuple[Leave, ...] = get_args(Leave)
 _PREDRAFTS: tuple[Overlap, ...] = ("hints", "guesses", "outcomes")
 _STREAMS: tuple[Overlap, ...] = ("stream", "hinted-stream")
 
@@ -117,7 +119,7 @@ class Method:
     @property
     def predrafts(self) -> bool:
         """True where the edge prepares drafts for several verdicts while one is awaited."""
-        return self.overlap in ("hints", "guesses", "outcomes")
+        return self.overlap in _PREDRAFTS
 
     @property
     def hints(self) -> int:
@@ -334,33 +336,24 @@ def _with_tree(method: Method, value: str) -> Method:
 
 
 def _with_nodes(method: Method, value: str) -> Method:
-    for nodes in NODES:
-        if value == nodes:
-            return replace(method, nodes=nodes)
-    raise OptionsError(f"nodes {value!r} are unknown: choose {' or '.join(NODES)}")
+    if value not in NODES:
+        raise OptionsError(f"nodes {value!r} are unknown: choose {' or '.join(NODES)}")
+    return replace(method, nodes=value)
 
 
 def _with_drafter(method: Method, value: str) -> Method:
-    for drafter in DRAFTERS:
-        if value == drafter:
-            return replace(method, drafter=drafter)
-    raise OptionsError(f"drafter {value!r} is unknown: choose one of {', '.join(DRAFTERS)}")
+    if value not in DRAFTERS:
+        raise OptionsError(f"drafter {value!r} is unknown: choose one of {', '.join(DRAFTERS)}")
+    return replace(method, drafter=value)
 
 
 def _with_overlap(method: Method, value: str) -> Method:
-    if value == "idle":
-        return replace(method, overlap="idle", in_flight=2 if method.leave == "tokens" else 1)
-    if value == "continue":
-        return replace(method, overlap="continue", in_flight=2 if method.leave == "tokens" else 1)
-    for stream in _STREAMS:
-        if value == stream:
-            return replace(method, overlap=stream, in_flight=STREAM_IN_FLIGHT)
-    for overlap in _PREDRAFTS:
-        if value == overlap:
-            return replace(method, overlap=overlap, in_flight=1)
-    raise OptionsError(
-        f"overlap {value!r} is unknown: choose idle, continue, {', '.join((*_STREAMS, *_PREDRAFTS))}"
-    )
+    if value not in OVERLAPS:
+        raise OptionsError(f"overlap {value!r} is unknown: choose {', '.join(OVERLAPS)}")
+    in_flight = STREAM_IN_FLIGHT if value in _STREAMS else 1
+    if method.leave == "tokens" and value in ("idle", "continue"):
+        in_flight = 2
+    return replace(method, overlap=value, in_flight=in_flight)
 
 
 def _with_rows(method: Method, value: str) -> Method:
@@ -372,23 +365,22 @@ def _with_rows(method: Method, value: str) -> Method:
 
 
 def _with_queues(method: Method, value: str) -> Method:
-    edge, _, cloud = value.partition("/")
-    for order in ORDERS:
-        for hint_order in HINT_ORDERS:
-            if (edge, cloud or "priority") == (order, hint_order):
-                return replace(method, order=order, hint_order=hint_order)
-    raise OptionsError(
-        f"queues {value!r} are unknown: choose EDGE/CLOUD of {', '.join(ORDERS)} and {', '.join(HINT_ORDERS)}"
-    )
+    order, _, told = value.partition("/")
+    hint_order = told or "priority"
+    if order not in ORDERS or hint_order not in HINT_ORDERS:
+        raise OptionsError(
+            f"queues {value!r} are unknown: choose EDGE/CLOUD of {', '.join(ORDERS)} and {', '.join(HINT_ORDERS)}"
+        )
+    return replace(method, order=order, hint_order=hint_order)
 
 
 def _with_leave(method: Method, value: str) -> Method:
-    for leave in ("whole", "plan"):
-        if value == leave:
-            return replace(method, leave=leave, in_flight=method.in_flight if method.overlap in _STREAMS else 1)
+    if value not in LEAVES:
+        raise OptionsError(f"leave {value!r} is unknown: choose whole, tokens or plan")
+    in_flight = method.in_flight if method.overlap in _STREAMS else 1
     if value == "tokens":
-        return replace(method, leave="tokens", in_flight=max(2, method.in_flight))
-    raise OptionsError(f"leave {value!r} is unknown: choose whole, tokens or plan")
+        in_flight = max(2, method.in_flight)
+    return replace(method, leave=value, in_flight=in_flight)
 
 
 def _with_length(method: Method, value: str) -> Method:

@@ -20,29 +20,27 @@ import torch
 from torch import Tensor
 
 from cloud_verifier.engine.hints import HintShare
-from cloud_verifier.engine.interface import Capabilities, EngineEnvironment, MakeEngine
-from cloud_verifier.engine.memory import KvBudget, OverBudget
+from cloud_verifier.engine.interface import Capabilities, EngineEnvironment, MakeEngine, failure_of
+from cloud_verifier.engine.memory import KvBudget
 from cloud_verifier.engine.policy import Policy
 from cloud_verifier.engine.prompts import Continuation, PreparedTask, Prompts, Request
 from cloud_verifier.engine.scheduler import Scheduler, WaitingSession
 from cloud_verifier.engine.tasks import (
-    AloneTask,
     CloseTask,
-    HiddenTask,
     OpenTask,
     PauseTask,
     SessionKey,
+    SessionTask,
     StopTask,
     Task,
-    VerifyTask,
     arrivals,
 )
 from cloud_verifier.engine.work import EngineContext, Models, SessionWork
 from cloud_verifier.observing.counts import BEAT_S, EngineLoad
-from specdec.errors import ModelError, NoRoom, OptionsError, ProtocolError
-from specdec.isolation.accounts import Accounts, OverSpent, charged
+from specdec.errors import ModelError, NoRoom
+from specdec.isolation.accounts import Accounts, charged
 from specdec.isolation.workers import Ticket
-from specdec.link.wire import ERROR_BUSY, ERROR_INTERNAL, ERROR_REFUSED, Down, ErrorDown
+from specdec.link.wire import ERROR_INTERNAL, Down, ErrorDown
 from specdec.models.loaded import record_forwards
 from specdec.models.plans import AwaitedWorker, Extension, Plan, Prepared, Staged, forward_together, stage
 from specdec.row_ms import RowMs
@@ -214,7 +212,7 @@ class Engine:
         self._outbox(key, message, False)
 
     def _take(self, task: Task) -> None:
-        if isinstance(task, VerifyTask | HiddenTask | AloneTask):
+        if isinstance(task, SessionTask):
             work = self._works.get(task.key)
             if work is None:  # closed meanwhile
                 self._on_out(task)
@@ -285,10 +283,7 @@ class Engine:
 
     def _admit(self, work: SessionWork, tokens: int) -> None:
         if not self._make_room(work.key, self.budget.needed(tokens, work.prompt_bytes)):
-            raise OverBudget(
-                f"all {self.budget.total / 2**20:.0f} MB of cache are in use: try again later, "
-                "or give the verifier more with --kv-gb"
-            )
+            raise self.budget.exhausted()
 
     def _make_room(self, key: SessionKey, needed: int) -> bool:
         """Take this many bytes of the budget for a session, from sessions that rest where that must be."""
@@ -327,17 +322,8 @@ class Engine:
             del self._plans[work.key]
             self._works[work.key] = self._works.pop(work.key)  # the last one to rest
             return True
-        except (OverBudget, OverSpent) as error:
-            work.use.log.warning(ERROR_BUSY, reason=str(error))
-            self._end(work.key, ERROR_BUSY, str(error))
-        except (ModelError, OptionsError, ProtocolError) as error:
-            work.use.log.warning(ERROR_REFUSED, reason=str(error))
-            self._end(work.key, ERROR_REFUSED, str(error))
         except Exception as error:  # one session's fault must not end the others'
-            work.use.log.error("session_failed", traceback=self._log.trace_of(error))
-            self._end(
-                work.key, ERROR_INTERNAL, f"the verifier failed on this session ({type(error).__name__})"
-            )
+            self._end(work.key, *failure_of(error, work.use))
         finally:
             charged.reset(token)
             result = (

@@ -11,10 +11,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from cloud_verifier.engine.memory import OverBudget
 from cloud_verifier.engine.tasks import SessionKey, Task
 from cloud_verifier.logs import EventLog
-from cloud_verifier.observing.counts import EngineLoad, Heartbeats
-from specdec.link.wire import LACKS_GRAMMARS, LACKS_SAMPLED, LACKS_SEVERAL, LACKS_SPLIT, LACKS_TREES, Down
+from cloud_verifier.observing.counts import EngineLoad, Heartbeats, SessionUse
+from specdec.errors import ModelError, OptionsError, ProtocolError
+from specdec.isolation.accounts import OverSpent
+from specdec.link.wire import (
+    ERROR_BUSY,
+    ERROR_INTERNAL,
+    ERROR_REFUSED,
+    LACKS_GRAMMARS,
+    LACKS_SAMPLED,
+    LACKS_SEVERAL,
+    LACKS_SPLIT,
+    LACKS_TREES,
+    Down,
+)
 from specdec.tracing import Tracing
 from specdec.verdict_log import LoggedAnswer
 
@@ -121,6 +134,19 @@ class AnyEngine(Protocol):
     def counters(self) -> Mapping[str, float]:
         """What only ever grows, of `observing.metrics.COUNTERS`; from any thread."""
         ...
+
+
+def failure_of(error: Exception, use: SessionUse) -> tuple[str, str]:
+    """What a session that has failed tells its client: a code of the wire, and the reason in a line. It is logged."""
+    if isinstance(error, OverBudget | OverSpent):
+        code = ERROR_BUSY
+    elif isinstance(error, ModelError | OptionsError | ProtocolError):
+        code = ERROR_REFUSED
+    else:
+        use.log.error("session_failed", traceback=use.log.trace_of(error))
+        return ERROR_INTERNAL, f"the verifier failed on this session ({type(error).__name__})"
+    use.log.warning(code, reason=str(error))
+    return code, str(error)
 
 
 MakeEngine = Callable[[EngineEnvironment], AnyEngine]

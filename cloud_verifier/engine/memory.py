@@ -107,6 +107,13 @@ class KvBudget:
             )
         return needed
 
+    def exhausted(self) -> OverBudget:
+        """The error of a session for which there is no room now."""
+        return OverBudget(
+            f"all {self.total / 2**20:.0f} MB of cache are in use: try again later, "
+            "or give the verifier more with --kv-gb"
+        )
+
     def fits(self, needed: int) -> bool:
         """Whether there is room for this many bytes more."""
         return self.used + needed <= self.total

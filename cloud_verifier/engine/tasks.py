@@ -41,31 +41,13 @@ class OpenTask:
 
 
 @dataclass(frozen=True)
-class VerifyTask:
-    """A draft to judge, or a question about the verdict on the last one."""
+class SessionTask:
+    """Work for a session that is open: a draft to judge, or a question about the verdict on the last one; layer split:
+    what the edge's layers made of the prompt or of a token; or to go on alone.
+    """
 
     key: SessionKey
-    message: DraftUp | SampledUp | More
-    arrived_s: float
-    owner: bytes = b""
-
-
-@dataclass(frozen=True)
-class HiddenTask:
-    """Layer split: what the edge's layers made of the prompt or of a token."""
-
-    key: SessionKey
-    message: HiddenUp
-    arrived_s: float
-    owner: bytes = b""
-
-
-@dataclass(frozen=True)
-class AloneTask:
-    """The cloud is to go on with a session alone."""
-
-    key: SessionKey
-    message: AloneUp
+    message: DraftUp | SampledUp | More | HiddenUp | AloneUp
     arrived_s: float
     owner: bytes = b""
 
@@ -90,10 +72,8 @@ class StopTask:
     """No more work."""
 
 
-Task = OpenTask | VerifyTask | HiddenTask | AloneTask | CloseTask | PauseTask | StopTask
+Task = OpenTask | SessionTask | CloseTask | PauseTask | StopTask
 Prepared = TypeVar("Prepared")
-SessionTask = VerifyTask | HiddenTask | AloneTask
-"""Work for a session that is open."""
 
 
 class SessionQueue:
@@ -116,7 +96,7 @@ class SessionQueue:
         """
         task = self._waiting.popleft()
         taken = [task]
-        while isinstance(task, VerifyTask) and self._waiting:
+        while self._waiting:
             joined = _join(task, self._waiting[0])
             if joined is None:
                 break
@@ -166,12 +146,12 @@ def without_the_superseded(tasks: Sequence[Task]) -> tuple[list[Task], list[Task
     return kept[::-1], dropped[::-1]
 
 
-def _join(first: VerifyTask, second: SessionTask) -> VerifyTask | None:
+def _join(first: SessionTask, second: SessionTask) -> SessionTask | None:
     """Both as one draft, or None where the second does not go on right behind the first."""
-    if not isinstance(second, VerifyTask) or type(first.message) is not type(second.message):
-        return None
     before, after = first.message, second.message
-    if isinstance(before, More) or isinstance(after, More):
+    if type(before) is not type(after):
+        return None
+    if not isinstance(before, DraftUp | SampledUp) or not isinstance(after, DraftUp | SampledUp):
         return None
     if before.epoch != after.epoch or after.base != before.base + len(before.ids):
         return None

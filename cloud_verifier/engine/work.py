@@ -11,15 +11,7 @@ from dataclasses import dataclass
 
 from cloud_verifier.engine.hints import SessionHinting
 from cloud_verifier.engine.interface import EngineEnvironment
-from cloud_verifier.engine.tasks import (
-    AloneTask,
-    HiddenTask,
-    OpenTask,
-    SessionKey,
-    SessionQueue,
-    SessionTask,
-    VerifyTask,
-)
+from cloud_verifier.engine.tasks import OpenTask, SessionKey, SessionQueue
 from cloud_verifier.observing.counts import EngineLoad, SessionUse
 from cloud_verifier.observing.spans import SessionTrace, trace_of
 from specdec.drafting import ChainDrafter, Draft, DraftModel
@@ -29,8 +21,10 @@ from specdec.errors import ProtocolError
 from specdec.link.convert import prompt_from_wire, q_from_wire, row_to_wire, sampling_from_wire
 from specdec.link.pictures import pictures_of
 from specdec.link.wire import (
+    AloneUp,
     Down,
     DraftUp,
+    HiddenUp,
     HintDown,
     More,
     Opened,
@@ -149,7 +143,7 @@ class SessionWork:
             for one in taken:
                 self._shop.around.on_out(one)
             self._mark(task.arrived_s)
-            plan = self._plan(task)
+            plan = self._plan(task.message)
             return (
                 plan
                 if self.trace is None
@@ -185,12 +179,12 @@ class SessionWork:
         finally:  # its pictures have waited for as long as that
             self._shop.around.on_out(task)
 
-    def _plan(self, task: SessionTask) -> Plan[None]:
-        if isinstance(task, HiddenTask):
-            return self._go_on_with_hidden(task)
-        if isinstance(task, VerifyTask):
-            return self._verify(task)
-        return self._go_on_alone(task)
+    def _plan(self, message: DraftUp | SampledUp | More | HiddenUp | AloneUp) -> Plan[None]:
+        if isinstance(message, HiddenUp):
+            return self._go_on_with_hidden(message)
+        if isinstance(message, AloneUp):
+            return self._go_on_alone(message)
+        return self._verify(message)
 
     def _open(self) -> Plan[None]:
         message, shop = self._message, self._shop
@@ -270,11 +264,11 @@ class SessionWork:
             raise ProtocolError("a draft came before the prompt was in")
         return self._verifier
 
-    def _go_on_alone(self, task: AloneTask) -> Plan[None]:
+    def _go_on_alone(self, message: AloneUp) -> Plan[None]:
         verifier = self._opened()
         if isinstance(verifier, SampledVerifier):
             raise ProtocolError("with rejection sampling every token needs a draft: none is decoded alone")
-        self._stream(verifier, task.message.speculate)
+        self._stream(verifier, message.speculate)
         return
         yield  # a plan that needs nothing
 
@@ -357,9 +351,8 @@ class SessionWork:
             return ChainDrafter(DraftModel(draft_model, sampling_from_wire(self._message.sampling)))
         return LookupDrafter(SuffixMemory(), model.eos_token_ids, model.never_drafted)
 
-    def _verify(self, task: VerifyTask) -> Plan[None]:
+    def _verify(self, message: DraftUp | SampledUp | More) -> Plan[None]:
         verifier = self._opened()
-        message = task.message
         accepted: int | None = None
         self._alone = False  # a draft ends the cloud's going on alone
         if isinstance(message, (DraftUp, SampledUp)) and message.epoch < verifier.epoch:
@@ -400,9 +393,9 @@ class SessionWork:
             session, round_, verdict.accepted, verdict.token, verify_us, queue_us, self.batch, forced
         )
 
-    def _go_on_with_hidden(self, task: HiddenTask) -> Plan[None]:
+    def _go_on_with_hidden(self, message: HiddenUp) -> Plan[None]:
         """Layer split: the prompt, or the next token, as the edge's layers left it."""
-        back, message = self._back, task.message
+        back = self._back
         if back is None:
             raise ProtocolError("a layer split was not agreed on when the session was opened")
         if self._verifier is None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from cloud_verifier.config import NO_EXITS, ServerConfig
+from cloud_verifier.config import NO_EXITS, ServerConfig, refuse_settings
 from cloud_verifier.engine.memory import SHARE, TREE_TOKENS, free_bytes
 from cloud_verifier.errors import VerifierError
 from cloud_verifier.logs import EventLog
@@ -141,8 +141,4 @@ def refuse_what_is_not_done(config: ServerConfig) -> None:
         "--compile": config.compile,
         "--device": config.device not in ("auto", "cpu"),
     }
-    named = [flag for flag, is_set in asked.items() if is_set]
-    if named:
-        raise VerifierError(
-            f"the engine llamacpp does not take {', '.join(named)}: leave that out, or serve with --engine own"
-        )
+    refuse_settings("llamacpp", asked)

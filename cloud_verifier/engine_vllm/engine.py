@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 # vLLM replaces torch.set_num_threads by a function that does nothing: this one is bound before.
 from torch import get_num_threads, set_num_threads
 
-from cloud_verifier.engine.interface import Capabilities, EngineEnvironment
-from cloud_verifier.engine.memory import TREE_TOKENS, KvBudget, OverBudget
+from cloud_verifier.engine.interface import Capabilities, EngineEnvironment, failure_of
+from cloud_verifier.engine.memory import TREE_TOKENS, KvBudget
 from cloud_verifier.engine.tasks import (
     CloseTask,
     OpenTask,
@@ -33,10 +33,10 @@ from cloud_verifier.engine_vllm.core import MOST_DRAFTED, VllmCore
 from cloud_verifier.engine_vllm.sessions import VllmSession
 from cloud_verifier.engine_vllm.target import VllmTarget
 from cloud_verifier.observing.counts import BEAT_S, EngineLoad, SessionUse
-from specdec.errors import ModelError, OptionsError, ProtocolError
-from specdec.isolation.accounts import Accounts, OverSpent, charged
+from specdec.errors import ModelError, ProtocolError
+from specdec.isolation.accounts import Accounts, charged
 from specdec.link.convert import prompt_from_wire
-from specdec.link.wire import ERROR_BUSY, ERROR_INTERNAL, ERROR_REFUSED, ErrorDown, Tokens, VerdictDown
+from specdec.link.wire import ERROR_INTERNAL, ERROR_REFUSED, ErrorDown, Tokens, VerdictDown
 from specdec.models import EncodedPrompt
 from specdec.models.local import answer_limit
 
@@ -261,10 +261,7 @@ class VllmEngine:
             if session.message.stream:
                 session.go_alone(session.message.speculate)
             if not self._make_room(session):
-                raise OverBudget(
-                    f"all {self._budget.total / 2**20:.0f} MB of cache are in use: try again later, "
-                    "or give the verifier more with --kv-gb"
-                )
+                raise self._budget.exhausted()
             self._request(session)
         except Exception as error:  # one session's fault must not end the others'
             self._fail(session, error)
@@ -402,17 +399,7 @@ class VllmEngine:
                 return
 
     def _fail(self, session: VllmSession, error: Exception) -> None:
-        if isinstance(error, OverBudget | OverSpent):
-            session.use.log.warning(ERROR_BUSY, reason=str(error))
-            self._end(session.key, ERROR_BUSY, str(error))
-        elif isinstance(error, ModelError | OptionsError | ProtocolError):
-            session.use.log.warning(ERROR_REFUSED, reason=str(error))
-            self._end(session.key, ERROR_REFUSED, str(error))
-        else:
-            session.use.log.error("session_failed", traceback=self._around.log.trace_of(error))
-            self._end(
-                session.key, ERROR_INTERNAL, f"the verifier failed on this session ({type(error).__name__})"
-            )
+        self._end(session.key, *failure_of(error, session.use))
 
     def _end(self, key: SessionKey, code: str, reason: str) -> None:
         if key in self._sessions:

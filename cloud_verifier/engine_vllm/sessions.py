@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from cloud_verifier.engine.tasks import AloneTask, HiddenTask, OpenTask, SessionQueue, SessionTask, VerifyTask
+from cloud_verifier.engine.tasks import OpenTask, SessionQueue, SessionTask
 from cloud_verifier.engine_vllm.answers import VllmAnswer
 from cloud_verifier.engine_vllm.picking import Guide, Rules
 from cloud_verifier.observing.counts import SessionUse
 from specdec.errors import ProtocolError
 from specdec.link.convert import sampling_from_wire
-from specdec.link.wire import Down, DraftUp, Open, Opened, Tokens, VerdictDown
+from specdec.link.wire import AloneUp, Down, DraftUp, HiddenUp, Open, Opened, Tokens, VerdictDown
 from specdec.models import EncodedPrompt
 from specdec.options import GenerationOptions
 from specdec.sampling.choice import AnyGrammar
@@ -97,15 +97,13 @@ class VllmSession:
             self._take(task)
 
     def _take(self, task: SessionTask) -> None:
-        answer = self.verified
-        if isinstance(task, HiddenTask):
+        answer, message = self.verified, task.message
+        if isinstance(message, HiddenUp):
             raise ProtocolError("a layer split was not agreed on when the session was opened")
-        if isinstance(task, AloneTask):
-            self.go_alone(task.message.speculate)
+        if isinstance(message, AloneUp):
+            self.go_alone(message.speculate)
             return
         self.alone = False  # a draft ends the cloud's going on alone
-        assert isinstance(task, VerifyTask)
-        message = task.message
         if not isinstance(message, DraftUp):
             raise ProtocolError("rejection sampling was not agreed on when the session was opened")
         if message.epoch < answer.epoch:

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import torch
 
-from cloud_verifier.config import NO_EXITS, ServerConfig
+from cloud_verifier.config import NO_EXITS, ServerConfig, refuse_settings
 from cloud_verifier.engine.interface import MakeEngine
 from cloud_verifier.engine.memory import SHARE, free_bytes
 from cloud_verifier.engine.policy import Policy
@@ -16,7 +16,6 @@ from cloud_verifier.engine_vllm.checks import check_room, check_version
 from cloud_verifier.engine_vllm.core import CoreSettings, VllmCore
 from cloud_verifier.engine_vllm.engine import VllmEngine
 from cloud_verifier.engine_vllm.target import VllmTarget
-from cloud_verifier.errors import VerifierError
 from cloud_verifier.logs import EventLog
 from specdec.models.threads import set_threads
 
@@ -62,9 +61,4 @@ def refuse_what_is_not_done(config: ServerConfig) -> None:
         "--forward-latency-ms": bool(config.forward_latency_ms),
         "--groups": config.groups > 1,
     }
-    named = [flag for flag, set_ in asked.items() if set_]
-    if named:
-        flags = ", ".join(named)
-        raise VerifierError(
-            f"the engine vllm does not take {flags}: leave that out, or serve with --engine own"
-        )
+    refuse_settings("vllm", asked)

@@ -58,7 +58,7 @@ class VllmTarget(LoadedModel):
     @property
     def picture_merge(self) -> int:
         """Patches of a picture that become a token, each way; 1 where it takes none."""
-        return 1 if self._preparer is None else self._preparer.merge
+        return self._preparer.merge if isinstance(self._preparer, ImagePreparer) else 1
 
     def _refuse_library(self) -> Any:
         raise ModelError(f"{self.name} runs on vLLM, where the library generates nothing")

@@ -17,15 +17,7 @@ import msgspec
 
 from cloud_verifier.config import ServerConfig
 from cloud_verifier.engine.interface import Capabilities
-from cloud_verifier.engine.tasks import (
-    AloneTask,
-    CloseTask,
-    HiddenTask,
-    OpenTask,
-    SessionKey,
-    Task,
-    VerifyTask,
-)
+from cloud_verifier.engine.tasks import CloseTask, OpenTask, SessionKey, SessionTask, Task
 from cloud_verifier.limits import Ledger, Limits, labour_of, units_of, vain_labour_of, weight_of
 from cloud_verifier.logs import EventLog
 from cloud_verifier.net.clients import Client, Clients, SessionEntry, SessionTable
@@ -79,6 +71,14 @@ _BETWEEN_COMPLAINTS_S = 0.2
 _BETWEEN_LOOKS_S = 0.02
 _LOOKING = 0.05
 """Of the time, at most, goes into looking for clients that have vanished: who flaps would otherwise fill the table."""
+
+
+class _Refused(Exception):
+    """A message is refused. code: one of the ERROR_* words of the wire."""
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(text)
+        self.code = code
 
 
 @dataclass(frozen=True)
@@ -159,11 +159,14 @@ class Admission:
             self._refuse(identity, 0, ERROR_MALFORMED, str(error))
         else:
             client.bucket.owe(labour_of(message))
-            self._take(client, message, size)
+            try:
+                self._take(client, message, size)
+            except _Refused as refusal:
+                self._refuse(identity, getattr(message, "session", 0), refusal.code, str(refusal))
 
     def given_back(self, task: Task) -> None:
         """A task waits for the engine no longer; from any thread."""
-        if isinstance(task, (OpenTask, VerifyTask, HiddenTask, AloneTask)):
+        if isinstance(task, OpenTask | SessionTask):
             self.ledger.give_back(task.owner, weight_of(task.message))
 
     def forget(self, key: SessionKey, reason: str) -> None:
@@ -258,28 +261,19 @@ class Admission:
         most = client.limits.draft_nodes
         if isinstance(message, (DraftUp, SampledUp)) and len(message.ids) > most:
             text = f"a draft of {len(message.ids)} tokens is too large: {most} are allowed"
-            self._refuse(key[0], key[1], ERROR_TOO_LARGE, text)
-            return
-        if not self._may_wait(client, message):
-            return
+            raise _Refused(ERROR_TOO_LARGE, text)
+        self._count_waiting(client, message)
         entry.received = max(entry.received, message.round)
         if isinstance(message, More):  # the round is open again
             entry.answered = max(0, min(entry.answered, message.round - 1))
-        now = time.perf_counter()
-        if isinstance(message, HiddenUp):
-            self._ways.submit(HiddenTask(key, message, now, client.owner))
-        elif isinstance(message, AloneUp):
-            self._ways.submit(AloneTask(key, message, now, client.owner))
-        else:
-            self._ways.submit(VerifyTask(key, message, now, client.owner))
+        self._ways.submit(SessionTask(key, message, time.perf_counter(), client.owner))
 
     def _complete(
         self, client: Client, key: SessionKey, entry: SessionEntry, message: PartUp
     ) -> DraftUp | SampledUp | None:
-        """The draft that a part completes; None where others are to come, or it is refused."""
+        """The draft that a part completes; None where others are to come, or its session ends."""
         parts = self._parts.setdefault(key, DraftParts())
-        if not self._may_wait(client, message):
-            return None
+        self._count_waiting(client, message)
         weight = weight_of(message)
         try:
             parts.add(message, self._clock(), client.limits.draft_nodes, self._most_bytes)
@@ -291,8 +285,7 @@ class Admission:
         except PartsTooLarge as error:
             self.ledger.give_back(client.owner, weight)
             self._drop_parts(key, entry)
-            self._refuse(key[0], key[1], ERROR_TOO_LARGE, str(error))
-            return None
+            raise _Refused(ERROR_TOO_LARGE, str(error)) from error
         except PartsBroken as error:
             self.ledger.give_back(client.owner, weight)
             self._break_off(key, str(error))
@@ -318,29 +311,8 @@ class Admission:
         identity, session = client.identity, message.session
         key = (identity, session)
         self.forget(key, "opened again")  # whatever waits of it never runs
-        if self.closed:
-            text = "the verifier is shutting down and accepts no new sessions: try again later, or use another one"
-            self._refuse(identity, session, ERROR_BUSY, text)
-            return
-        if message.weights and message.weights != self._weights:
-            text = "the answer is of another target than this verifier's: greet it again"
-            self._refuse(identity, session, ERROR_TARGET, text)
-            return
-        limits = client.limits
-        mine = self.sessions.owned_by(client.owner)
-        if mine >= limits.sessions:
-            text = (
-                f"you have {mine} sessions and {limits.sessions} are allowed: close one, or try again later"
-            )
-            self._refuse(identity, session, ERROR_BUSY, text)
-            return
-        if self.sessions.is_full:
-            self._look_for_the_silent()
-        if self.sessions.is_full:
-            text = f"all of the verifier's {self._config.max_sessions} sessions are taken: try again later"
-            self._refuse(identity, session, ERROR_BUSY, text)
-            return
-        told = message
+        limits, told = client.limits, message
+        self._check_room(client, message)
         try:
             images, missing = self.pictures.look_up(client.lasting, told.images)
             if missing:
@@ -351,18 +323,12 @@ class Admission:
             # From here on a picture that was named counts in all as one that was sent.
             named = weight_of(message) - weight_of(told)
             client.bucket.owe(units_of(named) - 1)
-            too_large = self._too_large(message, limits, size + named)
+            self._check_size(message, limits, size + named)
         except ModelError as error:
-            self._refuse(identity, session, ERROR_REFUSED, str(error))
-            return
+            raise _Refused(ERROR_REFUSED, str(error)) from error
         except ProtocolError as error:
-            self._refuse(identity, session, ERROR_MALFORMED, str(error))
-            return
-        if too_large:
-            self._refuse(identity, session, ERROR_TOO_LARGE, too_large)
-            return
-        if not self._may_wait(client, message):
-            return
+            raise _Refused(ERROR_MALFORMED, str(error)) from error
+        self._count_waiting(client, message)
         self.pictures.keep(client.lasting, told.images, images, limits.picture_bytes)
         use = self._new_use(client, message, size)
         self.sessions.add(key, use.began_s, client.owner, use)
@@ -376,6 +342,23 @@ class Admission:
         )
         now, scope = time.perf_counter(), self._scope_of(client, message)
         self._ways.submit(OpenTask(key, message, now, client.rank, client.owner, scope, use))
+
+    def _check_room(self, client: Client, message: Open) -> None:
+        """Raise _Refused where no session, or none of this client or of this target, may be opened now."""
+        if self.closed:
+            text = "the verifier is shutting down and accepts no new sessions: try again later, or use another one"
+            raise _Refused(ERROR_BUSY, text)
+        if message.weights and message.weights != self._weights:
+            raise _Refused(ERROR_TARGET, "the answer is of another target than this verifier's: greet it again")
+        mine, most = self.sessions.owned_by(client.owner), client.limits.sessions
+        if mine >= most:
+            text = f"you have {mine} sessions and {most} are allowed: close one, or try again later"
+            raise _Refused(ERROR_BUSY, text)
+        if self.sessions.is_full:
+            self._look_for_the_silent()
+        if self.sessions.is_full:
+            text = f"all of the verifier's {self._config.max_sessions} sessions are taken: try again later"
+            raise _Refused(ERROR_BUSY, text)
 
     def _scope_of(self, client: Client, message: Open) -> bytes:
         """Who finds by the time it takes which prompts others have asked is of the same scope."""
@@ -394,35 +377,34 @@ class Admission:
         log = self._log.bind(client=client.name, session=message.session, id=number)
         return SessionUse(number, log, client.use, self._clock(), bytes_up=size)
 
-    def _too_large(self, message: Open, limits: Limits, size: int) -> str:
-        """What about a prompt is too large, by headers alone: "" or with what is allowed. size: of the message, named
-        pictures included. Raises ModelError for what is not a picture that this model takes.
+    def _check_size(self, message: Open, limits: Limits, size: int) -> None:
+        """Raise _Refused, with what is allowed, for a prompt that is too large, by headers alone. size: of the message,
+        named pictures included. Raises ModelError for what is not a picture that this model takes.
         """
-        if size > self._config.max_message_bytes:
-            most = self._config.max_message_bytes
-            return f"a message of {size} bytes, named images included, exceeds the limit of {most}"
+        most = self._most_bytes
+        if size > most:
+            text = f"a message of {size} bytes, named images included, exceeds the limit of {most}"
+            raise _Refused(ERROR_TOO_LARGE, text)
         if len(message.images) > limits.images:
-            return f"a prompt of {len(message.images)} images is too large: {limits.images} are allowed"
+            text = f"a prompt of {len(message.images)} images is too large: {limits.images} are allowed"
+            raise _Refused(ERROR_TOO_LARGE, text)
         prompt = prompt_from_wire(message)
         tokens = self._model.prompt_length(prompt)
         pixels = total_pixels(prompt.images)
         if pixels > limits.image_pixels:
-            return f"the images have {pixels} pixels: {limits.image_pixels} are allowed, all images together"
+            text = f"the images have {pixels} pixels: {limits.image_pixels} are allowed, all images together"
+            raise _Refused(ERROR_TOO_LARGE, text)
         most = self._model.context_limit
         if tokens >= most:
-            return f"the prompt has {tokens} tokens and the verifier takes {most} with the answer: shorten it"
-        return ""
+            text = f"the prompt has {tokens} tokens and the verifier takes {most} with the answer: shorten it"
+            raise _Refused(ERROR_TOO_LARGE, text)
 
-    def _may_wait(self, client: Client, message: Up) -> bool:
-        """Count a message that is to wait for the engine, or say why it may not."""
-        session = getattr(message, "session", 0)
+    def _count_waiting(self, client: Client, message: Up) -> None:
+        """Count a message that is to wait for the engine. Raises _Refused where it may not."""
         if self._ways.full(client.identity):
-            text = "you do not read what is sent to you: read it, then try again"
-        else:
-            text = self.ledger.charge(client.owner, weight_of(message), client.limits)
-        if text:
-            self._refuse(client.identity, session, ERROR_BUSY, text)
-        return not text
+            raise _Refused(ERROR_BUSY, "you do not read what is sent to you: read it, then try again")
+        if text := self.ledger.charge(client.owner, weight_of(message), client.limits):
+            raise _Refused(ERROR_BUSY, text)
 
     def _greet(self, client: Client, hello: Hello) -> None:
         identity = client.identity

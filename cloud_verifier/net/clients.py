@@ -121,7 +121,7 @@ class Clients:
         """Whose key a client has shown: its name, its class and its bounds hold from now on."""
         client = self.heard_of(identity)
         client.key = key
-        limits = self._limits.with_quota(key.quota.as_limits())
+        limits = key.quota.within(self._limits)
         shared = self._shared.get(key.name)
         if shared is None or shared[0] != limits:
             shared = limits, TokenBucket(limits.messages_per_s, limits.burst, self._clock)

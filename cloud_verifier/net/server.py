@@ -382,7 +382,7 @@ class Server:
 
         def of_key(name: str) -> int:
             key = None if keyring is None else keyring.client(name)
-            sessions = limits.sessions if key is None else limits.with_quota(key.quota.as_limits()).sessions
+            sessions = limits.sessions if key is None else key.quota.within(limits).sessions
             return _LEAST_CONNECTIONS_OF_KEY + 2 * sessions
 
         return ConnectionBounds(one, max(one, limits.queued_bytes), total, of_key)

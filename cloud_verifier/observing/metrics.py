@@ -96,10 +96,6 @@ class VerifierCollector(Collector):
         yield from _of_the_machine(self._verifier.meter)
         yield from _of_the_clients(self._verifier.uses(), self._verifier.kv_bytes())
 
-    def describe(self) -> Iterator[Metric]:
-        """Nothing is known before it is asked for."""
-        return iter(())
-
 
 def _of_the_engine(load: EngineLoad) -> Iterator[Metric]:
     for name, text, value in (

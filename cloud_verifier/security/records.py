@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Annotated
 
@@ -12,11 +12,11 @@ from msgspec import Meta, Struct, field
 
 from cloud_verifier.classes import ClientClass
 from cloud_verifier.errors import VerifierError
+from cloud_verifier.limits import MEBIBYTE, Limits
 from specdec.link.keys import Z85Key
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 DEFAULT_CLASS = ClientClass.INTERACTIVE
-_MEBIBYTE = 2**20
 
 Sessions = Annotated[int, Meta(ge=1, le=100_000)]
 Rate = Annotated[float, Meta(ge=1, le=1_000_000)]
@@ -33,16 +33,14 @@ class Quota(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True)
     messages_per_s: Rate | None = None
     queued_mb: Megabytes | None = None
 
-    def as_limits(self) -> Mapping[str, float]:
-        """The bounds that are given, by the server's names for them and in its units."""
-        limits: dict[str, float] = {}
+    def within(self, limits: Limits) -> Limits:
+        """The server's limits with the bounds that are given in their place."""
         if self.sessions is not None:
-            limits["sessions"] = self.sessions
-        if self.messages_per_s is not None:
-            limits["messages_per_s"] = self.messages_per_s
-            limits["burst"] = max(1, int(2 * self.messages_per_s))
+            limits = replace(limits, sessions=self.sessions)
+        if (rate := self.messages_per_s) is not None:
+            limits = replace(limits, messages_per_s=rate, burst=max(1, int(2 * rate)))
         if self.queued_mb is not None:
-            limits["queued_bytes"] = max(1024, int(self.queued_mb * _MEBIBYTE))
+            limits = replace(limits, queued_bytes=max(1024, int(self.queued_mb * MEBIBYTE)))
         return limits
 
 

@@ -114,7 +114,7 @@ class DraftModel:
     @property
     def branches_left(self) -> int:
         """How many more branches a tree may have."""
-        return self.cursor.branches_left
+        return self.cursor.session.branches_left
 
     def without_placeholders(self, rows: Tensor) -> Tensor:
         """The rows [n, vocab] with what must never be drafted cut."""

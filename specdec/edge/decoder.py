@@ -47,6 +47,7 @@ from specdec.errors import (
     SpecdecError,
     TargetChanged,
     VerifierBusy,
+    first_line,
 )
 from specdec.estimates.measured import Measured
 from specdec.link.channel import Link, connect
@@ -533,8 +534,7 @@ def _fits(model: LoadedModel, prompt: Prompt) -> bool:
 
 
 def _failed(error: Exception) -> DraftFailed:
-    text = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
-    return DraftFailed(f"the draft model has failed ({text})")
+    return DraftFailed(f"the draft model has failed ({first_line(error)})")
 
 
 def _drafting(advance: Callable[[], list[int]]) -> list[int]:

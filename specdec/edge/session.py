@@ -331,11 +331,13 @@ class EdgeSession:
         self._flight.add(flying)
         self._heartbeat.progressed(now)
 
-    def poll(self) -> list[int] | None:
-        """A message that is there already: the ids it verified; None where none is. Raises as `receive`."""
-        self.check_cancelled()
+    def poll(self, wait_s: float = 0.0) -> list[int] | None:
+        """A message that is there already, or comes within `wait_s`: the ids it verified; None where none does. Raises
+        as `receive`.
+        """
         while True:
-            received = self._link.receive(0.0)
+            self.check_cancelled()
+            received = self._link.receive(wait_s)
             if received is None:
                 self._mind_silence()
                 return None
@@ -349,16 +351,10 @@ class EdgeSession:
 
         Raises Cancelled, LinkLost after silence, SessionForgotten, or ProtocolError.
         """
-        while True:
-            self.check_cancelled()
-            received = self._link.receive(min(_CANCEL_CHECK_S, self._heartbeat.interval_s))
-            if received is None:
-                self._mind_silence()
-                continue
-            message, size = received
-            chunk = self._hear(message, size)
-            if chunk is not None:
-                return chunk
+        wait_s = min(_CANCEL_CHECK_S, self._heartbeat.interval_s)
+        while (chunk := self.poll(wait_s)) is None:
+            pass
+        return chunk
 
     def _hear(self, message: Down, size: int) -> list[int] | None:
         now = self._clock()

@@ -22,10 +22,10 @@ import msgspec
 import numpy as np
 from PIL import Image
 
-from specdec.errors import ModelError, OptionsError
+from specdec.errors import ModelError, OptionsError, first_line
 from specdec.isolation import wire
 from specdec.pictures.decoding import open_picture
-from specdec.sampling.choices import choices_after
+from specdec.sampling.choices import choices_along
 from specdec.sampling.grammar import FollowedGrammar, Grammar, Grammars
 
 _MOST_FOLLOWED = 64
@@ -106,7 +106,7 @@ def _serve(control: socket.socket, guard: ParentGuard, workers: set[int]) -> Non
         data, descriptors, _, _ = socket.recv_fds(control, 4, 1)
         if not data:
             return
-        frame = _rest(control, data)
+        frame = wire.receive(control, head=data)
         if frame is None:
             return
         message = decoder.decode(frame)
@@ -128,23 +128,6 @@ def _serve(control: socket.socket, guard: ParentGuard, workers: set[int]) -> Non
                 os.close(descriptor)
             reply = wire.Launched(pid)
         wire.send(control, reply)
-
-
-def _rest(control: socket.socket, head: bytes) -> bytes | None:
-    """The frame whose length has come, or its first bytes."""
-    while len(head) < 4:
-        more = control.recv(4 - len(head))
-        if not more:
-            return None
-        head += more
-    left, parts = int.from_bytes(head, "little"), []
-    while left:
-        part = control.recv(min(left, 1 << 20))
-        if not part:
-            return None
-        parts.append(part)
-        left -= len(part)
-    return b"".join(parts)
 
 
 def _learn(vocabularies: list[Grammars], message: wire.Vocabulary) -> wire.Launched:
@@ -227,8 +210,7 @@ class _Worker:
         except MemoryError:
             return wire.WorkerReply(wire.UNUSABLE, text=_TOO_LONG)
         except BaseException as error:  # libraries raise what they like, Rust's panics are not an Exception
-            text = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
-            return wire.WorkerReply(wire.UNUSABLE, text=f"it cannot be used ({text})")
+            return wire.WorkerReply(wire.UNUSABLE, text=f"it cannot be used ({first_line(error)})")
 
     def _follow(self, job: wire.Masks | wire.Forced | wire.Ways) -> wire.WorkerReply:
         grammar = self._grammar
@@ -246,10 +228,7 @@ class _Worker:
             )
         if isinstance(job, wire.Forced):
             return wire.WorkerReply(ids=followed.forced(answer, job.most))
-        place = followed.place(answer)
-        if place is None:
-            return wire.WorkerReply()
-        found = choices_after(grammar, place, job.most)
+        found = choices_along(followed, answer, job.most)
         return wire.WorkerReply(ids=found.tree.ids, parents=found.tree.parents, sizes=list(found.sizes))
 
 

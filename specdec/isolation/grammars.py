@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from specdec.draft import TokenTree
+from specdec.draft import TokenTree, common_length
 from specdec.errors import ModelError, OptionsError, SpecdecError
 from specdec.isolation import wire
 from specdec.isolation.turns import Turns
@@ -259,7 +259,7 @@ class IsolatedFollower:
         return self._ask(answer, lambda base, ids: wire.Forced(self._number, base, ids, most), read)
 
     def choices(self, answer: Sequence[int], most: int) -> Ticket[Choices]:
-        """As `choices_after`."""
+        """As `choices_along`."""
 
         def read(reply: wire.WorkerReply) -> Choices:
             ids, sizes = self._sound(reply.ids), reply.sizes
@@ -288,17 +288,10 @@ class IsolatedFollower:
 
         def body() -> Any:  # in the worker's thread, in the order of asking
             before, self._told = self._told, whole
-            base = _common(before, whole)
+            base = common_length(before, whole)
             return make(base, whole[base:])
 
         return self.grammar.ask(body, lambda: make(0, whole), read)
-
-
-def _common(one: Sequence[int], other: Sequence[int]) -> int:
-    most = min(len(one), len(other))
-    if one[:most] == other[:most]:
-        return most
-    return next(at for at in range(most) if one[at] != other[at])
 
 
 def _failed(kind: type[SpecdecError], text: str) -> Ticket[Any]:

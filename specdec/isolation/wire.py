@@ -130,15 +130,18 @@ def send(to: socket.socket, message: msgspec.Struct, beside: bytes | None = None
         to.sendall(beside)
 
 
-def receive(source: socket.socket, largest: int = LARGEST_FRAME, until_s: float | None = None) -> bytearray | None:
-    """The next frame; None at the end. until_s: of time.monotonic, when all of it must be there.
+def receive(
+    source: socket.socket, largest: int = LARGEST_FRAME, until_s: float | None = None, head: bytes = b""
+) -> bytearray | None:
+    """The next frame; None at the end. until_s: of time.monotonic, when all of it must be there. head: what has come of
+    its length already.
 
     Raises OSError (TimeoutError among them), ValueError for a frame that is too long.
     """
-    head = _exactly(source, _LENGTH.size, until_s)
-    if head is None:
+    rest = _exactly(source, _LENGTH.size - len(head), until_s)
+    if rest is None:
         return None
-    (length,) = _LENGTH.unpack(head)
+    (length,) = _LENGTH.unpack(head + rest)
     if length > largest:
         raise ValueError(f"a frame of {length} bytes")
     return _exactly(source, length, until_s)

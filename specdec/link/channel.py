@@ -26,7 +26,6 @@ from specdec.link.dealer import Dealer
 from specdec.link.directory import FleetRoute
 from specdec.link.directory_wire import SCHEME
 from specdec.link.keys import read_key
-from specdec.link.route import FixedRoute, VerifierRoute
 from specdec.link.wire import (
     ERROR_BUSY,
     ERROR_KEY,
@@ -98,7 +97,7 @@ class Link:
         round_timeout_s: float = 60.0,
         clock: Callable[[], float] = time.monotonic,
         key: str | Path | None = None,
-        route: VerifierRoute | None = None,
+        route: FleetRoute | None = None,
     ) -> None:
         """See `connect`, which also checks the key's file.
 
@@ -109,7 +108,8 @@ class Link:
             round_timeout_s: How long a verdict may take, s.
             clock: A monotonic clock, s.
             key: File of this client's key; None: the verifier asks for none.
-            route: Which verifier to connect to; default: the one at `address`, or those of its fleet.
+            route: Which verifier of a fleet to connect to; default: as the directory at `address` says, or always
+                the verifier there.
         """
         self.address = address
         self.connect_timeout_s = connect_timeout_s
@@ -118,8 +118,8 @@ class Link:
         self.malformed = 0
         self._key = key
         self._clock = clock
-        if route is None:
-            route = FleetRoute(address, key) if address.startswith(SCHEME) else FixedRoute(address)
+        if route is None and address.startswith(SCHEME):
+            route = FleetRoute(address, key)
         self._route = route
         self._dealer = Dealer("the verifier", MAX_DOWN_BYTES, key, clock)
         self._welcome: Welcome | None = None
@@ -140,11 +140,11 @@ class Link:
             return self._welcome
         deadline = self._clock() + self.connect_timeout_s
         while True:
-            where = self._route.next(deadline, give_up)
+            where = self.address if self._route is None else self._route.next(deadline, give_up)
             try:
                 welcome = self._shake_hands(where, min(deadline, self._clock() + self._backoff_s), give_up)
             except (KeyRefused, VerifierBusy, ProtocolError):
-                if self._clock() >= deadline or not self._route.failed(where):
+                if self._clock() >= deadline or not self._has_another(where):
                     raise
                 continue  # another one of the fleet may well take it
             if welcome is not None:
@@ -154,7 +154,7 @@ class Link:
                 self._message_bytes = welcome.allowed.message_bytes
                 return welcome
             self.reset()
-            self._route.failed(where)
+            self._has_another(where)
             self._backoff_s = min(2 * self._backoff_s, _MAX_BACKOFF_S)
             if self._clock() >= deadline or give_up():
                 raise LinkLost(
@@ -168,17 +168,22 @@ class Link:
 
     def begin_answer(self, ids: Sequence[int], images: Sequence[bytes]) -> None:
         """An answer to this prompt begins: the time for a fleet to give this edge another verifier."""
-        if self._route.begin(ids, images):
+        if self._route is not None and self._route.begin(ids, images):
             self.reset()
 
     def end_answer(self) -> None:
         """The answer is over."""
-        self._route.rest()
+        if self._route is not None:
+            self._route.rest()
 
     def move_on(self) -> None:
         """The verifier of now does not serve, or has no room: in a fleet, the next use asks for another one."""
-        if self._dealer.address and self._route.failed(self._dealer.address):
+        if self._dealer.address and self._has_another(self._dealer.address):
             self.reset()
+
+    def _has_another(self, failed: str) -> bool:
+        """Whether a fleet may have another verifier than this one, which did not serve."""
+        return self._route is not None and self._route.failed(failed)
 
     def next_session(self) -> int:
         """A session number this link has not used yet."""
@@ -227,7 +232,8 @@ class Link:
     def close(self) -> None:
         """Drop the connection for good."""
         self.reset()
-        self._route.close()
+        if self._route is not None:
+            self._route.close()
 
     def __enter__(self) -> Link:
         return self

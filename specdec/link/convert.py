@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import torch
 from torch import Tensor
@@ -17,35 +18,14 @@ from specdec.sampling.recovery import TargetRow
 
 def sampling_to_wire(options: GenerationOptions) -> Sampling:
     """GenerationOptions as they travel. Stop strings stay: who gives the answer out ends it, and says so."""
-    return Sampling(
-        options.max_new_tokens,
-        options.temperature,
-        options.seed,
-        options.top_k,
-        options.top_p,
-        options.min_p,
-        options.repetition_penalty,
-        list(options.logit_bias),
-        options.min_new_tokens,
-        options.grammar,
-    )
+    told = {name: getattr(options, name) for name in Sampling.__struct_fields__}
+    return Sampling(**told | {"logit_bias": list(options.logit_bias)})
 
 
 def sampling_from_wire(sampling: Sampling) -> GenerationOptions:
     """Checked options from what travelled. Raises ProtocolError where they are out of range."""
     try:
-        return GenerationOptions(
-            max_new_tokens=sampling.max_new_tokens,
-            temperature=sampling.temperature,
-            seed=sampling.seed,
-            top_k=sampling.top_k,
-            top_p=sampling.top_p,
-            min_p=sampling.min_p,
-            repetition_penalty=sampling.repetition_penalty,
-            logit_bias=tuple(sampling.logit_bias),
-            min_new_tokens=sampling.min_new_tokens,
-            grammar=sampling.grammar,
-        )
+        return GenerationOptions(**msgspec.structs.asdict(sampling))
     except OptionsError as error:
         raise ProtocolError(str(error)) from error
 

@@ -36,7 +36,6 @@ from specdec.link.directory_wire import (
     decode_told,
     encode,
 )
-from specdec.link.route import Whether
 
 AVOID_S = 5.0
 """A verifier that failed is not asked for again so soon, unless there is no other."""
@@ -74,8 +73,13 @@ class FleetRoute:
         self._same = b""
         self._marks: list[bytes] = []
 
-    def next(self, deadline: float, give_up: Whether) -> str:
-        """As Route says. Within an answer only verifiers that go on with the same tokens count."""
+    def next(self, deadline: float, give_up: Callable[[], bool]) -> str:
+        """The verifier to connect to, tcp://HOST:PORT; within an answer one that goes on with the same tokens. May wait
+        until `deadline`, of the link's clock, or until give_up says True.
+
+        Raises LinkLost where no directory answers, VerifierBusy where no verifier is there, KeyRefused, or
+        VersionMismatch.
+        """
         if self._planned:
             self._at, self._planned = self._planned, ""
             return self._at
@@ -101,7 +105,9 @@ class FleetRoute:
                 raise self._gave_up(nobody)
 
     def failed(self, address: str) -> bool:
-        """Another verifier is asked for next, and this one is avoided for a while; False where it was already."""
+        """That verifier did not serve: another one is asked for next, and this one is avoided for a while; False where
+        it was already.
+        """
         now = self._clock()
         known = address in self._avoided()
         self._failed[address] = now
@@ -109,7 +115,9 @@ class FleetRoute:
         return not known
 
     def begin(self, ids: Sequence[int], images: Sequence[bytes]) -> bool:
-        """As Route says: goes by what the directory said last, and asks it again without waiting."""
+        """An answer to this prompt begins; True where another verifier than before is to give it. Goes by what the
+        directory said last, and asks it again without waiting.
+        """
         self._active, self._same = True, b""
         self._marks = marks_of(ids, images)
         if not self._at:

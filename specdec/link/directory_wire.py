@@ -7,13 +7,13 @@ anything is decoded, and nothing but ProtocolError for foreign bytes. An answer'
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta, Struct
 
 from specdec.errors import ProtocolError
-from specdec.link.wire import Count
+from specdec.link.wire import Count, decoded
 
 DIRECTORY_VERSION = 1
 SCHEME = "fleet://"
@@ -96,21 +96,18 @@ def encode(message: Asked | Told) -> bytes:
 
 def decode_asked(data: bytes) -> Asked:
     """Bytes from an edge -> message. Raises ProtocolError for anything else."""
-    message: Asked = _decoded(_asked, data)
+    _check_size(data)
+    message: Asked = decoded(_asked, data)
     return message
 
 
 def decode_told(data: bytes) -> Told:
     """Bytes from a directory -> message. Raises ProtocolError for anything else."""
-    message: Told = _decoded(_told, data)
+    _check_size(data)
+    message: Told = decoded(_told, data)
     return message
 
 
-def _decoded(decoder: msgspec.msgpack.Decoder[Any], data: bytes) -> Any:
+def _check_size(data: bytes) -> None:
     if len(data) > MOST_BYTES:
         raise ProtocolError(f"a message of {len(data)} bytes exceeds the limit of {MOST_BYTES}")
-    try:
-        return decoder.decode(data)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        text = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
-        raise ProtocolError(f"a message cannot be understood ({text})") from error

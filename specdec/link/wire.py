@@ -47,7 +47,7 @@ class Hello(Struct, frozen=True, array_like=True, tag=1):
 
 
 class Sampling(Struct, frozen=True, array_like=True):
-    """GenerationOptions as they travel. Ranges are checked where they become options again."""
+    """GenerationOptions as they travel, by the same names. Ranges are checked where they become options again."""
 
     max_new_tokens: Count
     temperature: float
@@ -408,18 +408,19 @@ def decode_up(data: bytes, max_bytes: int = MAX_UP_BYTES) -> Up:
     (MessageTooLarge).
     """
     _check_size(data, _UP_LIMITS, max_bytes)
-    message: Up = _decoded(_up_decoder, data)
+    message: Up = decoded(_up_decoder, data)
     return message
 
 
 def decode_down(data: bytes) -> Down:
     """Bytes from a server -> message. Raises ProtocolError for anything else."""
     _check_size(data, _DOWN_LIMITS, MAX_DOWN_BYTES)
-    message: Down = _decoded(_down_decoder, data)
+    message: Down = decoded(_down_decoder, data)
     return message
 
 
-def _decoded(decoder: msgspec.msgpack.Decoder[Any], data: bytes) -> Any:
+def decoded(decoder: msgspec.msgpack.Decoder[Any], data: bytes) -> Any:
+    """What bytes of others hold. Raises ProtocolError."""
     try:
         return decoder.decode(data)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:

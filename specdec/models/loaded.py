@@ -27,7 +27,7 @@ from specdec.models.families import Family
 from specdec.models.images import ImagePreparer, PreparedImages, SeenPicture
 from specdec.models.library.generic import GenericRunner, GenericSession
 from specdec.models.library.pictures import LibraryPictures, probe_of
-from specdec.models.positions import expand_image_pads, image_token_count, mrope_positions, picture_starts
+from specdec.models.positions import expand_image_pads, image_token_count, mrope_positions
 from specdec.models.prompt import EncodedPrompt, Prompt
 from specdec.models.runner import DecoderRunner, ForwardOptions
 from specdec.models.session import ModelSession
@@ -109,7 +109,7 @@ class LoadedModel:
         self.tokenizer = tokenizer
         self.path = path
         self.is_multimodal = preparer is not None
-        self._preparer = preparer
+        self._preparer: ImagePreparer | LibraryPictures | None = preparer
         self._library_pictures: LibraryPictures | None = None
         self._no_pictures = "use a Qwen-VL model"
         self.vocab_size = runner.vocab_size
@@ -136,7 +136,8 @@ class LoadedModel:
         except ModelError as error:
             self._no_pictures = str(error)
             return self._no_pictures
-        self._library_pictures, self.is_multimodal = pictures, True
+        self._preparer = self._library_pictures = pictures
+        self.is_multimodal = True
         self.image_pad_id, self.never_drafted = pictures.placeholder, self._placeholder_ids()
         return ""
 
@@ -211,16 +212,15 @@ class LoadedModel:
             encoded = self._library_pictures.encode(prompt.ids, prompt.images, seen)
             self._check_length(encoded.ids.shape[0])
             return encoded
-        assert self._preparer is not None
+        assert isinstance(self._preparer, ImagePreparer)
         prepared = self._preparer.prepare(prompt.images) if seen is None else None
         grids = prepared.grids if prepared is not None else tuple(picture.grid for picture in seen or ())
         try:
-            expanded = expand_image_pads(prompt.ids, self.image_pad_id, grids, self._preparer.merge)
+            expanded, starts = expand_image_pads(prompt.ids, self.image_pad_id, grids, self._preparer.merge)
         except ValueError as error:
             raise ModelError(f"the prompt has {error}: put one placeholder where each image goes") from error
         self._check_length(len(expanded))
         positions, delta = mrope_positions(expanded, self.image_pad_id, grids, self._preparer.merge)
-        starts = picture_starts(prompt.ids, self.image_pad_id, grids, self._preparer.merge)
         ids, rows = torch.tensor(expanded), torch.tensor(grids)
         if prepared is not None:
             return EncodedPrompt(ids, positions, delta, prepared.pixel_values, rows, None, starts)
@@ -231,21 +231,18 @@ class LoadedModel:
         """One picture as the vision tower takes it; from any thread. Raises ModelError for what is none, or where the
         model takes none.
         """
-        preparer = self._preparer or self._library_pictures
-        if preparer is None:
+        if self._preparer is None:
             raise ModelError(f"{self.name} takes no images: {self._no_pictures}")
-        return preparer.prepare([image])
+        return self._preparer.prepare([image])
 
     def open_soon(self, image: bytes) -> Ticket[Image.Image] | None:
         """One picture decoded and resized by workers, for `decode_opened`; None where that is not done elsewhere."""
-        preparer = self._preparer or self._library_pictures
-        return None if preparer is None else preparer.open_soon(image)
+        return None if self._preparer is None else self._preparer.open_soon(image)
 
     def decode_opened(self, image: Image.Image) -> PreparedImages:
         """The same as `decode` of a picture that is opened."""
-        preparer = self._preparer or self._library_pictures
-        assert preparer is not None, "it was opened"
-        return preparer.prepare_opened([image])
+        assert self._preparer is not None, "it was opened"
+        return self._preparer.prepare_opened([image])
 
     @torch.inference_mode()
     def look(self, pictures: Sequence[PreparedImages]) -> list[SeenPicture]:
@@ -259,7 +256,7 @@ class LoadedModel:
         grids = [grid for prepared in pictures for grid in prepared.grids]
         patches = [prepared.pixel_values for prepared in pictures]
         pixels = patches[0] if len(patches) == 1 else torch.cat(patches)
-        assert self._preparer is not None
+        assert isinstance(self._preparer, ImagePreparer)
         tokens = [image_token_count(grid, self._preparer.merge) for grid in grids]
         features = torch.split(self._features(pixels, torch.tensor(grids)), tokens)
         # Copies: each is kept and given up by itself.
@@ -268,8 +265,7 @@ class LoadedModel:
     @property
     def picture_rules(self) -> PictureRules | None:
         """How the model sizes pictures; None where it takes none."""
-        preparer = self._preparer or self._library_pictures
-        return None if preparer is None else preparer.rules
+        return None if self._preparer is None else self._preparer.rules
 
     def prompt_length(self, prompt: Prompt) -> int:
         """How many tokens a prompt takes, images by their headers. Raises ModelError for images it cannot take."""
@@ -303,9 +299,8 @@ class LoadedModel:
         """From now on grammars are compiled and followed, and pictures decoded, in workers: for inputs of others."""
         grammars = IsolatedGrammars(launcher, self.tokenizer, self.vocab_size, self.eos_token_ids)
         self.grammars = grammars
-        preparer = self._preparer or self._library_pictures
-        if preparer is not None:
-            preparer.workers = PictureWorkers(launcher).start
+        if self._preparer is not None:
+            self._preparer.workers = PictureWorkers(launcher).start
         return grammars
 
     def new_session(self) -> ModelSession:

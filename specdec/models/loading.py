@@ -266,11 +266,6 @@ def family_of(config: Any) -> tuple[Family | None, str]:
 
 
 def _load_library_model(name: str, config: Any, place: torch.device, dtype: Any, quantize: str) -> Any:
-    hf_model = _load_weights(name, config, place, dtype, quantize)
-    return hf_model.eval().requires_grad_(False)
-
-
-def _load_weights(name: str, config: Any, place: torch.device, dtype: Any, quantize: str) -> Any:
     loader = loader_of(name, config)
     _check_weight_files(name)
     settings: dict[str, Any] = {"dtype": dtype, "config": config, "output_loading_info": True}
@@ -312,7 +307,8 @@ def _load_weights(name: str, config: Any, place: torch.device, dtype: Any, quant
         raise ModelError(
             f"{name} lacks {len(missing)} weights ({missing[0]}, ...): the checkpoint is incomplete"
         )
-    return hf_model if "device_map" in settings else hf_model.to(place)
+    placed = hf_model if "device_map" in settings else hf_model.to(place)
+    return placed.eval().requires_grad_(False)
 
 
 def quantised_with(name: str, config: Any) -> str:

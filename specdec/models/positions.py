@@ -2,8 +2,7 @@
 """Rotary positions of Qwen2-VL prompts (m-rope), as pure functions.
 
 A text token takes one position for all three axes; an image takes a (time, height, width) grid and then
-the text goes on from the largest position used. Positions belong to a session, never to the model object
-.
+the text goes on from the largest position used. Positions belong to a session, never to the model object.
 """
 
 from __future__ import annotations
@@ -23,33 +22,26 @@ def image_token_count(grid: Grid, merge: int) -> int:
     return t * (h // merge) * (w // merge)
 
 
-def expand_image_pads(ids: Sequence[int], pad_id: int, grids: Sequence[Grid], merge: int) -> list[int]:
-    """Replace every single image placeholder by as many as its image needs.
+def expand_image_pads(
+    ids: Sequence[int], pad_id: int, grids: Sequence[Grid], merge: int
+) -> tuple[list[int], tuple[int, ...]]:
+    """Replace every single image placeholder by as many as its image needs; also where each image begins then.
 
     Raises ValueError when the number of placeholders and of images differ.
     """
     pads = sum(1 for token in ids if token == pad_id)
     if pads != len(grids):
         raise ValueError(f"{pads} image placeholders but {len(grids)} images")
-    remaining = iter(grids)
     expanded: list[int] = []
+    starts: list[int] = []
     for token in ids:
         if token == pad_id:
-            expanded.extend([pad_id] * image_token_count(next(remaining), merge))
+            grid = grids[len(starts)]
+            starts.append(len(expanded))
+            expanded.extend([pad_id] * image_token_count(grid, merge))
         else:
             expanded.append(token)
-    return expanded
-
-
-def picture_starts(ids: Sequence[int], pad_id: int, grids: Sequence[Grid], merge: int) -> tuple[int, ...]:
-    """Where each image begins in the expanded ids. ids: one placeholder an image."""
-    starts: list[int] = []
-    shift = 0
-    for index, token in enumerate(ids):
-        if token == pad_id:
-            starts.append(index + shift)
-            shift += image_token_count(grids[len(starts) - 1], merge) - 1
-    return tuple(starts)
+    return expanded, tuple(starts)
 
 
 def mrope_positions(

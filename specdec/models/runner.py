@@ -46,13 +46,6 @@ class ForwardPace(Protocol):
         ...
 
 
-def wait_out(after_layer: LayerObserver | None, layers: int, result: Tensor) -> None:
-    """The end of a forward whose layers nothing sees: let those that a `ForwardPace` has begun take their time."""
-    if after_layer is not None:
-        for layer in range(layers):
-            after_layer(layer, result)
-
-
 class Joint(Protocol):
     """Does forwards for the threads that want one at the same moment (see specdec.drafting.joint).
 
@@ -337,6 +330,75 @@ class DecoderRunner:
         half = self.head_dim // 2
         sin = [torch.cat([-sin[0][:, :half], sin[0][:, half:]], -1) for _, sin in found]
         return torch.cat(cos, -1)[:, None].contiguous(), torch.cat(sin, -1)[:, None].contiguous()
+
+
+class WholeRunner:
+    """Has the interface of a DecoderRunner where something else computes whole forwards: rows are ids [rows, 1] before
+    one and logits [rows, vocab] behind it. There are no layers to look at: no exits, splits and observers.
+
+    what: runs the forwards, for errors. Sizes as of a DecoderRunner; kv_itemsize: bytes of a number in the cache.
+    """
+
+    sees_layers = False
+    keeps_prompts = True
+    keeps_cache = True
+    static = None
+    what: str
+    vocab_size: int
+    layer_count: int
+    kv_heads: int
+    head_dim: int
+    kv_itemsize: float
+
+    def __init__(self) -> None:
+        self.pacer: ForwardPace | None = None
+        self.joint: Joint | None = None
+        self.passes = 0
+
+    @property
+    def kv_bytes_a_token(self) -> int:
+        """What one token takes in a cache of all layers."""
+        return int(self.layer_count * 2 * self.kv_heads * self.head_dim * self.kv_itemsize)
+
+    def embed(self, ids: Tensor) -> Tensor:
+        """ids int64 [rows] -> [rows, 1]: they are looked up elsewhere."""
+        return ids[:, None]
+
+    def rotary(self, segments: Sequence[Segment]) -> None:
+        """Nothing: positions are worked in elsewhere."""
+
+    def forward(
+        self,
+        hidden: Tensor,
+        rotary: None,
+        segments: Sequence[Any],
+        observer: LayerObserver | None = None,
+        layers: range | None = None,
+    ) -> Tensor:
+        """The rows of all segments, one after another -> logits [rows, vocab]. Nothing can observe the layers.
+
+        Raises ModelError where there is no room; the sessions hold what they held.
+        """
+        self.passes += 1
+        paced = self.pacer.begin(hidden.shape[0]) if self.pacer is not None else None
+        found = self.compute(hidden, segments)
+        logits = found[0] if len(found) == 1 else torch.cat(found)
+        if paced is not None:
+            for layer in range(self.layer_count):
+                paced(layer, logits)
+        return logits
+
+    def compute(self, hidden: Tensor, segments: Sequence[Any]) -> list[Tensor]:
+        """As `forward`, in parts that are logits of rows one after another; a subclass has it."""
+        raise NotImplementedError
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """float32 [rows, vocab_size], real vocabulary only."""
+        return hidden[:, : self.vocab_size].float()
+
+    def head_rows(self, ids: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Refused: what stands before the LM head is not seen here."""
+        raise ModelError(f"a model that runs on {self.what} has no exits")
 
 
 def _in_blocks(layer: Layer) -> Layer:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from specdec.draft import ROOT, TokenTree
+from specdec.draft import ROOT, TokenTree, common_length
 from specdec.errors import ModelError
 from specdec.models.attention.segment import Segment
 from specdec.models.plans import Extension, KnownPrefix, Plan, Prepared, extend_many, planned, settled
@@ -251,14 +251,23 @@ class ModelSession:
 
         Raises ModelError where the session cannot be extended so.
         """
-        if extension.parents is not None:
-            return self._room_for_tree(extension.ids, extension.parents)
-        if len(self.tree):
+        parents, held = extension.parents, len(self.tree)
+        if parents is None and held:
             raise ModelError(
                 "the session holds a speculative tree: keep a path or roll back before extending"
             )
+        if parents is not None and len(parents) != len(extension.ids):
+            raise ModelError("a tree needs one parent index per node")
+        for node, parent in enumerate(parents or (), start=held):
+            if not ROOT <= parent < node:
+                raise ModelError(f"tree node {node} has parent {parent}: a parent must come first")
+        self._reserve(self._length + held + extension.rows + extension.more)
+        return (
+            self._room_for_chain(extension) if parents is None else self._room_for_tree(extension.ids, parents)
+        )
+
+    def _room_for_chain(self, extension: Extension) -> Segment:
         past, rows = self._length, extension.rows
-        self._reserve(past + rows + extension.more)
         assert self._cache is not None
         prompt = self._prompt_positions
         if extension.hidden is not None and prompt is not None and past < prompt.shape[1]:
@@ -267,21 +276,11 @@ class ModelSession:
         return Segment(self._cache, past, rows, positions=range(first, first + rows))
 
     def _room_for_tree(self, ids: Sequence[int], parents: Sequence[int]) -> Segment:
-        if len(parents) != len(ids):
-            raise ModelError("a tree needs one parent index per node")
-        held = len(self.tree)
-        for node, parent in enumerate(parents, start=held):
-            if not ROOT <= parent < node:
-                raise ModelError(f"tree node {node} has parent {parent}: a parent must come first")
-        past = self._length + held
-        self._reserve(past + len(parents))
         assert self._cache is not None
-        depths = list(self.tree.depths)
-        for parent in parents:
-            depths.append(0 if parent == ROOT else depths[parent] + 1)
+        held, depths = len(self.tree), self.tree.depths_with(parents)
         sight = grow_sight(self._tree_sight, parents)
         at = tuple(self._length + self._delta + depth for depth in depths[held:])
-        return Segment(self._cache, past, len(parents), sight[held:], tuple(depths), at)
+        return Segment(self._cache, self._length + held, len(parents), sight[held:], tuple(depths), at)
 
     def hold(self, extension: Extension) -> None:
         """Count in what a forward has written into the cache."""
@@ -310,18 +309,28 @@ def grow_sight(sight: Tensor, parents: Sequence[int]) -> Tensor:
     return torch.from_numpy(grown)
 
 
+class WholeSession(ModelSession):
+    """On a WholeRunner: the keys and values are held elsewhere."""
+
+    def _reserve(self, needed: int) -> None:
+        self._check_room(needed)
+
+    def _move_up(self, kept: Sequence[int]) -> None:
+        """Nothing to move: whatever holds them is cut back to what is said next."""
+
+
 class SessionCursor:
     """Keeps one model session in step with an answer that grows and is sometimes taken back.
 
     It compares what the session has been fed with what the answer is now, rolls back to where they part, and feeds the
     rest, so that nothing is ever fed twice or left out. Edge and cloud use the same one, and its logits are adjusted by
     what was said before (specdec.sampling.choice), so that they are on both sides. Answer positions count from 0 at the
-    first token after the prompt.
+    first token after the prompt. session: for others to look at, and to say what it is to hold.
     """
 
     def __init__(self, session: ModelSession, options: GenerationOptions | None = None) -> None:
         """options: what the logits are adjusted by; without them they are the model's own."""
-        self._session = session
+        self.session = session
         self._options = options or GenerationOptions()
         self._adjuster: Adjuster | None = None
         self._prompt_length = 0
@@ -335,42 +344,16 @@ class SessionCursor:
         return len(self._fed)
 
     @property
-    def branches_left(self) -> int:
-        """How many more branches the session's tree may have."""
-        return self._session.branches_left
-
-    @property
-    def most_branches(self) -> int:
-        """How many branches a tree may have that other sessions have no say in."""
-        return self._session.most_branches
-
-    def settle(self, answer: Sequence[int]) -> None:
-        """Keep of the session's tree what the answer goes along. Asking for rows does so, too, later."""
-        self._settle_tree(answer)
-
-    @property
-    def takes_embeddings(self) -> bool:
-        """Whether the session starts from a prompt's embeddings, and not from what is handed in."""
-        return self._session.takes_embeddings
-
-    @property
     def evicted(self) -> bool:
         """Whether the cache was given back: the prompt has to be fed again before anything else."""
         return self._prompt_row is None
 
     def evict(self) -> None:
         """Give the cache back."""
-        self._session.evict()
+        self.session.evict()
         self._prompt_row = None
         self._fed = []
         self._tree_offset = 0
-
-    def expect(self, tokens: int, at_once: bool = False) -> None:
-        """Prompt and answer will take no more than this many tokens. at_once: make room for all when the prompt
-        comes.
-        """
-        self._session.most_tokens = tokens
-        self._session.at_once = at_once
 
     @property
     def prompt_length(self) -> int:
@@ -383,7 +366,7 @@ class SessionCursor:
 
         Raises ModelError for a prompt or a logit bias that the model cannot take, OptionsError for a grammar.
         """
-        model = self._session.model
+        model = self.session.model
         encoded = prepared.encoded
         grammar: AnyGrammar | None = None
         if self._options.grammar:
@@ -397,10 +380,10 @@ class SessionCursor:
             grammar,
             model.disturbance,
         )
-        self._prompt_row = yield from self._session.prefill.plan(
+        self._prompt_row = yield from self.session.prefill.plan(
             encoded, observer, prepared.hidden, prepared.prefix, prepared.kept
         )
-        self._prompt_length = self._session.length
+        self._prompt_length = self.session.length
         self._fed = []
         self._tree_offset = 0
         rows = yield from self.rows.plan(())
@@ -416,7 +399,7 @@ class SessionCursor:
     def choices(self, answer: Sequence[int], most: int) -> Plan[Choices]:
         """See `Adjuster.choices`; none where a tree takes more forwards than it has rows."""
         assert self._adjuster is not None, "prefill first"
-        most = most if self._session.runner.sees_layers else 0
+        most = most if self.session.runner.sees_layers else 0
         return (yield from settled(self._adjuster.choices(answer, most)))
 
     @planned
@@ -444,7 +427,7 @@ class SessionCursor:
         if not pending:  # only at the very start of an answer: the prompt's own last row
             return self._prompt_row[None]
         last_only = wanted == 1
-        logits: Tensor = yield self._session.extension(pending, None, last_only, observer)
+        logits: Tensor = yield self.session.extension(pending, None, last_only, observer)
         self._fed.extend(pending)
         if last_only:
             return logits
@@ -456,7 +439,7 @@ class SessionCursor:
     def runs(self) -> bool:
         """Whether `run` may be asked: rows are not adjusted, and tokens may go in that nothing has read."""
         asked = self._adjuster is not None and self._adjuster.active
-        return not asked and self._session.takes_embeddings and self._session.runner.sees_layers
+        return not asked and self.session.takes_embeddings and self.session.runner.sees_layers
 
     @planned
     def run(
@@ -474,7 +457,7 @@ class SessionCursor:
         Chooser; the run may then be one launch. None: it is something else. chances: the model's probability of each
         token comes with them where it is one launch; else no chances come, and `pick` sees every row.
         """
-        session = self._session
+        session = self.session
         static = session.runner.static
         if static is not None and banned is not None and 1 < count <= MOST_IN_A_RUN and answer:
             start = self._sync(list(answer), len(answer))
@@ -522,7 +505,7 @@ class SessionCursor:
             masks = yield from settled(self._adjuster.ask_chain(answer))
             return self._adjuster.chain(self._prompt_row[None], answer, (), masks)
         asked = self._adjuster.ask_nodes(answer, ids, parents, len(ids) + 1)
-        logits: Tensor = yield self._session.extension(all_ids, all_parents, observer=observer)
+        logits: Tensor = yield self.session.extension(all_ids, all_parents, observer=observer)
         self._tree_offset = offset
         if offset == 1:
             after_answer = logits
@@ -537,8 +520,8 @@ class SessionCursor:
         """
         assert self._adjuster is not None, "prefill first"
         shifted = [parent + self._tree_offset for parent in parents]
-        logits: Tensor = yield self._session.extension(ids, shifted)
-        tree = self._session.tree
+        logits: Tensor = yield self.session.extension(ids, shifted)
+        tree = self.session.tree
         asked = self._adjuster.ask_nodes(self._fed, tree.ids, tree.parents, len(ids))
         return self._adjuster.nodes(logits, self._fed, tree.ids, tree.parents, (yield from settled(asked)))
 
@@ -551,7 +534,7 @@ class SessionCursor:
         path = self._path_along(answer)
         if path is None or len(self._fed) + len(path) != len(answer):
             return None
-        kept = self._session.tree.below(path[-1] if path else ROOT)
+        kept = self.session.tree.below(path[-1] if path else ROOT)
         moved = {node - self._tree_offset: number for number, node in enumerate(kept)}
         self._keep(path, kept)
         return moved
@@ -561,31 +544,28 @@ class SessionCursor:
         fed = len(self._fed)
         if list(sequence[:fed]) != self._fed:
             return None
-        return self._session.tree.along(sequence[fed:])
+        return self.session.tree.along(sequence[fed:])
 
-    def _settle_tree(self, sequence: Sequence[int]) -> None:
-        """Keep the path of the tree that the sequence goes along, forget the rest."""
-        if len(self._session.tree):
+    def settle(self, sequence: Sequence[int]) -> None:
+        """Keep the path of the tree that the sequence goes along, forget the rest. Asking for rows does so, too."""
+        if len(self.session.tree):
             self._keep(self._path_along(sequence) or [])
 
     def _keep(self, path: Sequence[int], below: Sequence[int] = ()) -> None:
         """Join a path of the tree to what is fed; `below` stays as the tree."""
-        ids = self._session.tree.ids
+        ids = self.session.tree.ids
         self._fed.extend(ids[node] for node in path)
-        self._session.keep_path(path, below)
+        self.session.keep_path(path, below)
         self._tree_offset = 0
 
-    def _sync(self, sequence: Sequence[int], answer_length: int) -> int:
+    def _sync(self, sequence: list[int], answer_length: int) -> int:
         """Roll back to the common prefix, short of the row before the first wanted; returns its length."""
-        self._settle_tree(sequence)
-        limit = min(len(self._fed), len(sequence))
-        common = limit if self._fed[:limit] == sequence[:limit] else 0
-        while common < limit and self._fed[common] == sequence[common]:
-            common += 1
+        self.settle(sequence)
+        common = common_length(self._fed, sequence)
         # The logits after the last answer token are wanted, so that token must be fed now (again, if it was
         # before).
         common = min(common, max(answer_length - 1, 0))
         if common < len(self._fed):
-            self._session.rollback(self._prompt_length + common)
+            self.session.rollback(self._prompt_length + common)
             del self._fed[common:]
         return common

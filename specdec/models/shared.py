@@ -23,7 +23,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from specdec.downloads import models_folder
-from specdec.errors import ModelError
+from specdec.errors import ModelError, first_line
 
 FILE = "shared.json"
 _INDEX, _WEIGHTS = "model.safetensors.index.json", "model.safetensors"
@@ -160,5 +160,4 @@ def _read(file: Path, name: str) -> Tensor:
             tensor: Tensor = opened.get_tensor(name)
             return tensor
     except (SafetensorError, OSError) as error:
-        said = (str(error).strip() or type(error).__name__).splitlines()[0][:160]
-        raise ModelError(f"{file} does not give {name} ({said}): copy the target again") from error
+        raise ModelError(f"{file} does not give {name} ({first_line(error)}): copy the target again") from error

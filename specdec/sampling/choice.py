@@ -22,7 +22,7 @@ from torch import Tensor
 from specdec.draft import TokenTree
 from specdec.errors import ModelError
 from specdec.options import GenerationOptions
-from specdec.sampling.choices import Choices, choices_after
+from specdec.sampling.choices import Choices, choices_along
 from specdec.sampling.disturbed import Disturbance
 from specdec.sampling.grammar import FollowedGrammar, Mask, only
 from specdec.sampling.noise import gumbel_noise, noisy_argmax
@@ -168,7 +168,7 @@ class FollowerProtocol(Protocol):
         ...
 
     def choices(self, answer: Sequence[int], most: int) -> Future[Choices]:
-        """As `choices_after`."""
+        """As `choices_along`."""
         ...
 
 
@@ -244,10 +244,9 @@ class Adjuster:
         """What may follow an answer where its grammar leaves few choices, at most this many nodes; none without one."""
         if self._grammar is None:
             return Choices(TokenTree())
-        if not isinstance(self._grammar, FollowedGrammar):
-            return self._grammar.choices(answer, most)
-        place = self._grammar.place(answer)
-        return Choices(TokenTree()) if place is None else choices_after(self._grammar.grammar, place, most)
+        if isinstance(self._grammar, FollowedGrammar):
+            return choices_along(self._grammar, answer, most)
+        return self._grammar.choices(answer, most)
 
     def ask_chain(self, answer: Sequence[int], draft: Sequence[int] = ()) -> Masks:
         """Have what the grammar allows worked out elsewhere, where that is done: `chain` takes what comes of it. To be

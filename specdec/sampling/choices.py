@@ -14,7 +14,7 @@ import numpy as np
 
 from specdec.draft import ROOT, TokenTree
 from specdec.errors import ModelError
-from specdec.sampling.grammar import Grammar, GrammarState
+from specdec.sampling.grammar import FollowedGrammar, Grammar, GrammarState
 
 MOST_NODES = 32
 _MOST_ALLOWED = 64
@@ -47,6 +47,12 @@ class Choices:
             if saved * alone_s - dearer_s > most_s:
                 best, most_s = size, saved * alone_s - dearer_s
         return best
+
+
+def choices_along(followed: FollowedGrammar, answer: Sequence[int], most: int) -> Choices:
+    """The ways on from an answer that follows a grammar; none for one that does not."""
+    place = followed.place(answer)
+    return Choices(TokenTree()) if place is None else choices_after(followed.grammar, place, most)
 
 
 def choices_after(grammar: Grammar, place: GrammarState, most: int = MOST_NODES) -> Choices:

@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from specdec.draft import common_length
 from specdec.errors import ModelError, OptionsError
 
 KEPT_GRAMMARS = 32
@@ -225,7 +226,7 @@ class FollowedGrammar:
     """What a grammar allows along one answer and its drafts."""
 
     def __init__(self, grammar: Grammar) -> None:
-        self._grammar = grammar
+        self.grammar = grammar
         self._ids: list[int] = []
         self._places = [grammar.start]  # of the last lengths of _ids that were kept
 
@@ -237,25 +238,25 @@ class FollowedGrammar:
         grammar, or where following it takes more work than a grammar may.
         """
         reached: dict[tuple[int, ...], GrammarState | None] = {(): self._allowed_place(answer)}
-        rows = np.ones((len(tails), self._grammar.vocab_size), dtype=np.bool_)
+        rows = np.ones((len(tails), self.grammar.vocab_size), dtype=np.bool_)
         for row, tail in zip(rows, tails, strict=True):
             place = self._after(reached, tuple(tail))
             if place is not None:
-                row[:] = self._grammar.allowed(place)
+                row[:] = self.grammar.allowed(place)
         return rows
 
     def mask(self, answer: Sequence[int]) -> Mask:
         """Which tokens may follow an answer: bool [vocab]. Raises as `masks`."""
-        return self._grammar.allowed(self._allowed_place(answer))
+        return self.grammar.allowed(self._allowed_place(answer))
 
     def forced(self, answer: Sequence[int], most: int) -> list[int]:
         """The tokens that must follow an answer because nothing else may, at most so many; an end is the last of them.
 
         None behind what the grammar does not allow: a draft may hold that. Raises ModelError as `Grammar.allowed`.
         """
-        grammar = self._grammar
+        grammar = self.grammar
         found: list[int] = []
-        place = self._place(answer)
+        place = self.place(answer)
         while place is not None and len(found) < min(most, MAX_FORCED):
             allowed = np.flatnonzero(grammar.allowed(place)).tolist()
             if grammar.eos_ids.issuperset(allowed):
@@ -266,33 +267,22 @@ class FollowedGrammar:
             place = grammar.next(place, allowed[0])
         return found
 
-    def place(self, answer: Sequence[int]) -> GrammarState | None:
-        """Where an answer has come to, and in what; None where the grammar does not allow it."""
-        return self._place(answer)
-
-    @property
-    def grammar(self) -> Grammar:
-        """What is followed."""
-        return self._grammar
-
     def _allowed_place(self, answer: Sequence[int]) -> GrammarState:
-        place = self._place(answer)
+        place = self.place(answer)
         if place is None:
             raise ModelError("the answer so far does not follow the grammar")
         return place
 
-    def _place(self, answer: Sequence[int]) -> GrammarState | None:
+    def place(self, answer: Sequence[int]) -> GrammarState | None:
         """Where an answer has come to; None where the grammar does not allow it."""
         ids = list(answer)
-        common = min(len(ids), len(self._ids))
-        if ids[:common] != self._ids[:common]:
-            common = next(i for i in range(common) if ids[i] != self._ids[i])
+        common = common_length(ids, self._ids)
         if common < self._places[0].length:
-            self._places, common = [self._grammar.start], 0
+            self._places, common = [self.grammar.start], 0
         del self._places[common - self._places[0].length + 1 :]
         self._ids = ids[:common]
         for token in ids[common:]:
-            place = self._grammar.next(self._places[-1], token)
+            place = self.grammar.next(self._places[-1], token)
             if place is None:
                 return None
             self._ids.append(token)
@@ -310,7 +300,7 @@ class FollowedGrammar:
             begun -= 1
         place = reached[tail[:begun]]
         for end in range(begun + 1, len(tail) + 1):
-            place = None if place is None else self._grammar.next(place, tail[end - 1])
+            place = None if place is None else self.grammar.next(place, tail[end - 1])
             reached[tail[:end]] = place
         return place
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 from specdec.errors import OptionsError
@@ -56,9 +57,5 @@ def to_lark(text: str, kind: str) -> str:
 
 
 def _slashes_escaped(expression: str) -> str:
-    """As it stands between slashes."""
-    found, escaped = [], False
-    for character in expression:
-        found.append("\\/" if character == "/" and not escaped else character)
-        escaped = character == "\\" and not escaped
-    return "".join(found)
+    """As it stands between slashes; what a backslash escapes stays as it is."""
+    return re.sub(r"\\.|/", lambda found: "\\/" if found[0] == "/" else found[0], expression, flags=re.DOTALL)

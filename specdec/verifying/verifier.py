@@ -51,7 +51,8 @@ class Verifier:
         """session: the model session to work on, where it is not simply a new one."""
         self._model = model
         self._options = options
-        self._cursor = SessionCursor(session or model.new_session(), options)
+        self._session = session or model.new_session()
+        self._cursor = SessionCursor(self._session, options)
         self._chooser = Chooser(options)
         self._prompt: Prompt | None = None
         self.answer: list[int] = []
@@ -85,7 +86,7 @@ class Verifier:
         admit: called, before anything is allocated, how many tokens the cache may come to hold; what it raises ends
         the plan. The one that admits them has room for all of them at once.
         """
-        prepared: Prepared = yield Preparation(self._model, prompt, self._cursor.takes_embeddings)
+        prepared: Prepared = yield Preparation(self._model, prompt, self._session.takes_embeddings)
         encoded = prepared.encoded
         self._prompt = prompt
         self.limit = answer_limit(self._options, self._model.context_limit, encoded.ids.shape[0])
@@ -94,13 +95,13 @@ class Verifier:
         most = encoded.ids.shape[0] + self.limit
         if admit is not None:
             admit(most)
-        self._cursor.expect(most, at_once=admit is not None)
+        self._session.most_tokens, self._session.at_once = most, admit is not None
         yield from self._cursor.prefill.plan(prepared, observer)
         self.answer = list(history)
 
     def evict(self) -> bool:
         """Give the cache back; what is asked next finds it made anew. False where that cannot be (a layer split)."""
-        if not self._cursor.takes_embeddings or self._prompt is None:
+        if not self._session.takes_embeddings or self._prompt is None:
             return False
         self._cursor.evict()
         return True
@@ -173,7 +174,7 @@ class Verifier:
         if len(verified) > len(known):
             self.answer = prefix + verified
             yield from self._plan_jump()
-        if self._cursor.most_branches < NO_LIMIT:  # others wait for its branches
+        if self._session.most_branches < NO_LIMIT:  # others wait for its branches
             self._cursor.settle(self.answer)
         path = tuple(nodes[node] for node in judgement.path)
         result = Judgement(path, judgement.token)
@@ -196,8 +197,8 @@ class Verifier:
         nodes = usable_nodes(draft, self.limit - draft.base - 1, self._model.never_drafted)
         if draft.parents is not None:  # branches take room in the cache that paths alone would not
             nodes = nodes[: max(0, self._model.context_limit - self._cursor.prompt_length - draft.base - 1)]
-            if self._cursor.most_branches < NO_LIMIT:
-                nodes = within_branches(draft.parents, nodes, self._cursor.most_branches)
+            if self._session.most_branches < NO_LIMIT:
+                nodes = within_branches(draft.parents, nodes, self._session.most_branches)
         return nodes
 
     def _plan_picks(

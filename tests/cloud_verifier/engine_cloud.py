@@ -10,7 +10,7 @@ from typing import Any
 from cloud_verifier.engine.engine import Engine
 from cloud_verifier.engine.interface import EngineEnvironment
 from cloud_verifier.engine.scheduler import Policy, Scheduler
-from cloud_verifier.engine.tasks import OpenTask, SessionKey, VerifyTask
+from cloud_verifier.engine.tasks import OpenTask, SessionKey, SessionTask
 from cloud_verifier.engine.work import Models
 from cloud_verifier.logs import EventLog
 from specdec.link.convert import sampling_to_wire
@@ -50,7 +50,7 @@ class Cloud:
         self.engine.submit(OpenTask(key_of(session), message, 0.0))
 
     def submit_draft(self, session: int, round_: int, base: int, ids: Sequence[int]) -> None:
-        self.engine.submit(VerifyTask(key_of(session), DraftUp(session, round_, base, list(ids)), 0.0))
+        self.engine.submit(SessionTask(key_of(session), DraftUp(session, round_, base, list(ids)), 0.0))
 
     def work(self) -> None:
         while not self.engine.idle:

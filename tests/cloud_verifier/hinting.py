@@ -8,7 +8,7 @@ import torch
 
 from cloud_verifier.engine.engine import Engine
 from cloud_verifier.engine.interface import EngineEnvironment
-from cloud_verifier.engine.tasks import OpenTask, VerifyTask
+from cloud_verifier.engine.tasks import OpenTask, SessionTask
 from cloud_verifier.engine.work import Models
 from cloud_verifier.logs import EventLog
 from specdec.link.convert import sampling_to_wire
@@ -51,7 +51,7 @@ class Cloud:
     def judge(self, draft: DraftUp) -> list[Down]:
         """What is said about a draft."""
         before = len(self.said)
-        self.engine.submit(VerifyTask((b"edge", draft.session), draft, 0.0))
+        self.engine.submit(SessionTask((b"edge", draft.session), draft, 0.0))
         self.engine.work_off()
         return self.said[before:]
 

@@ -12,7 +12,7 @@ import torch
 
 from cloud_verifier.engine.memory import TREE_TOKENS
 from cloud_verifier.engine.scheduler import Policy, Scheduler
-from cloud_verifier.engine.tasks import CloseTask, OpenTask, VerifyTask
+from cloud_verifier.engine.tasks import CloseTask, OpenTask, SessionTask
 from specdec.link.convert import sampling_to_wire
 from specdec.link.wire import (
     ERROR_BUSY,
@@ -268,7 +268,7 @@ def test_a_very_long_draft_comes_in_chunks_while_others_are_served(
         draft = DraftUp(2, 1, 1, [*right[1:30], wrong, 9, 9], None if shape == "chain" else list(range(-1, 31)))
         accepted, then = 29, right[30]
     cloud = opened(text_pair, 2, policy=Policy(chunk=8))
-    cloud.engine.submit(VerifyTask(key_of(2), draft, 0.0))
+    cloud.engine.submit(SessionTask(key_of(2), draft, 0.0))
     draft_all(cloud, text_pair, (1,))
     cloud.engine.work_off()
     assert_right(cloud, text_pair, 1, batch=2)
@@ -305,7 +305,7 @@ def test_sessions_that_rest_make_room_and_come_back(text_pair: Pair) -> None:
             cloud.submit_draft(session, round_, base, right[base : base + 3])
             cloud.work()
             assert engine.budget.used <= engine.budget.total
-            held = sum(work._verifier._cursor._session.kv_bytes for work in engine._works.values())
+            held = sum(work._verifier._session.kv_bytes for work in engine._works.values())
             assert held <= engine.budget.total
             verdict = cloud.last(session)
             assert isinstance(verdict, VerdictDown) and verdict.round == round_

@@ -7,6 +7,7 @@ import json
 import os
 import threading
 import time
+from dataclasses import replace
 from datetime import timedelta
 from io import StringIO
 from pathlib import Path
@@ -16,6 +17,7 @@ import zmq
 
 from cloud_verifier.config import ServerConfig
 from cloud_verifier.errors import VerifierError
+from cloud_verifier.limits import Limits
 from cloud_verifier.logs import EventLog
 from cloud_verifier.net.server import Server
 from cloud_verifier.security.folder import new_pair
@@ -118,14 +120,11 @@ def test_what_is_no_clients_file_holds_up_nobody_and_shuts_out_nobody_else(kind:
     assert ring.refresh() and ring.holder(good) is None, "what changes beside it still counts"
 
 
-def test_a_quota_is_told_by_the_servers_names_for_bounds() -> None:
-    assert Quota().as_limits() == {}
-    assert Quota(2, 50.0, 1.5).as_limits() == {
-        "sessions": 2,
-        "messages_per_s": 50.0,
-        "burst": 100,
-        "queued_bytes": 3 * 2**19,
-    }
+def test_a_quota_takes_the_place_of_the_servers_bounds() -> None:
+    usual = Limits()
+    assert Quota().within(usual) == usual
+    expected = replace(usual, sessions=2, messages_per_s=50.0, burst=100, queued_bytes=3 * 2**19)
+    assert Quota(2, 50.0, 1.5).within(usual) == expected
 
 
 @pytest.mark.parametrize("name", ["", ".hidden", "a/b", "../up", "a b", "x" * 65, "ä", "a\n"])

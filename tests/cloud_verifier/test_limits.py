@@ -30,18 +30,6 @@ class TestLimits:
     def test_the_defaults_of_the_settings_are_those_of_the_bounds(self) -> None:
         assert ServerConfig("model").limits == Limits()
 
-    def test_a_quota_replaces_what_it_names(self) -> None:
-        limits = Limits().with_quota({"sessions": 2, "messages_per_s": 10.0})
-        assert (limits.sessions, limits.messages_per_s, limits.burst) == (2, 10.0, 20)
-        assert limits.with_quota({}) == limits and limits.queued_bytes == Limits().queued_bytes
-
-    @pytest.mark.parametrize(
-        "quota", [{"sesions": 2}, {"sessions": 0}, {"draft_nodes": 5000}, {"images": True}]
-    )
-    def test_a_wrong_quota_is_refused(self, quota: dict[str, float]) -> None:
-        with pytest.raises(VerifierError, match=next(iter(quota))):
-            Limits().with_quota(quota)
-
     @pytest.mark.parametrize(
         "settings",
         [{"max_draft_nodes": 0}, {"max_queued_mb": -1}, {"max_images": 65}, {"max_messages_per_s": "many"}],

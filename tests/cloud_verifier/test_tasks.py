@@ -9,8 +9,8 @@ from cloud_verifier.engine.tasks import (
     OpenTask,
     PauseTask,
     SessionQueue,
+    SessionTask,
     Task,
-    VerifyTask,
     without_the_superseded,
 )
 from specdec.link.convert import sampling_to_wire
@@ -21,15 +21,15 @@ ONE = (b"a", 1)
 OPENING = Open(1, False, sampling_to_wire(GenerationOptions(9)), [1])
 
 
-def draft(round_: int, base: int, *ids: int, epoch: int = 0) -> VerifyTask:
-    return VerifyTask(ONE, DraftUp(1, round_, base, list(ids), None, epoch), float(round_))
+def draft(round_: int, base: int, *ids: int, epoch: int = 0) -> SessionTask:
+    return SessionTask(ONE, DraftUp(1, round_, base, list(ids), None, epoch), float(round_))
 
 
-def sampled(round_: int, base: int, *ids: int, fix: int | None = None) -> VerifyTask:
-    return VerifyTask(ONE, SampledUp(1, round_, base, list(ids), b"q" * 4 * len(ids), fix), float(round_))
+def sampled(round_: int, base: int, *ids: int, fix: int | None = None) -> SessionTask:
+    return SessionTask(ONE, SampledUp(1, round_, base, list(ids), b"q" * 4 * len(ids), fix), float(round_))
 
 
-def queue_of(*tasks: VerifyTask) -> SessionQueue:
+def queue_of(*tasks: SessionTask) -> SessionQueue:
     tasks_queue = SessionQueue()
     for task in tasks:
         tasks_queue.put(task)
@@ -41,7 +41,7 @@ def test_drafts_right_behind_each_other_are_one() -> None:
         draft(1, 5, 10, 11), draft(2, 7, 12), draft(3, 8, 13)
     )
     task, taken = tasks.get()
-    assert len(taken) == 3 and task == VerifyTask(ONE, DraftUp(1, 3, 5, [10, 11, 12, 13]), 1.0)
+    assert len(taken) == 3 and task == SessionTask(ONE, DraftUp(1, 3, 5, [10, 11, 12, 13]), 1.0)
     assert not len(tasks)
 
 
@@ -56,13 +56,13 @@ def test_sampled_drafts_keep_their_probabilities_in_order() -> None:
     [
         draft(2, 8, 12),
         draft(2, 7, 12, epoch=1),
-        VerifyTask(ONE, DraftUp(1, 2, 7, [12], [-1]), 2.0),
-        VerifyTask(ONE, More(1, 1), 2.0),
+        SessionTask(ONE, DraftUp(1, 2, 7, [12], [-1]), 2.0),
+        SessionTask(ONE, More(1, 1), 2.0),
         sampled(2, 7, 12),
     ],
     ids=["gap", "epoch", "tree", "more", "sampled"],
 )
-def test_what_does_not_go_on_right_behind_stays_by_itself(second: VerifyTask) -> None:
+def test_what_does_not_go_on_right_behind_stays_by_itself(second: SessionTask) -> None:
     first, third = draft(1, 5, 10, 11), draft(3, 7, 12)
     tasks = queue_of(first, second, third)
     assert [tasks.get()[0], tasks.get()[0], tasks.get()[0]] == [first, second, third]
@@ -81,7 +81,7 @@ def test_a_recovered_token_begins_a_draft_of_its_own() -> None:
 
 @pytest.mark.parametrize("last", [CloseTask(ONE), OpenTask(ONE, OPENING, 9.0)], ids=["close", "open"])
 def test_opening_or_closing_a_session_takes_the_place_of_what_came_for_it(last: Task) -> None:
-    other = VerifyTask((b"b", 1), DraftUp(1, 1, 0, [7]), 1.0)
+    other = SessionTask((b"b", 1), DraftUp(1, 1, 0, [7]), 1.0)
     came = [OpenTask(ONE, OPENING, 0.0), draft(1, 5, 10), other, PauseTask(ONE, True), last, draft(2, 0, 3)]
     kept, dropped = without_the_superseded(came)
     assert kept == came[2:] and dropped == came[:2]

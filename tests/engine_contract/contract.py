@@ -10,13 +10,12 @@ from typing import Any
 
 from cloud_verifier.engine.interface import AnyEngine, EngineEnvironment, MakeEngine
 from cloud_verifier.engine.tasks import (
-    AloneTask,
     CloseTask,
     OpenTask,
     PauseTask,
     SessionKey,
+    SessionTask,
     Task,
-    VerifyTask,
 )
 from cloud_verifier.logs import EventLog
 from specdec.link.convert import sampling_to_wire
@@ -80,12 +79,12 @@ class Client:
     def draft(self, session: int, base: int, ids: Sequence[int], epoch: int = 0, **more: Any) -> int:
         self.rounds += 1
         message = DraftUp(session, self.rounds, base, list(ids), epoch=epoch, **more)
-        self.engine.submit(VerifyTask(key_of(session), message, 0.0))
+        self.engine.submit(SessionTask(key_of(session), message, 0.0))
         return self.rounds
 
     def alone(self, session: int, speculate: int = 0) -> None:
         self.rounds += 1
-        self.engine.submit(AloneTask(key_of(session), AloneUp(session, self.rounds, speculate), 0.0))
+        self.engine.submit(SessionTask(key_of(session), AloneUp(session, self.rounds, speculate), 0.0))
 
     def close(self, session: int) -> None:
         self.engine.submit(CloseTask(key_of(session)))

@@ -316,13 +316,15 @@ class TestShortlists:
             assert watched.after(1, 20 * hidden) == alone and alone
 
 
-def test_quick_logits_are_the_logits(pair: Pair) -> None:
+def test_an_exit_says_what_its_adapter_was_trained_to_say(pair: Pair) -> None:
     exits = make_exits(pair.target)
-    shortlist = exits.shortlist([5, 9, 200])
+    picked = [5, 9, 200]
     with torch.inference_mode():
         hidden = torch.randn(4, pair.target.runner.hidden_size) * 5
-        for chosen in (None, shortlist):
-            torch.testing.assert_close(exits.quick_logits(1, hidden, chosen), exits.logits(1, hidden, chosen))
+        slot = exits.layers.index(1)
+        trained = pair.target.runner.logits(exits.adapters.one(slot, hidden))
+        torch.testing.assert_close(exits.logits(1, hidden), trained)
+        torch.testing.assert_close(exits.logits(1, hidden, exits.shortlist(picked)), trained[:, picked])
 
 
 @pytest.mark.parametrize(

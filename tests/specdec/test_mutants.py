@@ -284,7 +284,7 @@ def foreign_verdict_accepted(patch: Patch) -> None:
 
 def old_epoch_verified(patch: Patch) -> None:
     def mutant(original: Callable[..., None], self: Any, task: Any) -> None:
-        if isinstance(task, tasks.VerifyTask) and hasattr(task.message, "epoch"):
+        if isinstance(task, tasks.SessionTask) and hasattr(task.message, "epoch"):
             task = replace(task, message=msgspec.structs.replace(task.message, epoch=10**6))
         original(self, task)
 

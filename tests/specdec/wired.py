@@ -15,7 +15,7 @@ import msgspec
 
 from cloud_verifier.engine.engine import Engine
 from cloud_verifier.engine.interface import EngineEnvironment
-from cloud_verifier.engine.tasks import AloneTask, CloseTask, HiddenTask, OpenTask, VerifyTask
+from cloud_verifier.engine.tasks import CloseTask, OpenTask, SessionTask
 from cloud_verifier.engine.work import Models
 from cloud_verifier.logs import EventLog
 from cloud_verifier.net.parts import MOST_PARTS, DraftParts, PartsBroken, PartTwice
@@ -29,7 +29,6 @@ from specdec.link.wire import (
     DraftUp,
     ErrorDown,
     Hello,
-    HiddenUp,
     HintDown,
     More,
     Open,
@@ -236,14 +235,10 @@ class WiredLink:
             self._engine.submit(OpenTask(key, message, 0.0))
         elif isinstance(message, Close):
             self._engine.submit(CloseTask(key))
-        elif isinstance(message, AloneUp):
-            self._engine.submit(AloneTask(key, message, 0.0))
-        elif isinstance(message, HiddenUp):
-            self._engine.submit(HiddenTask(key, message, 0.0))
         elif isinstance(message, Ping):
             self._down.append(encode(Pong(message.session, self.rounds, self.rounds)))
         else:
-            self._engine.submit(VerifyTask(key, message, 0.0))
+            self._engine.submit(SessionTask(key, message, 0.0))
 
     def _run_engine(self) -> None:
         """Let the engine do some of what it has."""

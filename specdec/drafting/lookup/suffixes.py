@@ -11,6 +11,8 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
+from specdec.draft import common_length
+
 LONGEST_ENDING = 8
 SHORTEST_ENDING = 1
 MOST_TOKENS = 1 << 16
@@ -56,10 +58,8 @@ class SuffixMemory:
         """The answer is this by now; what it was before and is no more is taken back."""
         known = self._text[self._begun :]
         now = [self._plain(token) for token in answer] if self._never else list(answer)
-        same = len(known)
-        if now[:same] != known:
-            same = next(i for i, token in enumerate(known) if now[i : i + 1] != [token])
-            del self._text[self._begun + same :]
+        same = common_length(known, now)
+        del self._text[self._begun + same :]
         for token in answer[same:]:
             self._add(token)
 

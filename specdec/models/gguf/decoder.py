@@ -61,11 +61,6 @@ class DecodeRows:
     last_only: bool = False
     sequences: list[int] = field(default_factory=list)
 
-    @property
-    def wanted(self) -> int:
-        """How many rows of logits come back."""
-        return 1 if self.last_only else len(self.ids)
-
 
 class LlamaDecoder:
     """Runs rows through a context. May be used from several threads: llama.cpp's context may not, so calls take turns.

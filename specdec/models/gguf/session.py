@@ -14,16 +14,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from specdec.draft import ROOT
-from specdec.errors import ModelError
 from specdec.models.attention.segment import Segment
 from specdec.models.gguf.decoder import Branch
-from specdec.models.plans import Extension, KnownPrefix, Plan, planned
+from specdec.models.plans import Extension
 from specdec.models.prompt import EncodedPrompt
-from specdec.models.runner import LayerObserver
-from specdec.models.session import ModelSession
+from specdec.models.session import WholeSession
 
 
 @dataclass
@@ -38,7 +35,7 @@ class GgufSegment(Segment):
     sequences: tuple[int, ...] = ()
 
 
-class GgufSession(ModelSession):
+class GgufSession(WholeSession):
     """One session on a GgufRunner. Not thread-safe; several of them may be used on several threads."""
 
     def __init__(self, model: Any) -> None:
@@ -77,18 +74,6 @@ class GgufSession(ModelSession):
         for sequence in self._tips:
             self._decoder.give(sequence)
         self._tips.clear()
-
-    @planned
-    def prefill(
-        self,
-        encoded: EncodedPrompt,
-        observer: LayerObserver | None = None,
-        hidden: Tensor | None = None,
-        prefix: KnownPrefix | None = None,
-        kept: int = 0,
-    ) -> Plan[Tensor]:
-        """As ModelSession.prefill. Nothing observes, and keys and values of others are no use here."""
-        return super().prefill.plan(encoded, hidden=hidden, kept=kept)
 
     def rollback(self, n_tokens_kept: int) -> None:
         """Forget everything after the first `n_tokens_kept` tokens, and any speculative tree."""
@@ -129,29 +114,24 @@ class GgufSession(ModelSession):
         self._leave_only(kept)
 
     def room_for(self, extension: Extension) -> GgufSegment:
-        """Where an extension's rows go. Raises ModelError where the session cannot be extended so."""
-        rows, past = extension.rows, self._length + len(self.tree)
-        self._check_room(past + rows)
+        """As ModelSession.room_for."""
+        self._check_room(self._length + len(self.tree) + extension.rows)
         if not self._tips:
             self._tips[self._decoder.take()] = ROOT
-        if extension.parents is not None:
-            segment = self._branch(extension.ids, extension.parents)
-        elif len(self.tree):
-            raise ModelError(
-                "the session holds a speculative tree: keep a path or roll back before extending"
-            )
-        else:
-            prompt = self._prompt_positions
-            if extension.hidden is not None and prompt is not None and past < prompt.shape[1]:
-                positions = prompt[:, past : past + rows].numpy().astype(np.int32)
-            else:
-                positions = np.arange(past + self._delta, past + self._delta + rows, dtype=np.int32)
-            (sequence,) = self._tips
-            segment = GgufSegment(
-                None, past, rows, None, (), positions, (sequence,), None, extension.last_only
-            )
+        segment = super().room_for(extension)
+        assert isinstance(segment, GgufSegment)
         self._staged = segment
         return segment
+
+    def _room_for_chain(self, extension: Extension) -> GgufSegment:
+        rows, past, prompt = extension.rows, self._length, self._prompt_positions
+        if extension.hidden is not None and prompt is not None and past < prompt.shape[1]:
+            positions = prompt[:, past : past + rows].numpy().astype(np.int32)
+        else:
+            positions = np.arange(past + self._delta, past + self._delta + rows, dtype=np.int32)
+        return GgufSegment(
+            None, past, rows, None, (), positions, tuple(self._tips), None, extension.last_only
+        )
 
     def hold(self, extension: Extension) -> None:
         """Count in what a forward has taken in."""
@@ -161,16 +141,9 @@ class GgufSession(ModelSession):
             self._tips.update(zip(self._staged.sequences, self._staged.tips, strict=True))
         self._staged = None
 
-    def _branch(self, ids: Sequence[int], parents: Sequence[int]) -> GgufSegment:
-        """Sequences for more nodes of the tree: of every new leaf one that goes on, or a copy of one."""
-        if len(parents) != len(ids):
-            raise ModelError("a tree needs one parent index per node")
-        held = len(self.tree)
-        depths = list(self.tree.depths)
-        for node, parent in enumerate(parents, start=held):
-            if not ROOT <= parent < node:
-                raise ModelError(f"tree node {node} has parent {parent}: a parent must come first")
-            depths.append(0 if parent == ROOT else depths[parent] + 1)
+    def _room_for_tree(self, ids: Sequence[int], parents: Sequence[int]) -> GgufSegment:
+        """Of every new leaf a sequence that goes on, or a copy of one."""
+        held, depths = len(self.tree), self.tree.depths_with(parents)
         inner = set(parents)
         tips = tuple(node for node in range(held, held + len(ids)) if node not in inner)
         free = {tip: sequence for sequence, tip in self._tips.items()}
@@ -218,8 +191,3 @@ class GgufSession(ModelSession):
             return int(prompt[0, index])
         return index + self._delta
 
-    def _reserve(self, needed: int) -> None:
-        """Nothing to reserve: the context is there as a whole."""
-
-    def _move_up(self, kept: Sequence[int]) -> None:
-        """Nothing to move: a sequence stays where it is."""

@@ -18,13 +18,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specdec.draft import ROOT
+from specdec.draft import ROOT, common_length
 from specdec.errors import ModelError, first_line
 from specdec.models.attention.segment import Segment
-from specdec.models.plans import Extension, KnownPrefix, Plan, planned
+from specdec.models.plans import Extension
 from specdec.models.prompt import EncodedPrompt
-from specdec.models.runner import ForwardPace, Joint, LayerObserver, wait_out
-from specdec.models.session import ModelSession
+from specdec.models.runner import WholeRunner
+from specdec.models.session import WholeSession
 
 _NO_LIMIT = 32768
 """Context of models whose configuration reports none: recurrent ones."""
@@ -51,12 +51,9 @@ class LibraryCache:
         self.rope_deltas: Tensor | None = None
         self._ids: list[int] = []
 
-    def go_back_to(self, sequence: Sequence[int]) -> int:
+    def go_back_to(self, sequence: list[int]) -> int:
         """Cut it to where it begins as the sequence; returns how many ids that are."""
-        limit = min(len(self._ids), len(sequence))
-        common = limit if self._ids[:limit] == sequence[:limit] else 0
-        while common < limit and self._ids[common] == sequence[common]:
-            common += 1
+        common = common_length(self._ids, sequence)
         if common < self.whole:
             common = 0
         surplus = self.library.get_seq_length() - common  # with what a forward that failed has left there
@@ -79,17 +76,17 @@ class LibrarySegment(Segment):
     branches: tuple[tuple[list[int], int], ...] = ()
 
 
-class GenericRunner:
-    """Has the interface of a DecoderRunner; rows are ids [rows, 1] before a forward and logits [rows, vocab] behind it.
+class GenericRunner(WholeRunner):
+    """Of one of the library's models.
 
     keeps_cache: whether sequences grow in a cache that can be cut back. takes: parameters of the library's forward.
     """
 
-    sees_layers = False
+    what = "transformers' own forward pass"
     keeps_prompts = False
-    static = None
 
     def __init__(self, hf_model: Any, vocab_size: int) -> None:
+        super().__init__()
         text = hf_model.config.get_text_config()
         self._model = hf_model
         self.takes = inspect.signature(hf_model.forward).parameters
@@ -103,54 +100,21 @@ class GenericRunner:
         heads = getattr(text, "num_attention_heads", None) or 1
         self.kv_heads: int = getattr(text, "num_key_value_heads", None) or heads
         self.head_dim: int = getattr(text, "head_dim", None) or max(1, self.hidden_size // heads)
-        self.pacer: ForwardPace | None = None
-        self.joint: Joint | None = None
-        self.passes = 0
+        self.kv_itemsize = self.dtype.itemsize
         self._has_deltas = hasattr(getattr(hf_model, "model", None), "rope_deltas")
         self.keeps_cache = self._cache_can_be_cut(text)
-
-    @property
-    def kv_bytes_a_token(self) -> int:
-        """What one token takes in a cache of all layers."""
-        return self.layer_count * 2 * self.kv_heads * self.head_dim * self.dtype.itemsize
 
     def new_cache(self, whole: int = 0, extras: Mapping[str, Tensor] | None = None) -> LibraryCache | None:
         """An empty cache; None where there is no use in one. whole, extras: of a LibraryCache."""
         return LibraryCache(whole, extras) if self.keeps_cache else None
 
-    def embed(self, ids: Tensor) -> Tensor:
-        """ids int64 [rows] -> [rows, 1]: the library looks them up."""
-        return ids[:, None]
-
-    def rotary(self, segments: Sequence[Segment]) -> None:
-        """Nothing: the library rotates."""
-
-    def forward(
-        self,
-        hidden: Tensor,
-        rotary: None,
-        segments: Sequence[LibrarySegment],
-        observer: LayerObserver | None = None,
-        layers: range | None = None,
-    ) -> Tensor:
-        """Each sequence's rows by itself: ids [rows, 1] -> logits [rows, vocab]. Nothing can observe the layers."""
-        self.passes += 1
-        paced = self.pacer.begin(hidden.shape[0]) if self.pacer is not None else None
+    def compute(self, hidden: Tensor, segments: Sequence[LibrarySegment]) -> list[Tensor]:
+        """Each sequence's rows by itself."""
         found: list[Tensor] = []
         for segment in segments:
             rows = [self._last_rows(segment.cache, *branch) for branch in segment.branches]
             found += [rows[0].expand(segment.rows, -1)] if sum(map(len, rows)) < segment.rows else rows
-        logits = found[0] if len(found) == 1 else torch.cat(found)
-        wait_out(paced, self.layer_count, logits)
-        return logits
-
-    def logits(self, hidden: Tensor) -> Tensor:
-        """float32 [rows, vocab_size], real vocabulary only."""
-        return hidden[:, : self.vocab_size].float()
-
-    def head_rows(self, ids: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Refused: what stands before the LM head is not seen here."""
-        raise ModelError("a model that runs on transformers' own forward pass has no exits")
+        return found
 
     def _last_rows(self, cache: LibraryCache | None, sequence: list[int], wanted: int) -> Tensor:
         """Logits [wanted, vocab] after each of the last `wanted` ids of a sequence.
@@ -232,7 +196,7 @@ class GenericRunner:
         return bool(((parts - whole).abs() <= _SAME * whole.std()).all())
 
 
-class GenericSession(ModelSession):
+class GenericSession(WholeSession):
     """One session on a GenericRunner."""
 
     runner: GenericRunner  # type: ignore[assignment]
@@ -260,18 +224,6 @@ class GenericSession(ModelSession):
         self._library_cache = None
         self._ids = []
 
-    @planned
-    def prefill(
-        self,
-        encoded: EncodedPrompt,
-        observer: LayerObserver | None = None,
-        hidden: Tensor | None = None,
-        prefix: KnownPrefix | None = None,
-        kept: int = 0,
-    ) -> Plan[Tensor]:
-        """As ModelSession.prefill. Nothing observes, and what others know of the prompt is of no use here."""
-        return super().prefill.plan(encoded, hidden=hidden)
-
     def keep_path(self, nodes: Sequence[int], below: Sequence[int] = ()) -> None:
         """As ModelSession.keep_path."""
         tree = self.tree
@@ -283,20 +235,10 @@ class GenericSession(ModelSession):
         super().rollback(n_tokens_kept)
         del self._ids[n_tokens_kept:]
 
-    def room_for(self, extension: Extension) -> LibrarySegment:
-        """Where an extension's rows go. Raises ModelError where the session cannot be extended so."""
+    def _room_for_chain(self, extension: Extension) -> LibrarySegment:
         rows = extension.rows
-        past = self._length + len(self.tree)
-        self._check_room(past + rows)
-        if extension.parents is not None:
-            branches = self._branches(extension.ids, extension.parents)
-        elif len(self.tree):
-            raise ModelError(
-                "the session holds a speculative tree: keep a path or roll back before extending"
-            )
-        else:
-            branches = (([*self._ids, *_ids_of(extension)], 1 if extension.last_only else rows),)
-        return LibrarySegment(self._library_cache, past, rows, branches=branches)
+        branches = (([*self._ids, *_ids_of(extension)], 1 if extension.last_only else rows),)
+        return LibrarySegment(self._library_cache, self._length, rows, branches=branches)
 
     def hold(self, extension: Extension) -> None:
         """Count in what a forward has taken in."""
@@ -304,24 +246,17 @@ class GenericSession(ModelSession):
         if extension.parents is None:
             self._ids.extend(_ids_of(extension))
 
-    def _branches(self, ids: Sequence[int], parents: Sequence[int]) -> tuple[tuple[list[int], int], ...]:
-        """What to feed for more nodes of the tree: those of which each goes on from the one before come together."""
-        if len(parents) != len(ids):
-            raise ModelError("a tree needs one parent index per node")
+    def _room_for_tree(self, ids: Sequence[int], parents: Sequence[int]) -> LibrarySegment:
+        """Nodes of which each goes on from the one before come together."""
         held = len(self.tree)
         paths = [[self.tree.ids[step] for step in self.tree.path(node)] for node in range(held)]
         branches: list[tuple[list[int], int]] = []
         for node, (token, parent) in enumerate(zip(ids, parents, strict=True), start=held):
-            if not ROOT <= parent < node:
-                raise ModelError(f"tree node {node} has parent {parent}: a parent must come first")
             paths.append([*(paths[parent] if parent != ROOT else ()), token])
             together = branches and parent == node - 1
             wanted = branches.pop()[1] + 1 if together else 1
             branches.append(([*self._ids, *paths[node]], wanted))
-        return tuple(branches)
-
-    def _move_up(self, kept: Sequence[int]) -> None:
-        """Nothing to move: the cache is cut back to what is said next."""
+        return LibrarySegment(self._library_cache, self._length + held, len(ids), branches=tuple(branches))
 
 
 def _ids_of(extension: Extension) -> Sequence[int]:

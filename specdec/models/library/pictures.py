@@ -18,7 +18,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from specdec.errors import ModelError
+from specdec.errors import ModelError, first_line
 from specdec.isolation.workers import Ticket
 from specdec.models.images import MOST_PIXELS, PreparedImages, SeenPicture, StartOpening
 from specdec.models.prompt import EncodedPrompt
@@ -125,8 +125,7 @@ class LibraryPictures:
                 return_tensors="pt",
             )
         except Exception as error:  # each processor raises what it likes; the cause stays attached
-            text = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
-            raise ModelError(f"the model's processor cannot take the images ({text})") from error
+            raise ModelError(f"the model's processor cannot take the images ({first_line(error)})") from error
         standing = self._processor.standing
         if standing is None or len(standing) != len(images):
             raise ModelError("the model's processor does not say what it puts in an image's place")
@@ -206,8 +205,7 @@ def pictures_of(
     except ModelError:
         raise
     except Exception as error:  # the library raises nearly everything here; the cause stays attached
-        text = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
-        raise ModelError(f"its processor cannot be made: {text}") from error
+        raise ModelError(f"its processor cannot be made: {first_line(error)}") from error
     if not getattr(tokenizer, "chat_template", None) and getattr(processor, "chat_template", None):
         tokenizer.chat_template = processor.chat_template
     return LibraryPictures(processor, config, takes, pixels)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from specdec.errors import ModelError
 from specdec.models.loaded import LoadedModel
-from specdec.verifying.exits.adapters import ExitAdapters, bottleneck, unit_scale
+from specdec.verifying.exits.adapters import ExitAdapters
 from specdec.verifying.exits.layers import check_layers
 
 _EPS = 1e-12  # of norms, as good as none
@@ -90,19 +90,11 @@ class Exits:
         weight, bias = runner.head_rows(index)
         return Shortlist(index, weight, bias)
 
-    @torch.inference_mode()
     def logits(self, layer: int, hidden: Tensor, shortlist: Shortlist | None = None) -> Tensor:
         """hidden [rows, hidden_size] after `layer` -> float32 [rows, vocab_size], or [rows, n] of the shortlist's ids.
 
-        Raises ModelError for a layer without an exit.
-        """
-        return self._head(bottleneck(hidden, *self._parts[self._slot(layer)]), shortlist)
-
-    def quick_logits(self, layer: int, hidden: Tensor, shortlist: Shortlist | None) -> Tensor:
-        """What `logits` gives, for use within a forward (which has entered inference mode).
-
-        It takes the operations that the target's layers are made of: these are ready to run there, where others,
-        which take less alone, do not come out ahead.
+        Raises ModelError for a layer without an exit. Takes the operations that the target's layers are made of: these
+        are ready to run within a forward, where others, which take less alone (`bottleneck`), do not come out ahead.
         """
         down, up = self._parts[self._slot(layer)]
         width = (hidden.shape[-1],)
@@ -110,12 +102,6 @@ class Exits:
         if shortlist is None:
             return self.model.runner.logits(adapted)
         return F.linear(F.rms_norm(adapted, width, eps=_EPS), shortlist.weight, shortlist.bias).float()
-
-    def _head(self, adapted: Tensor, shortlist: Shortlist | None) -> Tensor:
-        if shortlist is None:
-            return self.model.runner.logits(adapted)
-        logits = F.linear(adapted, shortlist.weight) * unit_scale(adapted)
-        return (logits if shortlist.bias is None else logits + shortlist.bias).float()
 
     def _slot(self, layer: int) -> int:
         if layer not in self._slots:

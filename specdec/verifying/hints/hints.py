@@ -135,7 +135,7 @@ class DraftHints:
             self._layout = _Layout(self._session, self._draft, self._answer, self._limit)
         layout = self._layout
         shortlist = layout.vocabulary.shortlist()  # another session of this pass may have had its own there since
-        logits = maker.exits.quick_logits(layer, hidden, shortlist)
+        logits = maker.exits.logits(layer, hidden, shortlist)
         if self._session.adjuster.active:
             logits = self._adjust(logits)
         return layout.chances(logits)

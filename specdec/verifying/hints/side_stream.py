@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,68 +23,37 @@ POLL_S = 50e-6
 """Between two looks at events: a hint's delay at most, and next to nothing of a forward."""
 
 
-class StreamEvent(Protocol):
-    """A place in a stream."""
-
-    def query(self) -> bool:
-        """Whether the device has come by it."""
-        ...
-
-
-class Streams(Protocol):
-    """What is wanted of a device's streams: the main one, that forwards run on, and one beside it."""
-
-    def mark_main(self) -> StreamEvent:
-        """An event behind all that the main stream has been given."""
-        ...
-
-    def side(self) -> AbstractContextManager[object]:
-        """What is issued within goes to the side stream."""
-        ...
-
-    def side_waits_for(self, event: StreamEvent, hidden: Tensor) -> None:
-        """The side stream goes on when the event has come to pass; it reads `hidden`, made on the main stream, whose
-        memory is not given to others before it has.
-        """
-        ...
-
-    def copy_to_host(self, result: Tensor) -> Tensor:
-        """A copy on the CPU that is being made, on the stream of this context; no thread waits."""
-        ...
-
-    def mark_side(self) -> StreamEvent:
-        """An event behind all that the side stream has been given."""
-        ...
-
-
 class CudaStreams:
-    """Those of an NVIDIA GPU."""
+    """The streams of an NVIDIA GPU: the main one, that forwards run on, and one beside it. An event is a place in one
+    of them; its `query` says whether the device has come by it.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
-    def mark_main(self) -> StreamEvent:
-        """See Streams."""
+    def mark_main(self) -> torch.cuda.Event:
+        """An event behind all that the main stream has been given."""
         return self._mark(torch.cuda.current_stream(self._device))
 
     def side(self) -> AbstractContextManager[object]:
-        """See Streams."""
+        """What is issued within goes to the side stream."""
         return torch.cuda.stream(self._side)
 
-    def side_waits_for(self, event: StreamEvent, hidden: Tensor) -> None:
-        """See Streams."""
-        assert isinstance(event, torch.cuda.Event)
+    def side_waits_for(self, event: torch.cuda.Event, hidden: Tensor) -> None:
+        """The side stream goes on when the event has come to pass; it reads `hidden`, made on the main stream, whose
+        memory is not given to others before it has.
+        """
         self._side.wait_event(event)
         hidden.record_stream(self._side)
 
     def copy_to_host(self, result: Tensor) -> Tensor:
-        """See Streams."""
+        """A copy on the CPU that is being made, on the stream of this context; no thread waits."""
         host = torch.empty(result.shape, dtype=result.dtype, pin_memory=True)
         return host.copy_(result, non_blocking=True)
 
-    def mark_side(self) -> StreamEvent:
-        """See Streams."""
+    def mark_side(self) -> torch.cuda.Event:
+        """An event behind all that the side stream has been given."""
         return self._mark(self._side)
 
     def _mark(self, stream: torch.cuda.Stream) -> torch.cuda.Event:
@@ -95,14 +64,14 @@ class CudaStreams:
 
 class _Copy(NamedTuple):
     host: Tensor
-    done: StreamEvent
+    done: torch.cuda.Event
     then: Callable[[Tensor], object]
 
 
 class SideStream:
     """Work beside the forward that is being issued. For one thread."""
 
-    def __init__(self, streams: Streams, sleep: Callable[[float], None] = time.sleep) -> None:
+    def __init__(self, streams: CudaStreams, sleep: Callable[[float], None] = time.sleep) -> None:
         self._streams = streams
         self._sleep = sleep
         self._copies: deque[_Copy] = deque()
@@ -127,7 +96,7 @@ class SideStream:
             return
         behind_forward = self._streams.mark_main()
         while True:
-            done = behind_forward.query()  # asked first: what was ready by then is not lost
+            done = behind_forward.query()  # type: ignore[no-untyped-call]  # first: what was ready by then is not lost
             self._hand_over()
             if done or not self._copies:
                 break
@@ -139,7 +108,7 @@ class SideStream:
         self._copies.clear()
 
     def _hand_over(self) -> None:
-        while self._copies and self._copies[0].done.query():
+        while self._copies and self._copies[0].done.query():  # type: ignore[no-untyped-call]
             copy = self._copies.popleft()
             copy.then(copy.host)
 

@@ -19,7 +19,7 @@ from cloud_verifier.engine.engine import Engine
 from cloud_verifier.engine.interface import EngineEnvironment
 from cloud_verifier.engine.policy import Policy
 from cloud_verifier.engine.scheduler import Scheduler
-from cloud_verifier.engine.tasks import CloseTask, OpenTask, SessionKey, VerifyTask
+from cloud_verifier.engine.tasks import CloseTask, OpenTask, SessionKey, SessionTask
 from cloud_verifier.engine.work import Models
 from cloud_verifier.logs import EventLog
 from specdec.link.convert import sampling_to_wire
@@ -168,7 +168,7 @@ class _Edges:
     def _hand_in(self, draft: DraftUp) -> None:
         self._drafts[draft.session] = draft
         self._handed_s[draft.session] = time.perf_counter()
-        self._engine.submit(VerifyTask(_key(draft.session), draft, self._handed_s[draft.session]))
+        self._engine.submit(SessionTask(_key(draft.session), draft, self._handed_s[draft.session]))
 
     def _take(self) -> _Said:
         try:
