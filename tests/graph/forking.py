@@ -257,10 +257,11 @@ def serve_and_run(connection: socket.socket) -> None:
 def main() -> None:
     """Import, and serve."""
     connection = socket.socket(fileno=int(sys.argv[1]))
+    gc.disable()  # Nothing that is imported is garbage.
     for name in PRELOADED:
         importlib.import_module(name)
-    gc.collect()
     gc.freeze()  # Else each child goes through all of it at its end, for half a second.
+    gc.enable()
     serve_and_run(connection)
     os._exit(0)  # taking apart torch's modules takes seconds
 
