@@ -95,7 +95,7 @@ def build_interfaces() -> None:
 
 def compile_all() -> None:
     """Compile what is not compiled yet on all cores; files that cannot be are some library's templates."""
-    command = [sys.executable, "-m", "compileall", "-qq", "-j", "0", "-x", "/tests?/"]
+    command = [sys.executable, "-m", "compileall", "-qq", "-j", "0", "-x", "site-packages/.*/tests?/"]
     subprocess.run([*command, sysconfig.get_path("purelib")], stdout=subprocess.DEVNULL)
 
 
