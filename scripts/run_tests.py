@@ -62,10 +62,12 @@ class TestJob:
 
 def yield_the_cores(pid: int, always: bool) -> None:
     """Let a process that leads its session run only where no other wants the core; or as any other does again."""
-    with suppress(OSError, AttributeError):  # it has ended, or the system knows no such thing
-        os.sched_setscheduler(pid, os.SCHED_IDLE if always else os.SCHED_OTHER, os.sched_param(0))
-        # Where the kernel shares the cores among sessions first: how nice this one is.
+    # Each where the system knows and allows it, and the process has not ended.
+    with suppress(OSError):
+        # Kernels that share the cores among sessions first.
         Path(f"/proc/{pid}/autogroup").write_text("19" if always else "0")
+    with suppress(OSError, AttributeError):
+        os.sched_setscheduler(pid, os.SCHED_IDLE if always else os.SCHED_OTHER, os.sched_param(0))
 
 
 def start(title: str, words: Sequence[str], quiet: bool = False) -> TestJob:
