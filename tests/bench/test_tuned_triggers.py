@@ -12,7 +12,8 @@ from benchmarks.tuned_triggers import fit_of, optuna_module, tau_of, tune, tuner
 from specnav.errors import UsageError
 
 
-def test_the_simulated_draft_is_accepted_as_often_as_the_point_says() -> None:
+def test_the_simulated_draft_is_accepted_as_often_as_the_point_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuned_triggers, "FIT_STEPS", 7)
     for tau, gamma in ((5.2, 6), (3.7, 4)):
         other_words = SimulatedLanguage(77, fit_of(tau, gamma, 1.0), 6000)
         assert tau_of(other_words, gamma) == pytest.approx(tau, rel=0.05)
@@ -53,7 +54,7 @@ def test_the_table_has_every_rule_and_the_tuners(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("optuna")
-    for name, value in (("TEXT", (32,)), ("HINDSIGHT", [0.5]), ("FAMILIES", ("sd",)), ("TRIALS", 4)):
+    for name, value in (("FIT_STEPS", 7), ("TEXT", (32,)), ("HINDSIGHT", [0.5]), ("FAMILIES", ("sd",)), ("TRIALS", 4)):
         monkeypatch.setattr(tuned_triggers, name, value)
     monkeypatch.setattr(sys, "argv", ["tuned_triggers", "--texts", "2", "--trial-tokens", "8"])
     assert tuned_triggers.main() == 0

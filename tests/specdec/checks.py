@@ -39,8 +39,8 @@ from tests.helpers.table_models import (
 from tests.specdec.wired import WiredLink
 
 FALSE_ALARM = 1e-9
-SAMPLES = 400
-EARLY = (100, 200, 400)
+SAMPLES = 300
+EARLY = (100, 200, 300)
 """After this many samples most planted faults are plain."""
 TOKENS = 10
 """Of an answer that is sampled."""
@@ -173,8 +173,10 @@ def leaning_pvalue(answers: Sequence[Sequence[int]], pair: TablePair, options: G
 
     Every token falls into a class: its rank by p - q at that place, its rank by p, and its id. Counts of classes are
     compared with their expectation; given the tokens before, each token's class is a multinomial variable of known
-    chances, so the counts' excess is normal with the sum of the covariances. The smallest p-value counts.
+    chances, so the counts' excess is normal with the sum of the covariances. So is the sum of min(1, q / p) of the
+    tokens, which grows where what was rejected is not made up for. The smallest p-value counts.
     """
+    towards_draft = variance = 0.0
     taken: list[np.ndarray] = []  # [tokens * 3, classes]: which class each token fell into, by each of the orders
     expected: list[np.ndarray] = []  # and the chances of the classes
     for ids in answers:
@@ -184,6 +186,9 @@ def leaning_pvalue(answers: Sequence[Sequence[int]], pair: TablePair, options: G
             q = next_chances(adjusted(pair.draft, state, options, PROMPT, before), options)
             if p[token] == 0.0:
                 return 0.0
+            accepted = np.divide(q, p, out=np.ones_like(p), where=p > q)
+            towards_draft += accepted[token] - p @ accepted
+            variance += p @ accepted**2 - (p @ accepted) ** 2
             for order in (np.argsort(p - q, kind="stable"), np.argsort(p, kind="stable"), np.arange(p.size)):
                 taken.append(order == token)
                 expected.append(p[order])
@@ -191,11 +196,9 @@ def leaning_pvalue(answers: Sequence[Sequence[int]], pair: TablePair, options: G
     by_order = np.array(expected).reshape(-1, 3, size).transpose(1, 0, 2)
     excess = np.array(taken).reshape(-1, 3, size).sum(0) - by_order.sum(1)
     covariance = np.stack([np.diag(chances.sum(0)) - chances.T @ chances for chances in by_order])
-    statistics = (
-        one @ np.linalg.pinv(of, rcond=1e-9) @ one for one, of in zip(excess, covariance, strict=True)
-    )
+    statistics = [one @ np.linalg.pinv(of, rcond=1e-9) @ one for one, of in zip(excess, covariance, strict=True)]
     ranks = np.linalg.matrix_rank(covariance, tol=1e-6)
-    return min(float(scipy.stats.chi2.sf(*found)) for found in zip(statistics, ranks, strict=True))
+    return float(scipy.stats.chi2.sf([*statistics, towards_draft**2 / max(variance, 1e-6)], [*ranks, 1]).min())
 
 
 def chi_square(counts: Counter[Answer], chances: dict[Answer, float]) -> float:

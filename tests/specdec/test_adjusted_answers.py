@@ -215,7 +215,7 @@ class TestOverALink:
                 assert one.stats.finish == "stop"
 
 
-ADJUSTED_SAMPLES = 800
+ADJUSTED_SAMPLES = 600
 ADJUSTED = replace(SAMPLED, repetition_penalty=3.0, logit_bias=((0, 1.5), (3, -1.0)), min_new_tokens=2)
 
 

@@ -323,7 +323,7 @@ MUTANTS = [
     Mutant("tokens kept after a rejection, on the edge", edge_keeps_one_more, greedy_by("sd")),
     Mutant("bonus from the wrong row", bonus_from_the_wrong_row, sampled_by("dssd", pair=ALIKE)),
     Mutant("bonus of the wrong row, by ids", pick_of_the_wrong_row, greedy_by("sd")),
-    Mutant("raw q told", raw_q_told, sampled_by("dssd", options=WARPED, samples=800)),
+    Mutant("raw q told", raw_q_told, sampled_by("dssd", options=WARPED, samples=500)),
     Mutant("one number decides twice", one_number_for_two_decisions, sampled_by("dsd", samples=800)),
     Mutant("top-p inverted", inverted_top_p, sampled_by("sd", options=CUT_SUPPORT)),
     Mutant("noise without position", noise_without_position, sampled_by("sd")),

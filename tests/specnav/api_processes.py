@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import openai
 import pytest
 
 from specdec.models import LoadedModel, Prompt, load_model
@@ -25,6 +24,9 @@ from specnav.paths import DEFAULT_TEXT_TARGET
 from specnav.supervise.processes import ChildSpec, Supervisor
 from tests.graph.forking import forking_parent
 from tests.helpers.tiny_models import picture
+
+if TYPE_CHECKING:
+    import openai
 
 WAIT_S = 60.0
 QUESTIONS = [
@@ -81,6 +83,8 @@ def api(folder: Path, connect: str, *more: str) -> Any:
 
 
 def client_of(process: Process, key: str = "unused") -> openai.OpenAI:
+    import openai  # importing it takes a second, and most tests of this folder ask no API
+
     return openai.OpenAI(base_url=f"{process.bind}/v1", api_key=key, max_retries=0, timeout=WAIT_S)
 
 
