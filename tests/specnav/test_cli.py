@@ -66,6 +66,7 @@ def run(monkeypatch, capsys, *arguments):
         (["bench", "run", "--time-scale", "0.5"], "name one with --point"),
         (["bench", "run", "--point", "all"], "specnav bench points runs several"),
         (["bench", "clients", "0"], "give e.g. 1,8,16"),
+        (["bench", "points", ","], "an operating point must be named"),
         (["bench", "clients", "2", "--methods", "hf-generate"], "cannot be measured with many clients"),
         (["bench", "--clients", "0"], "give e.g. 1,8,16"),  # as it was spelled before
         (["top", "here"], "'here' is not HOST:PORT"),
