@@ -67,9 +67,12 @@ def roomy(folder: Path) -> Iterator[None]:
 
 
 def keep_settings(run: Path, settings: str) -> None:
-    """Note in a run's folder what it is made with. Raises TrainingError where it was made with anything else."""
+    """Note in a run's folder what it is made with. Raises TrainingError where anything was made with other settings; a
+    run that was refused before it made anything leaves its settings alone.
+    """
     file = run / SETTINGS
-    if file.exists() and file.read_text(encoding="utf-8") != settings:
+    has_begun = any(entry != file for entry in run.iterdir())
+    if has_begun and file.exists() and file.read_text(encoding="utf-8") != settings:
         raise TrainingError(
             f"{run} holds a run with other settings: give the same ones, or another folder with --run"
         )
