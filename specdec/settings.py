@@ -113,7 +113,7 @@ class Setting:
         if value is None and self.optional:
             return None
         if self.read is not None and isinstance(value, str):
-            return self.check(self.read(value), error) if self.kind is not str else value
+            return self.check(self._read(value, error), error) if self.kind is not str else value
         if self.kind is Path and isinstance(value, str) and value:
             value = Path(value)
         if self.kind is tuple and isinstance(value, (list, tuple)):
@@ -129,6 +129,20 @@ class Setting:
         if wrong:
             raise error(f"{self.name} must be {self._allowed()}, got {wrong[0]!r}")
         return value
+
+    def from_words(self, text: str) -> Any:
+        """A command line's text as a value of its kind; text that is no number stays text, which `check` refuses."""
+        try:
+            return self.kind(text)
+        except ValueError:
+            return text
+
+    def _read(self, text: str, error: type[Exception]) -> Any:
+        assert self.read is not None
+        try:
+            return self.read(text)
+        except OptionsError as refused:
+            raise error(f"{self.name}: {refused}") from refused
 
     def _is_of_kind(self, value: Any) -> bool:
         if self.kind not in (int, float):
@@ -238,7 +252,7 @@ def add_arguments(parser: argparse.ArgumentParser, kind: type) -> None:
 
 def _reader(told: Setting) -> Callable[[str], Any]:
     if told.read is None:
-        return told.item if told.kind is tuple else told.kind
+        return told.item if told.kind is tuple else told.from_words
     read = told.read
 
     def reader(text: str) -> Any:

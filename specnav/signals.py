@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Signals that end a command: SIGTERM does what Ctrl-C does, so that both leave the same things behind."""
+"""Signals that end a command: SIGTERM and SIGHUP do what Ctrl-C does, so that all leave the same things behind."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from types import FrameType
 
 @contextmanager
 def ends_on_signals() -> Iterator[None]:
-    """SIGTERM ends the run like Ctrl-C does. Outside the main thread, which alone hears signals, nothing changes."""
+    """SIGTERM and SIGHUP (the terminal was closed) end the run like Ctrl-C does; under nohup SIGHUP stays ignored.
+
+    Outside the main thread, which alone hears signals, nothing changes.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -20,24 +23,30 @@ def ends_on_signals() -> Iterator[None]:
     def stop(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
+    with _handled_by(stop, (signal.SIGTERM, signal.SIGHUP)):
         yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager
 def notes_signals() -> Iterator[Callable[[], bool]]:
-    """SIGINT and SIGTERM interrupt nothing; yields what says whether one of them has come."""
+    """SIGINT, SIGTERM and SIGHUP interrupt nothing; yields what says whether one of them has come."""
     came = threading.Event()
 
     def note(number: int, frame: FrameType | None) -> None:
         came.set()
 
-    before = [(number, signal.signal(number, note)) for number in (signal.SIGINT, signal.SIGTERM)]
-    try:
+    with _handled_by(note, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)):
         yield came.is_set
+
+
+@contextmanager
+def _handled_by(
+    handler: Callable[[int, FrameType | None], None], numbers: tuple[signal.Signals, ...]
+) -> Iterator[None]:
+    heard = [n for n in numbers if n != signal.SIGHUP or signal.getsignal(n) != signal.SIG_IGN]
+    before = [(number, signal.signal(number, handler)) for number in heard]
+    try:
+        yield
     finally:
-        for number, handler in before:
-            signal.signal(number, handler)
+        for number, one in before:
+            signal.signal(number, one)

@@ -41,6 +41,11 @@ def load_target(config: ServerConfig, log: EventLog) -> GgufModel:
     options = GgufOptions(
         threads=config.threads, gpu_layers=0 if config.device == "cpu" else config.gpu_layers
     )
+    if options.gpu_layers > 0 and not takes_gpu():
+        log.warning(
+            "no_gpu",
+            reason=f"--gpu-layers {options.gpu_layers}: this llama.cpp puts no layers on a GPU, all are on the CPU",
+        )
     options = replace(options, kv=kv_type(config, options, path))
     target = load_gguf(path, options, config.pixels, lambda model: fit(config, options, model))
     log.info(
@@ -99,7 +104,8 @@ def fit(
 ) -> tuple[int, Sizes]:
     """The context's tokens, within --kv-gb with what attention needs beside them, and the sizes of a call.
 
-    Raises VerifierError where not even a short answer has room, or where there are too many sessions.
+    Raises VerifierError where not even a short answer has room, where the memory is not there (llama.cpp takes all of
+    it when it starts), or where there are too many sessions.
     """
     if config.max_sessions >= MOST_SEQUENCES:
         raise VerifierError(
@@ -111,11 +117,17 @@ def fit(
         max(rows, sequences), max(rows, sequences), sequences, sequences - config.max_sessions, exact=True
     )
     asked = int(config.kv_gb * 2**30)
-    tokens = (asked or int(SHARE * free())) // bytes_a_token(model, options, sizes.batch)
+    each = bytes_a_token(model, options, sizes.batch)
+    tokens = (asked or int(SHARE * free())) // each
     tokens = min(tokens if asked else min(tokens, max(_TOKENS, model.made_for + TREE_TOKENS)), MOST_CONTEXT)
     tokens = tokens // _ROUNDED_TO * _ROUNDED_TO
+    on_gpu = options.gpu_layers != 0 and takes_gpu()
+    if asked and not on_gpu and tokens * each > free():
+        raise VerifierError(
+            f"--kv-gb {config.kv_gb:g}: llama.cpp would take {tokens * each / 2**30:.1f} GiB when it starts, and "
+            f"{free() / 2**30:.1f} GiB are free: lower it"
+        )
     if not tokens:
-        each = bytes_a_token(model, options, sizes.batch)
         raise VerifierError(
             f"--kv-gb must leave room for {_ROUNDED_TO} tokens of {each / 1e3:.0f} kB, got "
             f"{(asked or free()) / 2**30:.3g} GiB: raise it, or lower --forward-rows or --max-sessions"

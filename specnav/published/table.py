@@ -85,5 +85,9 @@ def folder_of(name: str) -> Path:
 
 
 def is_here(name: str) -> bool:
-    """Whether a packaged model has been downloaded."""
-    return (folder_of(name) / "config.json").is_file()
+    """Whether a packaged model has been downloaded, and none of its files was removed or cut off since."""
+    folder, source = folder_of(name), MODELS[name].source
+    assert isinstance(source, Packaged)
+    gguf = folder / source.file
+    has_folder = all((folder / part).is_file() for part in ("config.json", "model.safetensors"))
+    return has_folder and gguf.is_file() and gguf.stat().st_size == source.file_bytes

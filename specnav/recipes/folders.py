@@ -69,9 +69,12 @@ def roomy(place: Path) -> Iterator[None]:
 
 
 def keep_settings(run: Path, settings: Mapping[str, Any]) -> None:
-    """Note in a run's folder what it is made with. Raises TrainingError where it was made with anything else."""
+    """Note in a run's folder what it is made with. Raises TrainingError where anything was made with other settings; a
+    run that was refused before it made anything leaves its settings alone.
+    """
     file, text = run / SETTINGS, json.dumps(settings, indent=1, default=str)
-    if file.exists() and file.read_text(encoding="utf-8") != text:
+    has_begun = any(entry != file for entry in run.iterdir())
+    if has_begun and file.exists() and file.read_text(encoding="utf-8") != text:
         raise TrainingError(
             f"{run} holds a run with other settings: give the same ones, or another folder with --run"
         )

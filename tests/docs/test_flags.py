@@ -127,10 +127,11 @@ def test_flags_in_messages_and_help_exist(room: str) -> None:
     ids=lambda page: str(page.relative_to(ROOT)),
 )
 def test_flags_that_stand_alone_on_pages_exist(page: Path) -> None:
-    """Those behind a command: test_links."""
+    """And those behind a command that is named without "specnav". With it: test_links."""
     spans = inline_code(page.read_text(encoding="utf-8"))
     alone = {flag for span in spans if span.startswith("--") for flag in FLAG.findall(span)}
     assert not alone - every_flag() - OTHERS
+    assert not set().union(*(wrong_in(f"specnav {span}") for span in spans if command_of(span)))
 
 
 def test_a_flag_that_a_command_lacks_is_found() -> None:

@@ -178,6 +178,37 @@ def test_no_room_for_anything_is_one_line(target: LoadedModel) -> None:
         load(path, max_sessions=256)
 
 
+def test_more_memory_than_is_free_is_refused_before_llama_cpp_takes_it(target: LoadedModel) -> None:
+    from cloud_verifier.engine_llamacpp.target import bytes_a_token, fit
+    from specdec.models.gguf.binding import LlamaModel
+    from specdec.models.gguf.options import GgufOptions
+
+    path, options = drafts.gguf_of(Path(target.path)), GgufOptions(kv="f16")
+    model = LlamaModel(Path(path))
+
+    def tokens(free: int, **settings: float) -> int:
+        config = ServerConfig(str(path), engine="llamacpp", **settings)  # type: ignore[arg-type]
+        found, sizes = fit(config, options, model, lambda: free)
+        assert found * bytes_a_token(model, options, sizes.batch) <= free
+        return found
+
+    with pytest.raises(
+        VerifierError, match=r"--kv-gb 0.5: llama.cpp would take 0.5 GiB .* 0.2 GiB are free"
+    ) as told:
+        tokens(2**28, kv_gb=0.5)
+    assert "\n" not in str(told.value)
+    assert tokens(2**30, kv_gb=0.5) > 0 and tokens(2**28) > 0
+
+
+def test_layers_for_a_gpu_that_is_not_there_are_told(target: LoadedModel) -> None:
+    log = StringIO()
+    load(drafts.gguf_of(Path(target.path)), log, gpu_layers=5)
+    assert '"no_gpu"' in log.getvalue() and "--gpu-layers 5" in log.getvalue()
+    log = StringIO()
+    load(drafts.gguf_of(Path(target.path)), log)
+    assert '"no_gpu"' not in log.getvalue()
+
+
 def test_a_file_that_changes_on_disk_changes_no_answer(target: LoadedModel, tmp_path: Path) -> None:
     path = tmp_path / "served.gguf"
     shutil.copy(drafts.gguf_of(Path(target.path)), path)

@@ -122,3 +122,35 @@ def test_an_edge_that_only_listens_says_often_enough_that_it_lives(timeout_s: fl
     for tenth in range(1, 205):  # no Pong ever comes back: the pings go on all the same
         heartbeat.keep_alive(tenth / 10, 1, 0)
     assert pings <= len(link.sent) + 7 and len(link.sent) <= pings + 1
+
+
+def alive_until(heartbeat: Heartbeat, began: int, longest: int) -> int | None:
+    """When a heartbeat gives up on a verifier that answers all pings and nothing else; None: not by `longest`."""
+    for now in range(began, longest):
+        heartbeat.heard(float(now))
+        try:
+            heartbeat.mind(float(now), 1, 0)
+        except LinkLost as error:
+            assert "the verifier lives, but this answer did not go on for" in str(error)
+            return now
+    return None
+
+
+@pytest.mark.parametrize(("prompt_tokens", "longest"), [(0, 61), (30, 64), (2000, 261), (10**6, 661)])
+def test_a_verifier_that_lives_may_take_longer_over_a_long_prompt_but_not_for_ever(
+    prompt_tokens: int, longest: int
+) -> None:
+    heartbeat = Heartbeat(Wire())
+    heartbeat.restart(0.0, 120.0, prompt_tokens)
+    assert alive_until(heartbeat, 1, 2000) == longest
+    heartbeat.restart(0.0, 120.0, prompt_tokens)
+    heartbeat.opened()
+    heartbeat.progressed(50.0)
+    assert alive_until(heartbeat, 51, 2000) == 111  # a round has no prompt
+
+
+def test_a_verifier_that_is_silent_is_lost_however_long_the_prompt() -> None:
+    heartbeat = Heartbeat(Wire())
+    heartbeat.restart(0.0, 120.0, 10**6)
+    with pytest.raises(LinkLost, match=r"nothing was heard for 2\.5 s"):
+        heartbeat.mind(2.5, 1, 0)

@@ -77,6 +77,29 @@ def test_a_wrong_value_is_one_line_with_what_it_must_be(given: dict[str, Any], s
     assert said in str(error.value) and "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--trays", "x"], "trays must be a whole number from 1 to 8, got 'x'"),
+        (["--trays", "2.5"], "trays must be a whole number from 1 to 8, got '2.5'"),
+        (["--heat", ""], "heat_c must be a number from 30 to 300 C, got ''"),
+        (["--heat", "nan"], "heat_c must be a number from 30 to 300 C, got nan"),
+    ],
+)
+def test_what_is_no_number_is_said_on_a_command_line_as_in_a_file(words: list[str], said: str) -> None:
+    parser = argparse.ArgumentParser()
+    add_arguments(parser, Oven)
+    given = vars(parser.parse_args(["--name", "x", *words]))
+    with pytest.raises(OptionsError) as told:
+        Oven(**given)
+    assert str(told.value) == said
+
+
+def test_a_value_that_cannot_be_read_is_refused_with_the_name_of_its_setting() -> None:
+    with pytest.raises(OptionsError, match=r"^pace_ms: 'x' must be milliseconds"):
+        Oven("x", pace_ms="x")  # type: ignore[arg-type]
+
+
 def test_ends_of_a_range_are_in_it_and_what_a_file_holds_is_read() -> None:
     assert (Oven("a", trays=1).trays, Oven("a", trays=8, heat_c=30).heat_c) == (1, 30)
     made = Oven("a", pace_ms="72:1,90:4", recipe="cake.txt", extras=["x"], shelves=("y",))  # type: ignore[arg-type]

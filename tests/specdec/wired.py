@@ -186,6 +186,10 @@ class WiredLink:
         self.reset()
         return LinkLost("nothing was heard")
 
+    def stalled(self, seconds: float) -> LinkLost:
+        """Drop the connection because the answer did not go on."""
+        return self.silent(seconds)
+
     def _count(self) -> None:
         self._counted += 1
         if self._counted in self._cuts:

