@@ -205,6 +205,10 @@ class ModelSession:
         self.tree = tree.select(below, end)
         self._tree_sight = self._tree_sight[list(below)][:, list(below)]
 
+    def in_order(self, nodes: Sequence[int]) -> int:
+        """How many nodes of this path from the root a cache may keep whose later rows must stand behind them."""
+        return len(nodes)
+
     def _move_up(self, kept: Sequence[int]) -> None:
         """Let the rows of these tree nodes follow the committed tokens in the cache."""
         assert self._cache is not None
@@ -549,7 +553,8 @@ class SessionCursor:
     def settle(self, sequence: Sequence[int]) -> None:
         """Keep the path of the tree that the sequence goes along, forget the rest. Asking for rows does so, too."""
         if len(self.session.tree):
-            self._keep(self._path_along(sequence) or [])
+            path = self._path_along(sequence) or []
+            self._keep(path[: self.session.in_order(path)])
 
     def _keep(self, path: Sequence[int], below: Sequence[int] = ()) -> None:
         """Join a path of the tree to what is fed; `below` stays as the tree."""

@@ -26,6 +26,8 @@ from specdec.models import LoadedModel, Prompt
 from specdec.models.gguf import binding
 from specdec.models.gguf.model import GgufModel
 from specdec.models.local import generate_local
+from specdec.models.plans import Prepared
+from specdec.models.session import SessionCursor
 from specdec.options import GenerationOptions
 from tests.engine_contract.contract import (
     GREEDY,
@@ -167,6 +169,23 @@ def test_as_it_is_served_by_default_answers_are_the_targets_own_bit_for_bit(
     parts = model.new_session()
     parts.prefill(model.encode(Prompt(tuple(30 + place % 50 for place in range(130)))))
     assert torch.equal(parts.extend([30 + place % 50 for place in range(130, 200)])[-1], whole)
+
+
+def test_a_branch_that_was_right_leaves_no_trace_in_later_logits(target: LoadedModel) -> None:
+    """The cells of the wrong branches before it are free then, and what is said next must not lie in them: attention
+    sums in the order of the cells.
+    """
+    model = load(drafts.gguf_of(Path(target.path), "q4_0"), kv_type="auto")
+    prompt = Prepared(model.encode(prompt_of(1)))
+    said = [30 + (7 * place) % 50 for place in range(90)]  # whatever it would say itself
+    drafted, stepping = (SessionCursor(model.new_session()) for _ in range(2))
+    for cursor in (drafted, stepping):
+        cursor.prefill(prompt)
+    for place in range(1, 85, 3):  # behind three wrong siblings, two levels that are right
+        ids, parents = [81, 82, 83, said[place], said[place + 1]], [-1, -1, -1, -1, 3]
+        rows = drafted.tree_rows(said[:place], ids, parents)[[0, 4, 5]]
+        expected = [stepping.rows(said[:count])[0] for count in range(place, place + 3)]
+        assert torch.equal(rows, torch.stack(expected))
 
 
 def test_no_room_for_anything_is_one_line(target: LoadedModel) -> None:

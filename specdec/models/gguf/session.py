@@ -86,6 +86,14 @@ class GgufSession(WholeSession):
             self._decoder.cut(first, self._position(n_tokens_kept))
             self._leave_only({first: ROOT})
 
+    def in_order(self, nodes: Sequence[int]) -> int:
+        """As ModelSession.in_order. Cells of nodes that are forgotten are taken next, before those of nodes that came
+        behind them, and a sum over cells in another order is rounded differently.
+        """
+        if not self._decoder.sizes.exact:
+            return len(nodes)
+        return next((depth for depth, node in enumerate(nodes) if node != depth), len(nodes))
+
     def keep_path(self, nodes: Sequence[int], below: Sequence[int] = ()) -> None:
         """As ModelSession.keep_path."""
         tree, length = self.tree, self._length
