@@ -143,6 +143,7 @@ class SimulatedSession:
     branches_left = 1 << 30
     kv_bytes = 0
     most_tokens = 0
+    in_order = staticmethod(len)
     at_once = False
 
     def __init__(self, model: SimulatedDraft) -> None:

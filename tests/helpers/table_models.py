@@ -122,6 +122,7 @@ class TableSession:
     takes_embeddings = False
     branches_left = most_branches = 1 << 30
     kv_bytes = 0
+    in_order = staticmethod(len)
 
     def __init__(self, model: TableModel) -> None:
         self.model = model
