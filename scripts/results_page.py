@@ -36,7 +36,7 @@ def load(path: str) -> Any:
 
 
 def headline() -> str:
-    """The five headline numbers."""
+    """The headline numbers."""
     lines = [
         "| result | value | models and hardware | n and 95 % interval | command |",
         "|---|---|---|---|---|",
