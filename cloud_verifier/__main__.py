@@ -29,9 +29,13 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns the exit code."""
-    given = build_parser().parse_args(arguments)
+    parser = build_parser()
+    given = parser.parse_args(arguments)
     try:
         config = ServerConfig(**vars(given))
+    except (VerifierError, SpecdecError) as error:
+        parser.error(str(error))
+    try:
         from cloud_verifier.serving import serve
 
         return serve(config)

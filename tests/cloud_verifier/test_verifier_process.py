@@ -158,7 +158,8 @@ def test_mistakes_are_one_line_and_an_exit_code(
     ("given", "said"),
     [
         (["--nope"], "--model"),
-        (["--model", "x", "--threads", "many"], "--threads"),
+        (["--model", "x", "--threads", "many"], "threads must be a whole number from 0 to 1024, got 'many'"),
+        (["--model", "x", "--threads", "5000"], "threads must be a whole number from 0 to 1024, got 5000"),
         (["--model", "x", "--verify-ms", "72:"], "72:"),
     ],
 )

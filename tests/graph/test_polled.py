@@ -47,6 +47,6 @@ def test_actions_end_with_their_node(node):
     ActionServer(node.node, RunMission, "done", lambda goal: RunMission.Result())
     actions = [one for one in node.node.waitables if isinstance(one, (ActionClient, ActionServer))]
     assert len(actions) == 2
-    node._executor.shutdown()
+    node.node.executor.shutdown()
     destroy(node.node)
     assert not any(one in actions for one in node.node.waitables)
