@@ -195,8 +195,9 @@ def test_an_interrupted_download_leaves_nothing(cache: Path, number: signal.Sign
         environment = {**os.environ, "PIP_NO_INDEX": "0", "PIP_FIND_LINKS": "", "PIP_INDEX_URL": address}
         command = [sys.executable, "-m", "specnav.cli", "models", "get", "smollm2"]
         child = subprocess.Popen(
-            command, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True
-        )
+            command, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True,
+            preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # under nohup it is ignored
+        )  # fmt: skip
         silent.settimeout(30)
         connection, _ = silent.accept()
         with connection:

@@ -94,7 +94,7 @@ def test_the_development_set_up_installs_what_was_built_and_waits_for_nothing_el
     environment: dict[str, str], pip: list[tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def names(dev: bool) -> list[str]:
-        return [name for name, *_ in setup_env.steps("sourced-humble", dev)]
+        return [step.name for together in setup_env.steps("sourced-humble", dev) for step in together]
 
     step = "llama.cpp (built here before)"
     monkeypatch.setenv("XDG_CACHE_HOME", environment["XDG_CACHE_HOME"])
