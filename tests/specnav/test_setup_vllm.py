@@ -131,9 +131,10 @@ def test_a_verifier_is_told_on_how_many_gpus_its_target_is() -> None:
 
 
 def test_our_own_engine_refuses_several_gpus_in_a_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert verifier_main(["--model", "m", "--tensor-parallel", "2"]) == 1
+    with pytest.raises(SystemExit) as end:
+        verifier_main(["--model", "m", "--tensor-parallel", "2"])
     told = capsys.readouterr().err
-    assert told.count("\n") == 1 and "--engine vllm" in told
+    assert end.value.code == 2 and told.count("\n") == 1 and "--engine vllm" in told
 
 
 def test_what_a_worker_elsewhere_lacks_is_told_in_a_line() -> None:
