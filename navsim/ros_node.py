@@ -155,9 +155,9 @@ class NavsimNode(Node):
         except NavsimError as error:
             self.get_logger().warning(str(error))
             return
-        self._odometer, self._driver = BrokenOdometry(), LateDriver()
-        self._break_base()
         episode = self._simulation.episode
+        self._odometer, self._driver = BrokenOdometry(episode.seed), LateDriver()
+        self._break_base()
         self.get_logger().info(f'room {episode.seed} ({episode.split}), "{episode.instruction}"')
 
     # --- what goes out -----------------------------------------------------------------------------------

@@ -208,12 +208,12 @@ def select_nodes(draft: Draft, nodes: Sequence[int]) -> Draft:
     return Draft(draft.base, tuple(kept.ids), tuple(kept.parents))
 
 
-def common_length(one: list[int], other: list[int]) -> int:
+def common_length(one: Sequence[int], other: Sequence[int]) -> int:
     """How many ids both begin with."""
     most = min(len(one), len(other))
     if one[:most] == other[:most]:  # so it is mostly, and quicker than id by id
         return most
-    return next(at for at in range(most) if one[at] != other[at])
+    return next((at for at in range(most) if one[at] != other[at]), most)
 
 
 def promise_of(chances: Sequence[float]) -> float:

@@ -212,7 +212,7 @@ class SimulatedCloud:
         return self._text[self._begins + place]
 
     def _verdict(self, message: DraftUp) -> tuple[Draft, Judgement]:
-        """The words of the target behind the answer and behind every node judge; off the text any word does."""
+        """Judges a draft by the target's words behind the answer and every node; off the text any word will do."""
         parents = None if message.parents is None else tuple(message.parents)
         draft = Draft(message.base, tuple(message.ids), parents)
         depths = [0, *(depth + 1 for depth in draft.depths())]

@@ -44,7 +44,7 @@ class SimulatedWorld:
     draft, verify, cloud_draft: forwards by their rows; cloud_draft None: no draft model there. noise: of every forward,
     as a share. prompt: times a forward of one row that a prompt takes. phases: the first from token 0 on. contention:
     1: both sides compute on one core, 0: each has its own. told: both sides tell what rows cost, when they are idle.
-    misjudged: this many times as long as was told forwards of several rows take.
+    misjudged: forwards of several rows take this many times as long as was told.
     hint_at: the part of a verification after which an exit gives a hint, 0: never; hint_right: how often it is right.
     answers: their lengths.
     """

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from cloud_verifier.logs import EventLog
+from specdec.draft import common_length
 from specdec.drafting.memory import KEPT_BYTES
 from specdec.edge.decoder import EdgeDecoder
 from specdec.edge.protocol import check_vocabulary
@@ -232,7 +232,7 @@ class EdgePool:
         with self._lock:
             mine = [edge for edge in self._idle if edge.owner == owner]
             if mine:
-                best = max(reversed(mine), key=lambda edge: _common(edge.prompt, ids))
+                best = max(reversed(mine), key=lambda edge: common_length(edge.prompt, ids))
             elif len(self._idle) >= self._config.answers:
                 best = self._idle[0]
             else:
@@ -278,8 +278,3 @@ def _too_long(asked: ApiRequest, length: str, limit: int) -> ApiError:
         f"the prompt has {length} tokens and the model takes {limit} with the answer: shorten it",
         "context_length_exceeded",
     )
-
-
-def _common(one: tuple[int, ...], other: tuple[int, ...]) -> int:
-    """How many ids both begin with."""
-    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))

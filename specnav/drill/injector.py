@@ -111,10 +111,12 @@ class FaultInjector:
         stack.reset(absent=not drill.present, ahead=drill.present and drill.needs == "forward")
         lasts_s = bound_s + AFTER_BOUND_S if drill.lasts_s is None else drill.lasts_s
         self._bring_to(drill, bound_s)
-        with drill.fault(stack) as struck:
-            self._let_pass(drill, struck, lasts_s)
-            ended = time.monotonic()
-        stack.link.open()
+        try:
+            with drill.fault(stack) as struck:
+                self._let_pass(drill, struck, lasts_s)
+                ended = time.monotonic()
+        finally:
+            stack.link.open()
         instructed: float | None = None
         if drill.recovery is ExpectedRecovery.NEXT_INSTRUCTION:
             instructed = stack.instruct(stack.instruction)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes that share out jobs, each on one thread. Whatever happens, none goes on when the jobs are left."""
+"""Processes that share out jobs, each on one thread. However the loop over the jobs ends, no process outlives it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import torch
+
 from specdec.errors import first_line
+from specnav.errors import is_for_users
 from specnav.recipes.errors import TrainingError
 from specnav.recipes.loop import parent_lives
 
@@ -55,8 +58,6 @@ def shared_out(
 
 
 def _work(begin: Callable[..., Any], given: tuple, waiting: Any, reports: Any) -> None:
-    import torch
-
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent stops its workers
     threading.Thread(target=_end_with_the_parent, daemon=True).start()
     torch.set_num_threads(1)
@@ -65,7 +66,8 @@ def _work(begin: Callable[..., Any], given: tuple, waiting: Any, reports: Any) -
         while True:
             reports.put((do(waiting.get()), ""))
     except Exception as error:  # reported to the parent, which stops everything
-        reports.put((None, f"a process failed: {type(error).__name__}: {first_line(error)}"))
+        name = "" if is_for_users(error) else f"a process failed: {type(error).__name__}: "
+        reports.put((None, name + first_line(error)))
 
 
 def _end_with_the_parent() -> None:

@@ -69,8 +69,8 @@ def roomy(place: Path) -> Iterator[None]:
 
 
 def keep_settings(run: Path, settings: Mapping[str, Any]) -> None:
-    """Note in a run's folder what it is made with. Raises TrainingError where anything was made with other settings; a
-    run that was refused before it made anything leaves its settings alone.
+    """Note in a run's folder what it is made with. Raises TrainingError where the folder holds anything
+    made with other settings; settings alone, of a run that was refused before it made anything, are replaced.
     """
     file, text = run / SETTINGS, json.dumps(settings, indent=1, default=str)
     has_begun = any(entry != file for entry in run.iterdir())

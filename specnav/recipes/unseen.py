@@ -105,7 +105,7 @@ def train_first_draft(config: FirstDraft, said: Said) -> None:
     work, spec = config.work, lesson(config)
     make_frames(spec.data, config.seed, 1, lambda d, n: said("frames", d, n), spec.pairs)
     if not spec.data.features.exists():
-        tower, teacher = import_weights(load_model(config.target).network.state_dict())
+        tower, teacher = import_weights(load_model(config.target, device="cpu", recorded=False).network.state_dict())
         unused = {"ground.weight": torch.zeros(1, TARGET_TEXT.width), "ground.bias": torch.zeros(1)}
         torch.save({"model": teacher | unused}, work / "teacher.ckpt")
         cache_features(spec.data, tower, lambda d, n: said("features", d, n), rescaled=False)

@@ -19,8 +19,8 @@ class Quantile:
 
 @dataclass(frozen=True)
 class Interval:
-    """Between two looks at a verifier, one that began anew meanwhile is counted from then. Metrics are named without
-    `specdec_`; labels choose some of what a metric has, like one client's.
+    """What happened between two looks at a verifier. One that began anew meanwhile is counted from then. Metrics are
+    named without `specdec_`; labels choose some of what a metric has, like one client's.
     """
 
     before: Scrape

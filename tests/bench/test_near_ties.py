@@ -9,6 +9,7 @@ import msgspec
 import pytest
 import torch
 
+from specdec.draft import common_length
 from specdec.models import LoadedModel, load_model
 from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
@@ -18,7 +19,7 @@ from specnav.bench.records.summary import make_rows
 from specnav.bench.runner.client import ClientRecord
 from specnav.bench.runner.clients import near_ties_of, summarise
 from specnav.bench.runner.loop import prompt_of
-from specnav.bench.runner.near_ties import NearTies, both_ways, find_flips, first_difference
+from specnav.bench.runner.near_ties import NearTies, both_ways, find_flips
 from specnav.bench.runner.view import as_ar
 from specnav.bench.runner.watch import Between
 from specnav.bench.settings import BenchConfig
@@ -108,7 +109,7 @@ def test_an_answer_that_ends_earlier_parts_where_it_ends(model: LoadedModel, rig
     given = [*answers("ar", right), *answers("sd", [right[0][:4], right[1]])]
     flips = find_flips(model, [QUESTION], given, ["sd"], OPTIONS).flips
     assert flips[0].place == 4 and flips[0].margin > 0
-    assert first_difference([1, 2], [1, 2, 3]) == 2 and first_difference([1, 2], [1, 3]) == 1
+    assert common_length([1, 2], [1, 2, 3]) == 2 and common_length([1, 2], [1, 3]) == 1
 
 
 def test_same_answers_have_no_flips(model: LoadedModel, right: list[list[int]]) -> None:

@@ -1,5 +1,6 @@
 """The parameter tables: defaults are allowed, wrong values are refused with the range, the README shows them."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ import yaml
 from spec_vlm_nav.blackbox.parameters import BLACKBOX
 from spec_vlm_nav.camera.parameters import CAMERA
 from spec_vlm_nav.common.errors import ParameterError
-from spec_vlm_nav.common.parameters import check_all, markdown
+from spec_vlm_nav.common.parameters import check_all, config_of, markdown
 from spec_vlm_nav.deciding.parameters import VLM_NAV
 from spec_vlm_nav.model.decider import ROBOT_METHODS
 from spec_vlm_nav.motion.ahead.corridor import CorridorConfig, Mounting
@@ -116,3 +117,18 @@ def test_the_parameters_of_the_cloud_reach_its_reader():
     given |= {"collision_cloud_pitch_rad": 0.5, "collision_cloud_yaw_rad": 0.6, "collision_cloud_side_m": 0.7}
     made = corridor_config({**DEFAULTS, **given}).cloud
     assert made.mounting == Mounting(0.1, 0.2, pytest.approx(0.3), 0.4, 0.5, 0.6) and made.side_m == 0.7
+
+
+def test_a_field_that_no_parameter_is_called_by_is_refused_unless_it_is_said_to_be_constant():
+    """Of a parameter that was renamed, what an operator sets would else be ignored without a word."""
+
+    @dataclass(frozen=True)
+    class Timings:
+        decision_timeout_s: float = 20.0
+        first_retry_s: float = 1.0
+
+    given = {"decision_timeout_s": 5.0}
+    assert config_of(Timings, given, constants=("first_retry_s",)) == Timings(5.0)
+    assert config_of(Timings, given, first_retry_s=2.0) == Timings(5.0, 2.0)
+    with pytest.raises(KeyError, match="first_retry_s"):
+        config_of(Timings, given)

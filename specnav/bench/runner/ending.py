@@ -29,7 +29,7 @@ class Ending:
 
 @contextmanager
 def noting_the_end() -> Iterator[Ending]:
-    """What the block is ended by; nothing that a user can act on leaves it."""
+    """Notes how the block ended. Interrupts, and errors that a user can act on, do not leave it."""
     ending = Ending()
     try:
         with ends_on_signals():

@@ -3,9 +3,8 @@
 
 In float32 every greedy method gives the ids of `ar`. In float16 and bfloat16 a pass of one row and a pass of several
 round differently, and on llama.cpp a session whose cells lie out of order, so that two tokens of nearly equal logits
-may change places. Each such place is replayed on the
-target: the margin between both tokens against the noise, by which logits of the same positions differ that came one by
-one and in one pass. A margin above twice the noise is an error.
+may change places. Each such place is replayed on the target: the margin between both tokens against the noise, by which
+logits of the same positions differ that came one by one and in one pass. A margin above twice the noise is an error.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from specdec.draft import common_length
 from specdec.models import LoadedModel, Prompt
 from specdec.models.plans import Prepared
 from specdec.models.session import SessionCursor
@@ -80,12 +80,6 @@ def out_of_order(
     return torch.stack(rows)
 
 
-def first_difference(one: Sequence[int], other: Sequence[int]) -> int:
-    """Where two answers part: an index, at most the length of the shorter."""
-    shorter = min(len(one), len(other))
-    return next((place for place in range(shorter) if one[place] != other[place]), shorter)
-
-
 def find_flips(
     model: LoadedModel,
     questions: Sequence[Question],
@@ -117,7 +111,7 @@ def find_flips(
             prompt = _prompt(model, by_name, right, record)
             margin, seen = margin_of(model, prompt, expected.ids, record.ids, options)
             noise = max(noise, seen)
-            flips.append(Flip(method, *record.key, first_difference(expected.ids, record.ids), margin))
+            flips.append(Flip(method, *record.key, common_length(expected.ids, record.ids), margin))
     lead = torch.cat(leads)
     return Replayed(flips, noise, int((lead < noise).sum()), lead.numel())
 
@@ -126,7 +120,7 @@ def margin_of(
     model: LoadedModel, prompt: Prompt, right: Sequence[int], other: Sequence[int], options: GenerationOptions
 ) -> tuple[float, float]:
     """Where two answers part: the margin between the logits of both tokens, and the numeric noise up to there."""
-    place = first_difference(right, other)
+    place = common_length(right, other)
     steps, noise = noise_of(model, prompt, right[:place], options)
     margin = abs(_logit(model, steps[-1], right, place) - _logit(model, steps[-1], other, place))
     return margin, noise

@@ -189,7 +189,7 @@ def run_bench(config: BenchConfig, view: BenchView | None = None) -> int:
         _answer_all(run, questions, view, stack)
     run.interrupted, run.error = bool(ending.code), ending.error
     answers = load_answers(folder)
-    if run.error and not answers:
+    if run.error and not (answers and run.questions):  # it ended before there was anything new to keep
         raise UsageError(run.error)
     save_bench(folder, run.results(answers))
     report = write_bench_report(folder)

@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import takewhile
 
 from PIL import Image, UnidentifiedImageError
 
+from specdec.draft import common_length
 from specdec.errors import ModelError
 from specdec.models import LoadedModel, chat_prompt
 from specnav.recipes.errors import TrainingError
@@ -48,8 +48,7 @@ def _samples(model: LoadedModel, conversation: Conversation) -> Iterator[ExitSam
         *before, (question, answer) = conversation.turns
         whole = chat_prompt(model, question, system=system, history=before)
         first = chat_prompt(model, conversation.turns[0][0], system=system)
-        pairs = zip(whole.ids, first.ids, strict=False)
-        start = len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
+        start = common_length(whole.ids, first.ids)
         yield ExitSample((*whole.ids, *_ids(model, answer), end_id(model)), start, (), origin)
         return
     if not model.is_multimodal:

@@ -128,7 +128,9 @@ class _ExitsTraining:
         exits.agreement.update(figures.agreement)
         exits.frequent = frequent_tokens(texts, most_frequent(self.model.vocab_size))
         card = self._card(exits, figures, len(texts), len(samples), steps, seconds / 60)
-        curves = draw_curves(read_log(settings.log), self.layers)
+        if not (log := read_log(settings.log)):
+            raise TrainingError(f"{settings.log} has no curves: delete the run folder and train again")
+        curves = draw_curves(log, self.layers)
         with roomy(self.config.out), appearing_at_once(self.config.out) as folder:
             save_exits(folder, exits)
             (folder / "README.md").write_text(card, encoding="utf-8")

@@ -12,7 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""Encodes pictures of a raw camera in a thread: one at a time, of those that wait the newest."""
+"""Encodes pictures of a raw camera in a thread, one at a time; a newer one replaces the one that waits."""
 
 from __future__ import annotations
 

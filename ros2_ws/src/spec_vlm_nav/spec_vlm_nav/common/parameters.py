@@ -21,7 +21,7 @@ hands them to rclpy, `parameters/nodes.py` has them all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 import enum
 import math
@@ -140,7 +140,7 @@ def live(
 
 
 def limit(tighter: Tighter, *told: Any, **more: Any) -> Parameter:
-    """Return a safety limit: while the node runs it may change freely to tighter values; see `live`."""
+    """Return a safety limit; `Tighter` says when it may change while the node runs. See `live`."""
     return live(*told, tighter=tighter, **more)
 
 
@@ -156,15 +156,22 @@ IMAGE_TRANSPORT = Parameter(
 RELIABILITY: tuple[str, ...] = ("best_effort", "reliable")
 
 
-def config_of(kind: type[Config], values: Mapping[str, Value], prefix: str = "", **made: Any) -> Config:
+def config_of(
+    kind: type[Config],
+    values: Mapping[str, Value],
+    prefix: str = "",
+    constants: Collection[str] = (),
+    **made: Any,
+) -> Config:
     """
     Return a configuration from the parameters that have the names of its fields behind a prefix.
 
-    made: the fields that are not just parameters. A field that is neither keeps its default.
+    constants: fields that are no parameters and keep their defaults; made: those that are not just
+    parameters. Raises KeyError for any other field that no parameter is called by: what an operator
+    sets is never ignored.
     """
-    names = [one.name for one in fields(kind)]  # type: ignore[arg-type]
-    same = {name: values[prefix + name] for name in names if prefix + name in values}
-    return kind(**{**same, **made})
+    names = {one.name for one in fields(kind)} - {*constants, *made}  # type: ignore[arg-type]
+    return kind(**{name: values[prefix + name] for name in names}, **made)
 
 
 def check_all(table: Sequence[Parameter], values: Mapping[str, object]) -> None:

@@ -21,10 +21,11 @@ from itertools import pairwise
 import json
 from typing import Any
 
-from spec_vlm_nav.common.codes import UNVERIFIED
+from spec_vlm_nav.common.codes import SOURCES, UNVERIFIED
 
 ORIGINS = ("own", "drafted", "ahead", "unverified")
 LONGEST, MOST_TOKENS = 600, 400
+_SOURCE_NAMES = {number: name.lower() for name, number in SOURCES.items()}
 
 
 def time_shares(spans: Iterable[tuple[str, str, float, float]]) -> dict[str, float]:
@@ -55,7 +56,7 @@ def time_shares(spans: Iterable[tuple[str, str, float, float]]) -> dict[str, flo
 
 def decided_by(source: int) -> str:
     """Return in a word whose action it is, of a message's number."""
-    return ("model", "exploration", "supervisor")[min(int(source), 2)]
+    return _SOURCE_NAMES.get(int(source), "supervisor")
 
 
 def decision_record(m: Any) -> dict[str, Any]:

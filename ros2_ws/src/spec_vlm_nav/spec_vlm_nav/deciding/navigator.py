@@ -59,8 +59,8 @@ class Navigator(Situation):
     """
     The state machine of one robot: its situation, and what may happen to it.
 
-    Every input method takes `now`. From outside, `config`, `policy`, `waits_for` and
-    `instruction.number` may be set at any time, and the situation may be read.
+    Every input method takes `now`. From outside, `config`, `policy` and `waits_for` may be set at
+    any time, and `instruction.number` before the first instruction; the rest is only read.
     """
 
     def __init__(

@@ -117,7 +117,8 @@ class MotionLoop(Generic[Stamp]):
         self._report(self._clock())
 
     def _report(self, now: float) -> None:
-        for told in self._due(now):  # all were made before one is published: that may end in a stop
+        # The list is whole before the first is published: that may latch a stop, which reports, too.
+        for told in self._due(now):
             self._publish(told)
 
     def _due(self, now: float) -> list[StatusReport[Stamp]]:

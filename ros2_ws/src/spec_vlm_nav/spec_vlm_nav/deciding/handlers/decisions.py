@@ -88,7 +88,7 @@ def take_failure(s: Situation, failed: Failed, now: float) -> None:
 
 
 def note_failure(s: Situation, failed: Failed, now: float) -> None:
-    """Publish what the decision cost; nothing of it can be verified."""
+    """Publish what the decision cost; nothing of it stays unverified. STOP or HOLD is out already."""
     if (current := s.decision.under_way) is not None:
         s.finish(failed.answer, failed.code, failed.message)
         s.unverified.take(current.job.number)
@@ -170,7 +170,7 @@ def _act(s: Situation, current: DecisionInProgress, event: ActionFound, now: flo
     reasoning = reasoning_of(event.text)
     words = move.action.sentence or move.action.short
     decision_ms = current.report.decision_ms
-    s.feedback = Feedback(s.phase, reasoning, words, event.unverified, NO_MOTION, decision_ms)
+    s.last_feedback = Feedback(s.phase, reasoning, words, event.unverified, NO_MOTION, decision_ms)
     sequence = _carry_out(s, current, move, event.unverified, now)
     current.report = replace(current.report, sequence=sequence)
     if event.unverified:
@@ -275,8 +275,8 @@ def _conclude(s: Situation, current: DecisionInProgress, event: Answered, now: f
 def _say_late_reasoning(s: Situation, answer: ModelAnswer, unverified: bool) -> None:
     """Where the action comes first, what stands behind it is the reasoning."""
     reasoning = reasoning_of(answer.text)
-    if reasoning and not s.feedback.reasoning:
-        s.feedback = replace(s.feedback, reasoning=reasoning)
+    if reasoning and not s.last_feedback.reasoning:
+        s.last_feedback = replace(s.last_feedback, reasoning=reasoning)
         s.out.spoke(reasoning, "", unverified)
 
 

@@ -58,7 +58,7 @@ def follow(s: Situation, status: Status, now: float) -> None:
     """Take note of how far the motion has come."""
     s.motion.heard(status, now, now + s.config.status_timeout_s)
     s.camera.robot_moved(status.sequence, status.done)
-    s.feedback = replace(s.feedback, left=status.left)
+    s.last_feedback = replace(s.last_feedback, left=status.left)
 
 
 def look_again(s: Situation, status: Status, now: float) -> None:

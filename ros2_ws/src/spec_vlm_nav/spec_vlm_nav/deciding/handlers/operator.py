@@ -51,7 +51,7 @@ def begin(s: Situation, given: Instruction, now: float) -> None:
     s.failures.begin(now)
     s.decision.forget()
     s.motion.forget_contact()
-    s.feedback = Feedback(NavigatorPhase.LOOKING)
+    s.last_feedback = Feedback(NavigatorPhase.LOOKING)
     s.look(now, now)
     s.out.log("info", f"instruction {given.number}: {given.words}")
 

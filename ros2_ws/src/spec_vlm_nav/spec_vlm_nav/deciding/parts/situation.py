@@ -66,7 +66,7 @@ class Situation:
         self.decision = CurrentDecision(keep_frames)
         self.motion = CurrentMotion()
         self.unverified = Unverified()
-        self.feedback = Feedback(NavigatorPhase.IDLE)
+        self.last_feedback = Feedback(NavigatorPhase.IDLE)
         self.link = LinkState.UNKNOWN
         self.estopped_by = ""  # "": the emergency stop is not latched
         self.waits_for = ""  # why no decision may begin yet; "": nothing keeps it
@@ -153,7 +153,7 @@ class Situation:
         """Tell how the instruction ended, if one was under way."""
         was, self.phase = self.phase, NavigatorPhase.IDLE
         if was is not NavigatorPhase.IDLE:
-            reasoning = self.feedback.reasoning
+            reasoning = self.last_feedback.reasoning
             self.out.concluded(self.instruction.result(code, message, reasoning, now))
 
     # -- what is reported
@@ -175,4 +175,4 @@ class Situation:
     def told(self) -> Feedback:
         """Return what can be reported of the instruction under way."""
         decisions = self.instruction.given.decisions
-        return replace(self.feedback, phase=self.phase, decisions=decisions)
+        return replace(self.last_feedback, phase=self.phase, decisions=decisions)

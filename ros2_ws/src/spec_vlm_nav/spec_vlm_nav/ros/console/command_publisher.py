@@ -182,7 +182,7 @@ class CommandPublisher:
 
     def inject(self, fault: dict[str, Any], answer: Answer) -> None:
         """Begin a fault in the simulator, ending the one before."""
-        if not self._set_simulator.service_is_ready():
+        if not self.is_simulated or not self._set_simulator.service_is_ready():
             answer(False, "the simulator is not heard")
             return
 

@@ -336,6 +336,8 @@ class RosRobot(CommandPublisher):
 
     def enter_room(self, seed: int) -> None:
         """Put the simulated robot into a room: the map begins anew."""
+        if not self.is_simulated:
+            return
         super().enter_room(seed)
         with self._lock:
             self._trail, self._instruction = Trail(0.05, 4000), ""
