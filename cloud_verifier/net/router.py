@@ -11,7 +11,7 @@ _SENT_AHEAD = 64
 """Replies to one client that ZeroMQ holds; what goes beyond waits in the outbox, where bytes are counted."""
 _SEND_BUFFER = 1 << 20
 """Bytes that the system holds for one client: it would take several times as many, and they could not be counted."""
-_READ_AHEAD = 8
+_READ_AHEAD = 4
 """Messages of one client that ZeroMQ holds before it stops reading: any of them may be long."""
 _HARD_CAP = 65 << 20
 """ZeroMQ closes the connection for a longer message without a word. That is more than may be configured, so

@@ -78,5 +78,6 @@ def test_openings_of_large_pictures_again_and_again_fill_no_memory_and_hold_up_n
     figures = f"{before:.0f} -> {peak:.0f} MB; verdicts {alone[15]:.1f} -> {beside[30]:.1f} ms, worst {beside[-1]:.0f}"
     print(figures)
     assert over.is_set()
-    assert peak - before < 400, figures
+    # What ZeroMQ reads ahead and what may be queued, some of it twice; 1,600 MB were sent.
+    assert peak - before < 512, figures
     assert beside[30] < alone[15] + 150, figures

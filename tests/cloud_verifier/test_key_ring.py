@@ -101,6 +101,7 @@ def test_a_class_that_does_not_exist_shuts_out_its_client_and_nobody_else(keys: 
 
 
 @pytest.mark.parametrize("kind", ["fifo", "large", "link", "loop", "device"])
+@pytest.mark.realtime
 def test_what_is_no_clients_file_holds_up_nobody_and_shuts_out_nobody_else(kind: str, keys: Keys) -> None:
     good = read_key(keys.new("good")).public
     ring = Keyring(keys.folder.path, EventLog(stream := StringIO()))

@@ -78,6 +78,7 @@ def test_a_client_made_while_the_server_runs_comes_in(
     assert linked(running.address, keys.new("late")).ensure_connected().version
 
 
+@pytest.mark.realtime
 def test_what_travels_is_encrypted(text_pair: Pair, start_server: StartServer, keys: Keys) -> None:
     assert mechanism_at(started(start_server, text_pair, keys).address) == "CURVE"
     assert mechanism_at(start_server(text_pair.target).address) == "NULL"

@@ -76,6 +76,7 @@ class TestSessions:
         one.close()
         two.close()
 
+    @pytest.mark.realtime
     def test_heartbeats_are_answered_while_a_forward_runs(
         self, server: RunningServer, client: RawClient, monkeypatch: pytest.MonkeyPatch
     ) -> None:

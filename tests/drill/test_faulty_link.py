@@ -121,6 +121,7 @@ def test_it_cuts_at_the_point_of_a_decision_that_was_asked_for(ends, point):
     assert decode_down(ends.edge.recv()) == VERDICT
 
 
+@pytest.mark.realtime
 def test_messages_come_late_or_twice_or_for_somebody_else_while_that_is_asked_for(ends):
     peer, _ = ends.up()
     ends.link.meddle(meddling.late(0.4))

@@ -286,6 +286,7 @@ def test_the_thread_writes_and_lives_on_when_a_file_fails(tmp_path):
     ]
 
 
+@pytest.mark.realtime
 def test_a_slow_disk_keeps_nobody_waiting(tmp_path):
     go = threading.Event()
     files = FileThread(Folder(tmp_path, 10**6), lambda stream, one: go.wait(10), lambda written: None)
@@ -319,6 +320,7 @@ def test_raw_pictures_are_encoded_at_a_bounded_rate_and_broken_ones_are_told():
     assert told == ["camera picture not kept: no picture", "camera picture not kept: KeyError: 'x'"]
 
 
+@pytest.mark.realtime
 def test_a_stuck_encoder_takes_no_more_than_one_picture():
     go, seen = threading.Event(), []
     encoder = PictureEncoder(

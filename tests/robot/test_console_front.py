@@ -61,6 +61,7 @@ def served(tmp_path_factory):
         yield one
 
 
+@pytest.mark.realtime
 def test_stop_does_not_wait_for_a_console_that_is_held_up(served):
     with served.page() as busy, served.page(name="ben") as other:
         served.robots[""].cancel = lambda: time.sleep(1.2)
@@ -99,6 +100,7 @@ def test_a_stop_in_pieces_is_one(served, pieces):
         assert served.stopped()[1] == "stop"
 
 
+@pytest.mark.realtime
 def test_a_stop_with_anything_beside_it_and_behind_any_flood_is_one(served):
     with served.page() as page:
         stop(page, much="x" * 100_000)

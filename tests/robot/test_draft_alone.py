@@ -61,6 +61,7 @@ def test_sampled_answers_share_their_noise_and_are_verified_later_as_they_were_a
     assert list(later.token_ids) == generate_local(target, answer.open.prompt, options)
 
 
+@pytest.mark.realtime
 def test_while_the_link_is_lost_the_draft_decides_at_once(make, proxy):
     decider = make(replace(ALONE, connect_timeout_s=5.0, resume_timeout_s=5.0, reply_timeout_s=5.0))
     proxy.silence()

@@ -223,6 +223,7 @@ def loading():
     found.done()
 
 
+@pytest.mark.realtime
 def test_everything_answers_at_once_while_the_model_is_being_loaded(loading):
     decider, began = loading.decider, time.monotonic()
     decider.open(print)

@@ -3,6 +3,8 @@
 import threading
 import time
 
+import pytest
+
 from spec_vlm_nav.common.newest import NewestWorker
 from spec_vlm_nav.motion.ahead.collision import AheadConfig, AheadWatch, Clearance
 
@@ -21,6 +23,7 @@ class Slow:
         return heard * 10
 
 
+@pytest.mark.realtime
 def test_what_comes_while_it_works_waits_and_only_the_newest_of_it_is_worked_on():
     slow, made = Slow(), threading.Semaphore(0)
     worker = NewestWorker(slow, made.release)

@@ -63,6 +63,7 @@ def test_signs_of_life_and_commands_of_a_flood_may_overtake_each_other():
     assert proof.objection(chain.take(), 0.1) == ""
 
 
+@pytest.mark.realtime
 def test_a_forger_buys_one_long_walk_a_second_and_no_dispute_before_it_is_certain():
     chain = NonceChain()
     proof = heard(chain)

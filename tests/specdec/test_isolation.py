@@ -88,6 +88,7 @@ def test_more_answers_than_a_worker_remembers_are_told_to_it_again(isolated: Iso
             assert np.flatnonzero(one.masks([1, 2], [()]).result(10)[0]).tolist() == [1, 3, 6]
 
 
+@pytest.mark.realtime
 def test_a_grammar_that_does_not_come_to_an_end_is_given_up_refused_by_its_text_and_charged(
     isolated: IsolatedGrammars, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -155,6 +156,7 @@ def test_a_picture_opened_in_a_worker_is_the_one_opened_here(
     assert PictureWorkers(launcher).start(data, *sizing).result(20).tobytes() == open_picture(data, *sizing).tobytes()
 
 
+@pytest.mark.realtime
 def test_a_jpeg_of_very_many_scans_is_refused_and_a_usual_one_is_not() -> None:
     began = time.monotonic()
     with pytest.raises(ModelError, match="scans"):
@@ -243,6 +245,7 @@ class _Held:
             future.set_exception(ModelError("given up"))
 
 
+@pytest.mark.realtime
 def test_one_clients_slow_jobs_leave_turns_for_anothers() -> None:
     turns = Turns(quick=1, most=2, name="test")
     hostile, honest = Account(), Account()

@@ -57,6 +57,7 @@ UNUSABLE = {
 
 
 @pytest.mark.parametrize("kind", UNUSABLE)
+@pytest.mark.realtime
 def test_what_is_no_private_file_is_refused_at_once(kind: str, tmp_path: Path) -> None:
     make, said = UNUSABLE[kind]
     began = time.monotonic()
@@ -107,6 +108,7 @@ HANGING = {
 
 
 @pytest.mark.parametrize("kind", HANGING)
+@pytest.mark.realtime
 def test_what_settings_need_not_have_is_refused_before_it_is_built(kind: str) -> None:
     began = time.monotonic()
     with pytest.raises((yaml.YAMLError, ValueError)):

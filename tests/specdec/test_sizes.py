@@ -89,6 +89,7 @@ def test_damaged_headers_give_a_size_or_an_error_and_decoding_never_another_size
     ],
     ids=["jpeg-segments", "jpeg-fill", "png-chunks"],
 )
+@pytest.mark.realtime
 def test_headers_made_to_take_long_are_refused_at_once(data: bytes) -> None:
     started = time.perf_counter()
     with pytest.raises(ModelError):

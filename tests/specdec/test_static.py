@@ -6,7 +6,6 @@ On a GPU its operations are Triton kernels and its forwards CUDA graphs: benchma
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
@@ -254,27 +253,41 @@ def test_planted_faults_exceed_the_shape_budget(model: LoadedModel, fault: str) 
     assert recorder.shapes.met != met or recorder.shapes.reads
 
 
+class PlantedClock:
+    """Time that only planted operations take: what else the machine does must not decide which are faster."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def perf_counter(self) -> float:
+        return self.seconds
+
+
 class OddFused(TorchOperations):
     """Fused products with a planted fault."""
 
-    def __init__(self, fault: str, *sizes: Any) -> None:
+    def __init__(self, fault: str, clock: PlantedClock, *sizes: Any) -> None:
         super().__init__(*sizes)
         self._fault = fault
+        self._clock = clock
 
     def add_product(self, hidden: Tensor, given: Tensor, product: Any) -> Tensor:
         if self._fault == "raises":
             raise RuntimeError("no kernel image is available")
-        if self._fault == "slow":
-            time.sleep(0.01)
+        self._clock.seconds += 3.0 if self._fault == "slow" else 1.0
         found = super().add_product(hidden, given, product)
         return found * {"wrong": 1.2, "no number": float("nan")}.get(self._fault, 1.0)
 
 
-class SlowPlain(TorchOperations):
-    """Ordinary operations that fused products are faster than."""
+class TimedPlain(TorchOperations):
+    """Ordinary operations; a layer has one gate and two products that may be fused."""
+
+    def __init__(self, clock: PlantedClock, *sizes: Any) -> None:
+        super().__init__(*sizes)
+        self._clock = clock
 
     def gate(self, layer: Any, gate_up: Tensor) -> Tensor:
-        time.sleep(0.01)
+        self._clock.seconds += 4.0
         return super().gate(layer, gate_up)
 
 
@@ -283,12 +296,12 @@ class SlowPlain(TorchOperations):
     [("raises", "no kernel image"), ("wrong", "% off"), ("no number", "nan% off"), ("slow", ""), ("", "")],
 )
 def test_products_are_fused_only_where_a_device_does_it_rightly_and_faster(
-    model: LoadedModel, caplog: pytest.LogCaptureFixture, fault: str, said: str
+    model: LoadedModel, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, fault: str, said: str
 ) -> None:
-    runner = model.runner
+    runner, clock = model.runner, PlantedClock()
     sizes = (runner.heads, runner.kv_heads, runner.head_dim, runner.eps, None)
-    plain = TorchOperations(*sizes) if fault == "slow" else SlowPlain(*sizes)
-    static = StaticForward(runner, plain, EagerRuns(), OddFused(fault, *sizes))
+    static = StaticForward(runner, TimedPlain(clock, *sizes), EagerRuns(), OddFused(fault, clock, *sizes))
+    monkeypatch.setattr("specdec.models.static.forward.time", clock)
     static.try_out()  # says nothing of fused products: without them the path is as good
     static.choose_fused()
     assert static.fused_rows == (0 if fault else MOST_FUSED)
