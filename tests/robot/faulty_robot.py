@@ -2,6 +2,7 @@
 
 import random
 
+from benchmarks.simulated_base import reading_of
 from navsim.imperfect_base import Base, BaseTraits, HalfPlaneWall, Odometry, OdometryFault
 from spec_vlm_nav.common.geometry import Motion, Velocity
 from spec_vlm_nav.common.status import UNDER_WAY
@@ -10,7 +11,6 @@ from spec_vlm_nav.motion.core import MotionCore
 from spec_vlm_nav.motion.parameters.motion import MOTION, executor_config, safety_config, stop_config
 from spec_vlm_nav.motion.stopping import TwistStops
 from spec_vlm_nav.motion.watchdogs import Supervision
-from specnav.calibrate.simulated import reading_of
 
 STEP_S = 1 / 60
 DEFAULTS = {p.name: p.default for p in MOTION}

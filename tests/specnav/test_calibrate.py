@@ -11,6 +11,8 @@ from datetime import datetime, timezone
 import pytest
 import yaml
 
+from benchmarks.calibrated_bases import measure
+from benchmarks.simulated_base import SimulatedBase, calibrate, carry_out
 from navsim.imperfect_base import BaseTraits, OdometryFault
 from spec_vlm_nav.common.geometry import ZERO, Motion, Pose
 from spec_vlm_nav.motion.parameters.motion import MOTION
@@ -24,8 +26,6 @@ from specnav.calibrate.core.procedure import CalibrationError, CalibrationFindin
 from specnav.calibrate.core.result import DEFAULTS, calibration, check
 from specnav.calibrate.core.steps import forward, resting, search_forward, search_turn, turn
 from specnav.calibrate.files import check_out, given_parameters, text_of, write
-from specnav.calibrate.simulated import SimulatedBase, calibrate, carry_out
-from specnav.calibrate.table import measure
 from specnav.calibrate.view import table_of
 from specnav.errors import UsageError
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from benchmarks.simulated_base import reading_of
 from navsim.imperfect_base import Base, BaseTraits, HalfPlaneWall, Odometry, OdometryFault
 from spec_vlm_nav.camera.frame import Frame
 from spec_vlm_nav.camera.images import RawImage
@@ -38,7 +39,6 @@ from spec_vlm_nav.motion.limits import SafetyConfig
 from spec_vlm_nav.motion.loop import MotionLoop, StatusReport
 from spec_vlm_nav.motion.stopping import RestDetector, StopConfig, TwistStops
 from spec_vlm_nav.motion.watchdogs import Supervision
-from specnav.calibrate.simulated import reading_of
 from tests.system.monkey.brain import Brain
 from tests.system.monkey.scenario import Scenario, ScenarioEvent
 from tests.system.monkey.watch import STEP_S, InvariantWatch

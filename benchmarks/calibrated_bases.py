@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m specnav.calibrate.table`: how well motions end on late bases, before and after a calibration.
+"""`python -m benchmarks.calibrated_bases`: how well motions end on late bases, before and after a calibration.
 
 Each row is a simulated base; its calibration is measured on that base by the procedure itself. Three columns a motion:
 response_watched false (nothing is known of the delay), motion_node's defaults (each motion corrects the delay by what
@@ -14,11 +14,11 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from benchmarks.simulated_base import SimulatedBase, calibrate, carry_out
 from navsim.imperfect_base import BaseTraits
 from spec_vlm_nav.common.geometry import Motion
 from spec_vlm_nav.common.parameters import Value
 from specnav.calibrate.core.result import calibration
-from specnav.calibrate.simulated import SimulatedBase, calibrate, carry_out
 
 DELAYS_S, SCALES = (0.0, 0.15, 0.3, 0.6), (1.0, 0.85)
 TURN, FORWARD = Motion(0.0, math.radians(30)), Motion(0.25, 0.0)
