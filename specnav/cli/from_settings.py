@@ -28,9 +28,14 @@ import typer
 
 from specdec.errors import OptionsError
 from specdec.settings import REQUIRED, Setting, settings_of
+from specnav.edge_settings import PAIR_THAT_SEES
 
 SHIPPED_TARGET = {"model": {"default": None, "shown": "the shipped one"}}
 """`changes` to a verifier's settings in commands that have a target of their own."""
+EDGE = "specnav.edge_settings:EdgeSettings"
+"""What commands share that decode here."""
+PAIR = {"pair": {"help": PAIR_THAT_SEES}}
+"""`changes` to them in commands that show their models pictures."""
 _words: Collection[str] | None = None
 
 
