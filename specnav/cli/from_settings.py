@@ -22,6 +22,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -185,6 +186,7 @@ def _option(told: Setting, key: str) -> inspect.Parameter:
 
 def _shown(told: Setting) -> dict[str, Any]:
     read = _parser(told.read) if told.read else _number(told) if told.kind in (int, float) else None
+    read = _path if told.item is Path else read
     return {"metavar": told.stands_for, "help": told.about, "parser": read, "show_default": False}
 
 
@@ -196,6 +198,16 @@ def _number(told: Setting) -> Callable[[Any], Any]:
 
     parse.__name__ = told.kind.__name__  # what stands for the value in help
     return parse
+
+
+def _path(text: Any) -> Any:
+    """Of a list of paths; the parser's own reading takes nothing as the folder here."""
+    if text == "":
+        raise typer.BadParameter("'' is no path")
+    return Path(text)
+
+
+_path.__name__ = "path"  # what stands for the value in help
 
 
 def _parser(read: Callable[[str], Any]) -> Callable[[Any], Any]:

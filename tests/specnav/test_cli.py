@@ -97,6 +97,26 @@ def test_wrong_input_is_one_clear_line(monkeypatch, capsys, arguments, said):
     assert "Traceback" not in err
 
 
+@pytest.mark.parametrize("given", ["", " , "])
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(f"bench {name} --methods" for name in ("run", "points all", "study gamma", "clients 1", "drafts")),
+        *(f"bench {name}" for name in ("run", "points", "study", "clients", "run --questions", "run --point")),
+        *(f"bench {name}" for name in ("run --outage", "drafts --backends", "drafts --models", "study cost --with")),
+        *(f"bench study {name} --clients" for name in ("batch", "clients")),
+        *(f"plan fleet --gpu a100 {name}" for name in ("--link", "--methods", "--rtts", "--draft-ms")),
+        *(f"doctor --gpu {name}" for name in ("--variants", "--rows", "--contexts")),
+        "replay walk.mcap --methods", "record --sim --out walk.mcap --about", "play walk.mcap --remap",
+        "drill --faults", "generate look --image", "train text --questions",
+    ],
+)  # fmt: skip
+def test_a_list_that_names_nothing_is_refused_not_taken_for_the_default(monkeypatch, capsys, words, given):
+    code, _, err = run_here(monkeypatch, capsys, *words.split(), given)
+    assert code in (1, 2)
+    assert err.startswith("specnav: error: ") and err.count("\n") == 1
+
+
 def test_a_full_disk_is_told_whatever_was_being_written(capsys):
     with pytest.raises(SystemExit) as end, user_errors():
         raise OSError(errno.ENOSPC, "No space left on device")
