@@ -117,6 +117,8 @@ class Setting:
         if self.kind is Path and isinstance(value, str) and value:
             value = Path(value)
         if self.kind is tuple and isinstance(value, (list, tuple)):
+            if "" in value:
+                raise error(f"{self.name} holds '': leave it out, or say something")
             value = tuple(map(self.item, value))
         if not self._is_of_kind(value):
             quoted = ": put it in quotes" if self.kind is str else ""
@@ -177,9 +179,16 @@ def _field(told: Setting) -> Any:
     return field(metadata={_KEY: told}, **given)
 
 
-def words(text: str) -> tuple[str, ...]:
-    """Of a list with commas: "a,b" gives ("a", "b")."""
+def parts(text: str) -> tuple[str, ...]:
+    """Of a list with commas, which may be empty: "a,b" gives ("a", "b")."""
     return tuple(filter(None, (part.strip() for part in text.split(","))))
+
+
+def words(text: str) -> tuple[str, ...]:
+    """The same of a list that must name something. Raises OptionsError."""
+    if found := parts(text):
+        return found
+    raise OptionsError(f"{text!r} names nothing: name one, or several by commas, or leave it out")
 
 
 def number(value: float) -> str:

@@ -8,10 +8,13 @@ from pathlib import Path
 
 from specdec.settings import setting
 
+PAIR_THAT_SEES = "Target, draft and exits by one name: nav or qwen2-vl. Options given beside it override it."
+"""Help of `pair` where models are shown pictures."""
+
 
 @dataclass(frozen=True)
 class EdgeSettings:
-    """What `generate`, `api`, `replay`, `demo` and `bench` share; each refers to these by name (`same_as`)."""
+    """What commands share that decode here; each refers to these by name (`same_as`)."""
 
     connect: str | None = setting(
         None, "A verifier, tcp://HOST:PORT, or fleet://HOST:PORT.", metavar="ADDRESS", shown="start one here"

@@ -25,16 +25,30 @@ class ChildFailed(HarnessError):
 
 @contextmanager
 def needs_ros(what: str, beside: str = "") -> Iterator[None]:
-    """Around imports that need ROS: where it is missing, a UsageError that says how to get it. beside: what works
-    without.
+    """Around imports that need ROS: where it is missing or does not load, a UsageError that says how to get it.
+    beside: what works without.
     """
+    more = f"; {beside} without" if beside else ""
     try:
-        yield
-    except ImportError as error:
-        more = f"; {beside} without" if beside else ""
+        import rclpy.node  # noqa: F401  # loads its libraries
+
+        failed = None
+    except Exception as error:  # of a broken installation, any
+        failed = error
+    if failed is None:
+        try:
+            yield
+            return
+        except ImportError as error:
+            failed = error
+    if isinstance(failed, ModuleNotFoundError):
         raise UsageError(
-            f"{what} needs ROS 2 (rclpy): source an installation, or make setup ({error}){more}"
-        ) from error
+            f"{what} needs ROS 2 (rclpy): source an installation, or make setup ({failed}){more}"
+        ) from failed
+    raise UsageError(
+        f"{what} needs ROS 2, whose Python packages do not load ({one_line(failed)}): source an installation that is "
+        f"whole and made for Python {sys.version_info[0]}.{sys.version_info[1]}, or make setup{more}"
+    ) from failed
 
 
 @contextmanager

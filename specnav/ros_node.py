@@ -17,7 +17,7 @@ from rclpy.signals import SignalHandlerOptions
 from rclpy.validate_namespace import validate_namespace
 from rclpy.validate_topic_name import validate_topic_name
 
-from spec_vlm_nav.ros.run import destroy
+from spec_vlm_nav.ros.run import destroy, in_one_line
 from specnav.errors import UsageError
 from specnav.results.errors import one_line
 
@@ -35,14 +35,29 @@ def checked_namespace(given: str, topics: Iterable[str]) -> str:
 
 
 @contextlib.contextmanager
+def _start_told() -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as error:  # base of all that rcl raises
+        raise UsageError(
+            f"ROS 2 does not start: {in_one_line(error)}: check ROS_DOMAIN_ID, RMW_IMPLEMENTATION and the other "
+            "variables of ROS"
+        ) from error
+
+
+@contextlib.contextmanager
 def own_node(
     name: str, *, domain: int | None = None, **given: Any
 ) -> Iterator[tuple[Node, SingleThreadedExecutor]]:
-    """A node in a context of its own, and what spins it; signals are the command's business. given: of create_node."""
+    """A node in a context of its own, and what spins it; signals are the command's business. given: of create_node.
+
+    Raises UsageError where ROS does not start.
+    """
     context = Context()
-    rclpy.init(context=context, args=[], domain_id=domain, signal_handler_options=SignalHandlerOptions.NO)
     try:
-        node = rclpy.create_node(name, context=context, **given)
+        with _start_told():
+            rclpy.init(context=context, args=[], domain_id=domain, signal_handler_options=SignalHandlerOptions.NO)
+            node = rclpy.create_node(name, context=context, **given)
         executor = SingleThreadedExecutor(context=context)
         executor.add_node(node)
         try:

@@ -46,14 +46,18 @@ def serve_settings(config: Path | None, flags: Mapping[str, Any]) -> ServerConfi
     values |= read_yaml(source) if config or source.exists() else {}
     flags = dict(flags)
     if name := flags.pop("pair", None):
-        engine = flags.get("engine", values.get("engine", ServerConfig.engine))
-        model, exits = pair_named(name).served_by(engine)
-        values |= {"model": model, "exits": exits}
+        values |= models_of(name, flags.get("engine", values.get("engine", ServerConfig.engine)))
     # What the shipped file names is relative to where it lies, so that the command works from anywhere.
     for name in ("model", "draft_model", "exits", "keys"):
         if values.get(name) and (DATA / str(values[name])).exists():
             values[name] = str(DATA / str(values[name]))
     return make_settings(ServerConfig, {**values, **flags}, str(source))
+
+
+def models_of(pair: str, engine: str) -> dict[str, str]:
+    """The settings of a verifier that a pair names. Raises UsageError."""
+    model, exits = pair_named(pair).served_by(engine)
+    return {"model": model, "exits": exits}
 
 
 def become_verifier_on_vllm(argv: Sequence[str]) -> NoReturn:

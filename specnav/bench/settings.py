@@ -193,6 +193,8 @@ def make_config(flags: Mapping[str, Any]) -> BenchConfig:
     base: dict[str, Any] = {}
     pair = given.get("pair")
     at_paper = given.pop("at_paper_acceptance", False)
+    if not given.get("point", "none").strip():
+        raise UsageError("--point names no operating point: give one, or leave it out")
     if given.get("point"):
         point = load_point(given["point"])[0]
         base = point.settings() | ({"acceptance": paper_acceptance(point)} if at_paper else {})
@@ -274,14 +276,15 @@ class ClientsWords(AtPaper):
 class DraftsWords:
     """What `specnav bench drafts` takes."""
 
-    backends: str | None = setting(
-        None,
+    backends: tuple[str, ...] = setting(
+        (),
         "torch or gguf (llama.cpp), also with a type: torch:8bit, gguf:q4_0. Folders are converted to GGUF.",
         metavar="NAME[:TYPE],...",
         shown="both",
+        read=words,
     )
-    models: str | None = setting(
-        None, "Folders and GGUF files.", metavar="MODEL,...", shown="the shipped draft"
+    models: tuple[str, ...] = setting(
+        (), "Folders and GGUF files.", metavar="MODEL,...", shown="the shipped draft", read=words
     )
     seconds: float = setting(2.0, "How long a draft's forwards are timed.", 1, 3600, unit="s")
 

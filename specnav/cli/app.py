@@ -19,7 +19,7 @@ from specnav.cli.blackbox import add_blackbox_command
 from specnav.cli.doctor import add_doctor_command
 from specnav.cli.drill import add_drill_commands
 from specnav.cli.fleet import fleet_app
-from specnav.cli.from_settings import SHIPPED_TARGET, makes, only_commands_among, takes
+from specnav.cli.from_settings import EDGE, PAIR, SHIPPED_TARGET, makes, only_commands_among, takes
 from specnav.cli.keys import keys_app
 from specnav.cli.models import convert_app, plan_app
 from specnav.cli.published import models_app
@@ -54,11 +54,15 @@ app.add_typer(models_app, name="models")
     "specnav demo --episodes 10 --rtt 40 --headless   |   specnav demo --method ar"
 )
 @makes("page", "specnav.demo.config:PageConfig")
-@makes("config", "specnav.demo.config:DemoConfig", leave_out=NOT_OF_DEMO)
-def demo(config: Any, page: Any) -> None:
+@takes("named", EDGE, only=("pair",), changes=PAIR)
+@takes("given", "specnav.demo.config:DemoConfig", leave_out=NOT_OF_DEMO)
+def demo(given: dict[str, Any], named: dict[str, str], page: Any) -> None:
     """Let a simulated robot obey instructions: verifier, simulator and ROS nodes as processes on this machine."""
+    from specnav.demo.config import DemoConfig
     from specnav.demo.run import run_demo
+    from specnav.published.pairs import with_pair
 
+    config = DemoConfig(**with_pair(named.get("pair"), given, sees=True))
     config = replace(config, headless=config.headless or not sys.stdout.isatty())
     if page.console:
         from specnav.demo.console import run_console

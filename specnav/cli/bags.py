@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from specnav.cli.from_settings import makes
+from specnav.cli.from_settings import EDGE, PAIR, makes, takes
 from specnav.errors import UsageError
 
 
@@ -35,12 +35,16 @@ def need_rosbags() -> None:
         raise UsageError("bags need the package rosbags: pip install rosbags") from error
 
 
-@makes("config", "specnav.replay.config:ReplayConfig")
-def replay(config: Any) -> None:
+@takes("named", EDGE, only=("pair",), changes=PAIR)
+@takes("given", "specnav.replay.config:ReplayConfig")
+def replay(given: dict[str, Any], named: dict[str, str]) -> None:
     """Decide a bag's camera frames again, without ROS, and score the decisions."""
     need_rosbags()
+    from specnav.published.pairs import with_pair
+    from specnav.replay.config import ReplayConfig
     from specnav.replay.run import run_replay
 
+    config = ReplayConfig(**with_pair(named.get("pair"), given, exits="exits", sees=True))
     raise typer.Exit(run_replay(config))
 
 

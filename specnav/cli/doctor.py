@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from specnav.cli.from_settings import takes
+from specnav.cli.from_settings import EDGE, takes
 from specnav.errors import UsageError
 
 SHARED = ("seconds", "json")
@@ -25,11 +25,13 @@ def add_doctor_command(app: typer.Typer) -> None:
     )(doctor)
 
 
+@takes("named", EDGE, only=("pair",), changes={"pair": {"help": "With --gpu: target and draft by one name."}})
 @takes("given", "specnav.doctor.gpu.config:GpuDoctorConfig")
 @takes("of_robot", "specnav.doctor.robot.config:RobotDoctorConfig", leave_out=SHARED)
 def doctor(
     given: dict[str, Any],
     of_robot: dict[str, Any],
+    named: dict[str, str],
     robot: Annotated[
         bool, typer.Option("--robot", help="Look at the live ROS graph instead of this machine.")
     ] = False,
@@ -51,10 +53,12 @@ def doctor(
     if gpu:
         from specnav.doctor.gpu.config import GpuDoctorConfig
         from specnav.doctor.gpu.run import run_gpu_doctor
+        from specnav.published.pairs import with_pair
 
+        given = with_pair(named.get("pair"), given, target="model", draft="draft")
         raise typer.Exit(run_gpu_doctor(GpuDoctorConfig(**given)))
-    if "model" in given or "variants" in given:
-        raise UsageError("--model and --variants are for --gpu")
+    if named or "model" in given or "variants" in given:
+        raise UsageError("--pair, --model and --variants are for --gpu")
     if "draft" in given:
         if robot:
             raise UsageError("--draft and --robot look at different things: give one of them")

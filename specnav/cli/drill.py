@@ -45,7 +45,7 @@ def drill(
 ) -> None:
     """Break things one at a time while the simulated robot moves or thinks; measure how soon it stands."""
     with needs_ros("a drill"):
-        import rclpy  # noqa: F401
+        import specnav.supervise.robot_stack  # noqa: F401
     if list_:
         from rich.console import Console
 

@@ -22,15 +22,21 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from specdec.errors import OptionsError
 from specdec.settings import REQUIRED, Setting, settings_of
+from specnav.edge_settings import PAIR_THAT_SEES
 
 SHIPPED_TARGET = {"model": {"default": None, "shown": "the shipped one"}}
 """`changes` to a verifier's settings in commands that have a target of their own."""
+EDGE = "specnav.edge_settings:EdgeSettings"
+"""What commands share that decode here."""
+PAIR = {"pair": {"help": PAIR_THAT_SEES}}
+"""`changes` to them in commands that show their models pictures."""
 _words: Collection[str] | None = None
 
 
@@ -180,6 +186,7 @@ def _option(told: Setting, key: str) -> inspect.Parameter:
 
 def _shown(told: Setting) -> dict[str, Any]:
     read = _parser(told.read) if told.read else _number(told) if told.kind in (int, float) else None
+    read = _path if told.item is Path else read
     return {"metavar": told.stands_for, "help": told.about, "parser": read, "show_default": False}
 
 
@@ -191,6 +198,16 @@ def _number(told: Setting) -> Callable[[Any], Any]:
 
     parse.__name__ = told.kind.__name__  # what stands for the value in help
     return parse
+
+
+def _path(text: Any) -> Any:
+    """Of a list of paths; the parser's own reading takes nothing as the folder here."""
+    if text == "":
+        raise typer.BadParameter("'' is no path")
+    return Path(text)
+
+
+_path.__name__ = "path"  # what stands for the value in help
 
 
 def _parser(read: Callable[[str], Any]) -> Callable[[Any], Any]:

@@ -7,7 +7,8 @@ from typing import Any
 
 import typer
 
-from specnav.cli.from_settings import makes
+from specnav.cli.from_settings import EDGE, makes, takes
+from specnav.errors import UsageError
 
 plan_app = typer.Typer(no_args_is_help=True, help="What models and fleets need, before anything is loaded.")
 convert_app = typer.Typer(no_args_is_help=True, help="A model in another engine's format.")
@@ -20,14 +21,20 @@ def plan() -> None:
 
 @plan_app.command(
     epilog="Examples:  specnav plan memory --target Qwen/Qwen2-VL-7B-Instruct --draft Qwen/Qwen2-VL-2B-Instruct "
-    "--clients 8   |   specnav plan memory --target Qwen/Qwen2-VL-7B-Instruct --quantize 4bit --gb 16 --clients 20"
+    "--clients 8   |   specnav plan memory --pair qwen2-vl   |   "
+    "specnav plan memory --target Qwen/Qwen2-VL-7B-Instruct --quantize 4bit --gb 16 --clients 20"
 )
-@makes("config", "specnav.plan.run:PlanConfig")
-def memory(config: Any) -> None:
+@takes("named", EDGE, only=("pair",))
+@takes("given", "specnav.plan.run:PlanConfig", changes={"target": {"default": None, "shown": "the pair's"}})
+def memory(given: dict[str, Any], named: dict[str, str]) -> None:
     """Memory of edge and cloud, from the models' configurations alone."""
-    from specnav.plan.run import run_plan_memory
+    from specnav.plan.run import PlanConfig, run_plan_memory
+    from specnav.published.pairs import with_pair
 
-    raise typer.Exit(run_plan_memory(config))
+    given = with_pair(named.get("pair"), given, target="target", draft="draft")
+    if "target" not in given:
+        raise UsageError("name the target with --target, or a pair with --pair")
+    raise typer.Exit(run_plan_memory(PlanConfig(**given)))
 
 
 @plan_app.command(

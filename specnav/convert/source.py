@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
@@ -31,20 +32,18 @@ class Source:
         self._files: dict[str, tuple[Path, str]] = {}
         self._shapes: dict[str, tuple[int, ...]] = {}
         for path in _weight_files(folder):
-            with _sound(path), safe_open(path, framework="pt") as file:
-                for name in file.keys():  # noqa: SIM118 (not a dict)
-                    part = file.get_slice(name)
-                    if part.get_dtype() not in _WRITTEN:
-                        raise UsageError(
-                            f"{path.name} holds {name} in {part.get_dtype()}: a quantised checkpoint cannot be "
-                            "converted, take the one it was made from"
-                        )
-                    self._files[name_today(name)] = path, name
-                    self._shapes[name_today(name)] = tuple(part.get_shape())
+            for name, kind, shape in _tensors_of(path):
+                if kind not in _WRITTEN:
+                    raise UsageError(
+                        f"{path.name} holds {name} in {kind}: a quantised checkpoint cannot be converted, take the "
+                        "one it was made from"
+                    )
+                self._files[name_today(name)] = path, name
+                self._shapes[name_today(name)] = shape
         shared = shared_of(folder)
         for name, path in () if shared is None else shared.files.items():
             self._files[name] = path, name
-            with safe_open(path, framework="pt") as file:
+            with _opened(path) as file:
                 self._shapes[name] = tuple(file.get_slice(name).get_shape())
 
     def __iter__(self) -> Iterator[str]:
@@ -60,19 +59,32 @@ class Source:
     def read(self, name: str) -> Tensor:
         """A tensor as it is stored: float32, float16 or bfloat16. Raises UsageError for a file that changed."""
         path, stored = self._files[name]
-        with _sound(path), safe_open(path, framework="pt") as file:
+        with _opened(path) as file:
             tensor: Tensor = file.get_tensor(stored)
-        assert tensor.dtype in _NUMBERS
+        if tensor.dtype not in _NUMBERS or tuple(tensor.shape) != self._shapes[name]:
+            raise UsageError(f"{path} has changed while it was read: convert again")
         return tensor
 
 
 @contextmanager
-def _sound(path: Path) -> Iterator[None]:
-    """Raises UsageError for a file that is not what it should be."""
+def _opened(path: Path) -> Iterator[Any]:
+    """A safetensors file. Raises UsageError for one that cannot be read; faults of ours pass as they are."""
     try:
-        yield
-    except (SafetensorError, ValueError, KeyError, TypeError, AttributeError, OSError) as error:
-        raise UsageError(f"{path} cannot be read ({first_line(error)}): copy the folder anew") from error
+        with safe_open(path, framework="pt") as file:
+            yield file
+    except (SafetensorError, OSError) as error:
+        raise UsageError(_unreadable(path, first_line(error))) from error
+
+
+def _tensors_of(path: Path) -> list[tuple[str, str, tuple[int, ...]]]:
+    """Name, number type and shape of what a file holds. Raises UsageError."""
+    with _opened(path) as file:
+        slices = [(name, file.get_slice(name)) for name in file.keys()]  # noqa: SIM118 (not a dict)
+        return [(name, one.get_dtype(), tuple(one.get_shape())) for name, one in slices]
+
+
+def _unreadable(path: Path, why: str) -> str:
+    return f"{path} cannot be read ({why}): copy the folder anew"
 
 
 def name_today(name: str) -> str:
@@ -82,11 +94,24 @@ def name_today(name: str) -> str:
     return name.replace("model.language_model.", "model.", 1)
 
 
+class _Index(msgspec.Struct):
+    """What is read of a checkpoint's index: the file of each tensor."""
+
+    weight_map: dict[str, str]
+
+
+def _files_named(index: Path) -> list[str]:
+    try:
+        found = msgspec.json.decode(index.read_bytes(), type=_Index)
+    except (msgspec.MsgspecError, UnicodeDecodeError, OSError) as error:
+        raise UsageError(_unreadable(index, first_line(error))) from error
+    return sorted(set(found.weight_map.values()))
+
+
 def _weight_files(folder: Path) -> list[Path]:
     index = folder / "model.safetensors.index.json"
     if index.is_file():
-        with _sound(index):
-            named = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+        named = _files_named(index)
         missing = [name for name in named if not (folder / name).is_file()]
         if missing:
             raise UsageError(

@@ -19,9 +19,9 @@ from navsim.episodes import Episode, make_episode
 from spec_vlm_nav.console.access import is_loopback
 from specdec.link.binding import check_address
 from specnav.demo.config import DemoConfig, PageConfig
-from specnav.demo.run import check_inputs, server_settings
+from specnav.demo.run import NEEDS_ROS, check_inputs, server_settings
 from specnav.demo.views import PlainView
-from specnav.errors import UsageError
+from specnav.errors import UsageError, needs_ros
 from specnav.run_folder import new_run_folder
 from specnav.signals import ends_on_signals
 from specnav.supervise import children
@@ -71,7 +71,8 @@ def run_console(
     if page.connect:
         check_address(page.connect, "--connect", UsageError)
     check_page(page.port, page.host)
-    from specnav.demo.stage import open_stage
+    with needs_ros(NEEDS_ROS):
+        from specnav.demo.stage import open_stage
 
     run = new_run_folder(config.out, "console", datetime.now())
     terminal = Console()

@@ -24,7 +24,7 @@ from specnav.demo.live import LiveView
 from specnav.demo.recorder import EpisodeLimits
 from specnav.demo.scoring import make_trace, score_recording
 from specnav.demo.views import DemoView, PlainView
-from specnav.errors import is_for_users
+from specnav.errors import is_for_users, needs_ros
 from specnav.models import may_be_model
 from specnav.results.demo import Comparison, energy_text
 from specnav.results.errors import one_line
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 __all__ = ["DemoConfig", "run_demo"]
 
+NEEDS_ROS = "the demo"
+"""As `needs_ros` calls it."""
 VIDEO_EPISODES = 4  # all camera frames are kept for this many episodes, later ones keep the decisions' frames
 
 
@@ -68,8 +70,7 @@ def check_inputs(config: DemoConfig) -> None:
 
 def run_episodes(config: DemoConfig, server: ServerConfig, journal: DemoJournal, view: DemoView) -> None:
     """Start everything, carry out the episodes, and the latency study if asked for."""
-    # Imported here: rclpy must see the environment that the stage prepares.
-    from specnav.demo.stage import open_stage
+    from specnav.demo.stage import open_stage  # needs ROS
     from specnav.demo.study import run_study
 
     limits = EpisodeLimits(config.max_decisions, config.episode_timeout_s)
@@ -128,6 +129,8 @@ def run_demo(config: DemoConfig) -> int:
     Raises DemoError or UsageError only before anything was started.
     """
     check_inputs(config)
+    with needs_ros(NEEDS_ROS):
+        import specnav.demo.stage  # noqa: F401
     server = server_settings(config)
     run = new_run_folder(config.out, "demo", datetime.now())
     console = Console()

@@ -13,6 +13,7 @@ import importlib.util
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -26,6 +27,9 @@ from specnav.paths import MODELS, ROOT
 
 Status = Literal["ok", "missing", "optional"]
 _MARK = {"ok": "[green]✓[/]", "missing": "[red]✗[/]", "optional": "[yellow]–[/]"}
+
+_LOG_PREFIX = re.compile(r"(\[[^]]*\] ?)+: ")
+"""What ROS writes before a line of its log."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +68,8 @@ def _tried(code: str, late: str) -> tuple[str, str]:
         return "", late
     if run.returncode < 0:
         return "", f"ended by signal {-run.returncode}"
-    last = (run.stderr.strip().splitlines() or [f"exit code {run.returncode}"])[-1][:90]
-    return run.stdout, last if run.returncode else ""
+    last = (run.stderr.strip().splitlines() or [f"exit code {run.returncode}"])[-1]
+    return run.stdout, _LOG_PREFIX.sub("", last)[:90] if run.returncode else ""
 
 
 def check_python() -> Finding:
@@ -88,15 +92,20 @@ def check_torch() -> Finding:
 
 
 def check_ros() -> Finding:
-    """Import rclpy and say where it comes from."""
+    """rclpy, and where it comes from; in a child process: a middleware that is not there ends the one that loads it."""
+    needed = "demo, robot nodes"
     remedy = (
         "source /opt/ros/<distro>/setup.bash, then make setup (or x86_64 Linux: make setup installs wheels)"
     )
-    finding = _module("rclpy", "rclpy", "demo, robot nodes", remedy)
-    if finding.status != "ok":
-        return finding
+    _, problem = _tried(
+        "try:\n    import rclpy.node\n"
+        "except Exception as error:\n    raise SystemExit(f'{type(error).__name__}: {error}'.splitlines()[0])",
+        "does not load within 60 s",
+    )
+    if problem:
+        return Finding("rclpy", "missing", problem, needed, remedy)
     origin = f"sourced {os.environ['ROS_DISTRO']}" if os.environ.get("ROS_DISTRO") else "wheels (Kilted)"
-    return replace(finding, name="ROS 2", detail=f"rclpy {finding.detail}, {origin}")
+    return Finding("ROS 2", "ok", f"rclpy {_version('rclpy')}, {origin}", needed)
 
 
 def check_rendering() -> Finding:

@@ -47,7 +47,7 @@ from specnav.fleet.settings import (
 )
 from specnav.fleet.state import FleetState, forget_kept
 from specnav.fleet.status import FleetStatus
-from specnav.serve import serve_settings
+from specnav.serve import models_of, serve_settings
 from specnav.terminal import plain_table, say
 
 DIRECTORY = "directory"
@@ -81,7 +81,7 @@ def run_up(config: UpConfig) -> int:
 
 def server_of(config: UpConfig) -> dict[str, Any]:
     """Settings of a replica's verifier by name, without where it listens."""
-    return for_replicas(as_kept(serve_settings(config.file, config.server)))
+    return for_replicas(as_kept(serve_settings(config.file, {**config.server, "pair": config.pair})))
 
 
 def as_kept(settings: ServerConfig) -> dict[str, Any]:
@@ -220,16 +220,26 @@ def run_upgrade(config: UpgradeConfig) -> int:
         from specnav.fleet.replica import node_address
 
         before: FleetSettings = ray.get(actor.settings.remote(), timeout=CALL_S)
-        given = dict(before.server)
-        if config.file is not None or config.server:
-            wanted = as_kept(serve_settings(config.file, config.server))
-            given |= {name: wanted[name] for name in config.server} if config.file is None else wanted
+        given = changed_server(before.server, config)
         surge = before.surge if config.surge is None else config.surge
         settings = msgspec.structs.replace(before, server=for_replicas(given), surge=surge)
         check_fleet(settings, settings.host(node_address()))
         ray.get(actor.upgrade.remote(settings), timeout=CALL_S)
         status = wait_settled(ray, actor, config.wait_s, console, "upgraded")
     return _said(status, console)
+
+
+def changed_server(before: Mapping[str, Any], config: UpgradeConfig) -> dict[str, Any]:
+    """Settings of replicas after an upgrade, by name. Raises UsageError, VerifierError."""
+    if config.file is not None:
+        return {**before, **as_kept(serve_settings(config.file, {**config.server, "pair": config.pair}))}
+    changes = dict(config.server)
+    if config.pair is not None:
+        changes = models_of(config.pair, changes.get("engine", before["engine"])) | changes
+    if not changes:
+        return dict(before)
+    wanted = as_kept(serve_settings(None, changes))
+    return {**before, **{name: wanted[name] for name in changes}}
 
 
 def run_down(where: Where) -> int:

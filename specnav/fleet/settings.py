@@ -15,6 +15,7 @@ from cloud_verifier.config import ServerConfig
 from cloud_verifier.errors import VerifierError
 from specdec.link.binding import is_loopback
 from specdec.settings import REQUIRED, check_settings, same_as, setting
+from specnav.edge_settings import EdgeSettings
 from specnav.fleet.errors import FleetError
 
 MOST_REPLICAS = 1000
@@ -82,6 +83,10 @@ class Scaling(Struct, frozen=True):
 
 
 STATE = Path("runs/fleet")
+REPLICA_PAIR = (
+    "Target and exits of replicas by a pair's name, as specnav models list shows it; on every machine they must lie "
+    "where they lie here. Options given beside it override it."
+)
 
 
 @dataclass(frozen=True)
@@ -104,6 +109,7 @@ class UpConfig:
 
     server: Mapping[str, Any]
     file: Path | None = setting(None, "YAML of verifier settings.", metavar="FILE", flags=("--config",))
+    pair: str | None = same_as(EdgeSettings, "pair", help=REPLICA_PAIR)
     ray: str = same_as(Where, "ray")
     replicas: str = setting(
         "1", "Verifiers; with two numbers the fleet scales by itself.", metavar="N|LEAST:MOST"
@@ -144,6 +150,7 @@ class UpgradeConfig:
 
     server: Mapping[str, Any]
     file: Path | None = same_as(UpConfig, "file")
+    pair: str | None = same_as(UpConfig, "pair")
     surge: bool | None = same_as(UpConfig, "surge", default=None, shown="as before")
     ray: str = same_as(Where, "ray")
     state: Path = same_as(Where, "state")

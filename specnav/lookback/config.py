@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specdec.settings import REQUIRED, check_settings, same_as, setting
-from specnav.edge_settings import EdgeSettings
+from specnav.edge_settings import PAIR_THAT_SEES, EdgeSettings
 from specnav.errors import UsageError
 
 
@@ -38,6 +38,7 @@ class Deciders:
 
     connect: str = same_as(EdgeSettings, "connect", default="", shown="start one")
     key: str = same_as(EdgeSettings, "key", default="")
+    pair: str = same_as(EdgeSettings, "pair", default="", help=PAIR_THAT_SEES)
     target_model: str = same_as(EdgeSettings, "target_model", default="", shown="the shipped one")
     draft_model: str = same_as(EdgeSettings, "draft_model", default="", shown="the shipped one")
     image_topic: str = setting("", "Which camera, where there are several.", metavar="TOPIC")

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from specnav.errors import UsageError
 from specnav.published.getting import get_model
@@ -48,6 +50,32 @@ def pair_named(name: str) -> Pair:
     has_exits = names.exits is not None and names.exits.is_dir()
     draft = _place(names.draft)[0] if is_here else ""
     return Pair(name, target, draft, str(names.exits) if has_exits else NO_EXITS, gguf)
+
+
+def with_pair(
+    name: str | None,
+    given: Mapping[str, Any],
+    *,
+    target: str = "target_model",
+    draft: str = "draft_model",
+    exits: str = "",
+    sees: bool = False,
+) -> dict[str, Any]:
+    """Settings of a command, with a pair's models where no other ones were given. Raises UsageError.
+
+    name: of the pair, None for none. target, draft, exits: what the command calls them; exits: "" where it takes none.
+    sees: whether the command shows its models pictures.
+    """
+    if name is None:
+        return dict(given)
+    if sees and name in PAIRS and not PAIRS[name].sees:
+        able = ", ".join(one for one, names in PAIRS.items() if names.sees)
+        raise UsageError(f"pair {name} takes no pictures: choose one of {able}")
+    pair = pair_named(name)
+    if not pair.draft and draft not in given:
+        raise UsageError(pair.tells_no_draft(f"name one with --{draft.replace('_', '-')}"))
+    found = {target: pair.target, draft: pair.draft} | ({exits: pair.exits} if exits else {})
+    return {**found, **given}
 
 
 def _place(model: str | Path) -> tuple[str, Path | None]:

@@ -43,11 +43,14 @@ class Published:
 
 @dataclass(frozen=True)
 class PairNames:
-    """target: a name of MODELS, or a folder. draft: the same. exits: a folder. draft and exits may be missing."""
+    """target: a name of MODELS, or a folder. draft: the same. exits: a folder. draft and exits may be missing. sees:
+    whether its models take pictures.
+    """
 
     target: str | Path
     draft: str | Path
     exits: Path | None = None
+    sees: bool = False
 
 
 MODELS = {
@@ -73,9 +76,9 @@ MODELS = {
 }
 PAIRS = {
     "smollm2": PairNames("smollm2", _SHIPPED / "smollm2-draft", _SHIPPED / "smollm2-exits"),
-    "nav": PairNames(_SHIPPED / "nav-target", _SHIPPED / "nav-draft", _SHIPPED / "nav-exits"),
+    "nav": PairNames(_SHIPPED / "nav-target", _SHIPPED / "nav-draft", _SHIPPED / "nav-exits", sees=True),
     "text": PairNames(_SHIPPED / "text-target", _SHIPPED / "text-draft", _SHIPPED / "text-exits"),
-    "qwen2-vl": PairNames("qwen2-vl-7b", "qwen2-vl-2b"),
+    "qwen2-vl": PairNames("qwen2-vl-7b", "qwen2-vl-2b", sees=True),
 }
 
 

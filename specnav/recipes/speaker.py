@@ -29,11 +29,11 @@ LIMIT = ANSWER + 6
 
 
 class ModelSpeaker:
-    """Answers a round of rollouts with one model."""
+    """Answers a round of rollouts with one model: on a GPU where there is one, as recipes train."""
 
     def __init__(self, folder: Path) -> None:
         """Raises ModelError and TrainingError for a folder that is not a model that takes pictures."""
-        self.network = DraftNetwork(str(folder), device="cpu")
+        self.network = DraftNetwork(str(folder))
         self.spec = PromptSpec.from_model_folder(folder)
 
     def answer(self, runs: Sequence[EpisodeRollout], frames: Sequence[np.ndarray], world: World) -> list[str]:
@@ -61,7 +61,8 @@ class ModelSpeaker:
         rows = [session.prefill(prompt)[None]]
         if len(answer) > 1:
             rows.append(session.extend(answer[:-1]))
-        return torch.cat(rows).argmax(-1).eq(torch.tensor(answer)).tolist()
+        likeliest: list[int] = torch.cat(rows).argmax(-1).tolist()
+        return [one == other for one, other in zip(likeliest, answer, strict=True)]
 
     @torch.inference_mode()
     def _prompts(self, instructions: Sequence[str], frames: Sequence[np.ndarray]) -> list[EncodedPrompt]:

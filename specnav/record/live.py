@@ -24,7 +24,7 @@ from specnav.record.config import RecordConfig
 from specnav.record.types import own_types
 from specnav.record.wanted import is_wanted
 from specnav.results.errors import EvaluationError, one_line
-from specnav.ros_node import own_node
+from specnav.ros_node import checked_namespace, own_node
 from specnav.signals import notes_signals
 
 LOOK_S, SPIN_S, SAY_S = 0.5, 0.1, 10.0
@@ -95,10 +95,11 @@ class TopicRecorder:
 
 
 def record_live(config: RecordConfig, say: Callable[[str], None]) -> int:
-    """Record until SIGINT, SIGTERM or the time is over; returns the exit code. Raises EvaluationError.
+    """Record until SIGINT, SIGTERM or the time is over; returns the exit code. Raises UsageError, EvaluationError.
 
     Nothing heard: no file, exit code 1.
     """
+    checked_namespace("", config.topics)
     types = own_types()
     file = McapFile(config.out, types, config.force)
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from typer.testing import CliRunner
 
+from specdec.settings import parts
 from specnav.bench.records.study import load_study
 from specnav.bench.runner.drafts import candidates_of, run_drafts_study
 from specnav.bench.settings import DraftsWords
@@ -17,12 +18,12 @@ from tests.helpers import tiny_models as tiny
 FOLDER = str(tiny.built_pairs() / "text-draft")
 
 
-def labels(backends, models=FOLDER, work=tiny.BUILT):
-    return [one.label for one in candidates_of(DraftsWords(backends, models), "", work)]
+def labels(backends="", models=FOLDER, work=tiny.BUILT):
+    return [one.label for one in candidates_of(DraftsWords(parts(backends), parts(models)), "", work)]
 
 
 def test_a_folder_runs_on_torch_and_is_converted_for_llama_cpp(tmp_path):
-    assert labels(None) == [
+    assert labels() == [
         "torch text-draft", "gguf text-draft f16", "gguf text-draft q8_0", "gguf text-draft q4_0",
     ]  # fmt: skip
     assert labels("gguf:q8_0,torch:8bit") == ["gguf text-draft q8_0", "torch text-draft 8bit"]
@@ -35,20 +36,20 @@ def test_a_folder_runs_on_torch_and_is_converted_for_llama_cpp(tmp_path):
     [
         ("vllm", FOLDER, "'vllm' is unknown"),
         ("torch:q4_0", FOLDER, "torch takes none, 8bit, 4bit"),
-        (None, "/nowhere/x", "/nowhere/x does not exist"),
-        (None, "/nowhere/x.gguf", "does not exist"),
-        ("torch", None, "does not exist"),
+        ("", "/nowhere/x", "/nowhere/x does not exist"),
+        ("", "/nowhere/x.gguf", "does not exist"),
+        ("torch", "", "does not exist"),
     ],
 )
 def test_what_cannot_be_compared_is_told(backends, models, said):
     with pytest.raises(UsageError, match=said):
-        candidates_of(DraftsWords(backends, models), "/nowhere/default", tiny.BUILT)
+        candidates_of(DraftsWords(parts(backends), parts(models)), "/nowhere/default", tiny.BUILT)
 
 
 def test_every_draft_is_timed_and_asked_without_and_with_a_link(tmp_path, capsys):
     runs = MadeUpRuns()
     flags = {"out": tmp_path / "s", "limit": 1, "rtt_ms": 25.0, "methods": ("ar", "sd")}
-    assert run_drafts_study(flags, DraftsWords("torch,torch:8bit", FOLDER, 0.01), runs) == 0
+    assert run_drafts_study(flags, DraftsWords(("torch", "torch:8bit"), (FOLDER,), 0.01), runs) == 0
     found = load_study(tmp_path / "s" / "drafts")
     assert [(one.label, one.kind) for one in found.drafts] == [
         ("torch text-draft", "float32"), ("torch text-draft 8bit", "8bit"),
@@ -64,10 +65,10 @@ def test_every_draft_is_timed_and_asked_without_and_with_a_link(tmp_path, capsys
 
 def test_an_interrupted_study_is_kept_and_goes_on(tmp_path):
     flags = {"out": tmp_path / "s", "limit": 1, "methods": ("ar", "sd")}
-    assert run_drafts_study(flags, DraftsWords("torch", FOLDER, 0.01), MadeUpRuns(stop_after=1)) == 130
+    assert run_drafts_study(flags, DraftsWords(("torch",), (FOLDER,), 0.01), MadeUpRuns(stop_after=1)) == 130
     assert load_study(tmp_path / "s" / "drafts").interrupted
     rest = MadeUpRuns()
-    assert run_drafts_study({**flags, "resume": True}, DraftsWords("torch", FOLDER, 0.01), rest) == 0
+    assert run_drafts_study({**flags, "resume": True}, DraftsWords(("torch",), (FOLDER,), 0.01), rest) == 0
     assert [config.rtt_ms for config in rest.configs] == [40]
     assert not load_study(tmp_path / "s" / "drafts").interrupted
 
@@ -85,7 +86,7 @@ def test_the_table_tells_times_worth_and_speed():
 @pytest.mark.slow
 def test_a_folder_is_converted_into_the_run(tmp_path):
     flags = {"out": tmp_path / "s", "limit": 1, "methods": ("ar", "sd")}
-    assert run_drafts_study(flags, DraftsWords("gguf:q8_0", FOLDER, 0.01), MadeUpRuns()) == 0
+    assert run_drafts_study(flags, DraftsWords(("gguf:q8_0",), (FOLDER,), 0.01), MadeUpRuns()) == 0
     assert (tmp_path / "s" / "drafts" / "gguf" / "text-draft-q8_0.gguf").is_file()
 
 

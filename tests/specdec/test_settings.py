@@ -16,10 +16,12 @@ from specdec.settings import (
     add_arguments,
     as_arguments,
     check_settings,
+    parts,
     same_as,
     setting,
     settings_of,
     settings_table,
+    words,
 )
 
 
@@ -137,3 +139,11 @@ def test_the_table_has_a_row_for_every_setting_with_its_default_and_range() -> N
     assert "| `--heat` | 180 C | 30 to 300 | How hot. |" in rows
     assert "| `--mode` | fan | `fan`, `grill` | How. |" in rows
     assert settings_table(Oven, ("trays",)).count("\n") == 3
+
+
+def test_a_list_must_name_something_and_parts_of_one_need_not() -> None:
+    assert words(" a, b,") == parts(" a, b,") == ("a", "b")
+    assert parts(" , ") == ()
+    for nothing in ("", " , "):
+        with pytest.raises(OptionsError, match="names nothing"):
+            words(nothing)

@@ -34,6 +34,10 @@ from tests.helpers.commands import run_here
         (["serve", "--config", "/nowhere/cloud.yaml"], "cannot read /nowhere/cloud.yaml"),
         (["serve", "--bind", "udp://x"], "give tcp://HOST:PORT"),
         (["demo", "--method", "telepathy"], "method 'telepathy' cannot be used"),
+        (["demo", "--pair", "smollm2"], "pair smollm2 takes no pictures: choose one of nav, qwen2-vl"),
+        (["replay", "x.mcap", "--pair", "text"], "pair text takes no pictures: choose one of nav, qwen2-vl"),
+        (["plan", "memory"], "name the target with --target, or a pair with --pair"),
+        (["fleet", "up", "--pair", "smol"], "pair 'smol' is unknown: choose one of smollm2, nav, text"),
         (["demo", "--rtt", "soon"], "--rtt must be a number from 0 to 60000 ms, got 'soon'"),
         (["serve", "--threads", "1.5"], "--threads must be a whole number from 0 to 1024, got '1.5'"),
         (["demo", "--rtt", "-5"], "--rtt must be a number from 0 to 60000 ms, got -5.0"),
@@ -91,6 +95,26 @@ def test_wrong_input_is_one_clear_line(monkeypatch, capsys, arguments, said):
     assert code == (2 if "Invalid value" in complaint[0] else 1)
     assert len(complaint) == 1 and said in complaint[0]
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("given", ["", " , "])
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(f"bench {name} --methods" for name in ("run", "points all", "study gamma", "clients 1", "drafts")),
+        *(f"bench {name}" for name in ("run", "points", "study", "clients", "run --questions", "run --point")),
+        *(f"bench {name}" for name in ("run --outage", "drafts --backends", "drafts --models", "study cost --with")),
+        *(f"bench study {name} --clients" for name in ("batch", "clients")),
+        *(f"plan fleet --gpu a100 {name}" for name in ("--link", "--methods", "--rtts", "--draft-ms")),
+        *(f"doctor --gpu {name}" for name in ("--variants", "--rows", "--contexts")),
+        "replay walk.mcap --methods", "record --sim --out walk.mcap --about", "play walk.mcap --remap",
+        "drill --faults", "generate look --image", "train text --questions",
+    ],
+)  # fmt: skip
+def test_a_list_that_names_nothing_is_refused_not_taken_for_the_default(monkeypatch, capsys, words, given):
+    code, _, err = run_here(monkeypatch, capsys, *words.split(), given)
+    assert code in (1, 2)
+    assert err.startswith("specnav: error: ") and err.count("\n") == 1
 
 
 def test_a_full_disk_is_told_whatever_was_being_written(capsys):

@@ -62,7 +62,8 @@ def test_the_command_prints_a_table_or_json_for_scripts() -> None:
         (["--draft", "/nowhere/draft"], "/nowhere/draft does not exist"),
         (["--draft", "x", "--robot"], "look at different things"),
         (["--draft", "x", "--rows", "0"], "counts must be whole numbers from 1 on, like 1,4,8, got '0'"),
-        (["--model", "x"], "--model and --variants are for --gpu"),
+        (["--model", "x"], "--pair, --model and --variants are for --gpu"),
+        (["--pair", "nav"], "--pair, --model and --variants are for --gpu"),
     ],
 )
 def test_wrong_arguments_are_told(arguments: list[str], said: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import json
 import os
 import shutil
 import signal
@@ -13,18 +14,24 @@ import sys
 import threading
 import time
 import zipfile
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import typer.main
 from transformers import AutoTokenizer
+from typer.testing import CliRunner
 
 from specdec.models import Prompt, load_model
 from specnav.bench.settings import make_config
+from specnav.cli.app import app
 from specnav.convert.run import ConvertConfig, run_convert
 from specnav.errors import UsageError
+from specnav.fleet.run import changed_server, server_of
+from specnav.fleet.settings import UpConfig, UpgradeConfig
 from specnav.published import getting, pairs, table
 from specnav.published.getting import get_model
 from specnav.published.pairs import pair_named
@@ -265,3 +272,58 @@ def test_a_pair_stands_wherever_target_draft_and_exits_can_be_named(
     own = serve_settings(None, {"pair": "tiny"})
     assert (own.model, own.exits) == (folder, str(exits))
     assert serve_settings(None, {"pair": "tiny", "model": "else"}).model == "else"
+
+
+def test_replicas_of_a_fleet_serve_a_pair_and_settings_beside_it_win(
+    cache: Path, at_hand: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = str(cache / "tiny")
+    monkeypatch.setitem(pairs.PAIRS, "tiny", PairNames("tiny", cache / "draft"))
+    up = server_of(UpConfig({"max_sessions": 3}, pair="tiny"))
+    assert (up["model"], up["exits"], up["max_sessions"]) == (folder, "none", 3)
+    assert server_of(UpConfig({"exits": "own"}, pair="tiny"))["exits"] == "own"
+    before = {**up, "model": "old", "exits": "old-exits", "engine": "llamacpp"}
+    assert changed_server(before, UpgradeConfig({})) == before
+    after = changed_server(before, UpgradeConfig({"max_sessions": 5}, pair="tiny"))
+    assert after == {**before, "model": f"{folder}/tiny.gguf", "exits": "none", "max_sessions": 5}
+
+
+def commands(command: Any, path: str = "specnav") -> Iterator[tuple[str, set[str]]]:
+    yield path, {flag for option in command.params for flag in option.opts}
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from commands(inner, f"{path} {name}")
+
+
+def test_every_command_that_takes_target_and_draft_or_serves_a_target_takes_a_pair() -> None:
+    named = {path for path, flags in commands(typer.main.get_command(app)) if "--pair" in flags}
+    both = {
+        path
+        for path, flags in commands(typer.main.get_command(app))
+        if flags & {"--target", "--target-model", "--model"} and flags & {"--draft", "--draft-model"}
+    }
+    assert {"specnav demo", "specnav replay", "specnav plan memory", "specnav doctor"} <= both
+    assert both - named == {"specnav train draft"}  # it makes the draft
+    assert {f"specnav {path}" for path in ("serve", "api", "fleet up", "fleet upgrade")} <= named
+
+
+@pytest.mark.parametrize("command", ["demo", "replay"])
+def test_a_pair_gives_a_command_its_models_and_options_beside_it_win(
+    command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[Any] = []
+    monkeypatch.setattr(f"specnav.{command}.run.run_{command}", lambda config: given.append(config) or 0)
+    words = [command, *(["x.mcap"] if command == "replay" else []), "--pair", "qwen2-vl"]
+    assert CliRunner().invoke(app, [*words, "--draft-model", "my/draft"]).exit_code == 0
+    assert CliRunner().invoke(app, words).exit_code == 0
+    assert [(one.target_model, one.draft_model) for one in given] == [
+        ("Qwen/Qwen2-VL-7B-Instruct", "my/draft"),
+        ("Qwen/Qwen2-VL-7B-Instruct", "Qwen/Qwen2-VL-2B-Instruct"),
+    ]
+
+
+def test_memory_is_planned_for_a_pair() -> None:
+    told = CliRunner().invoke(app, ["plan", "memory", "--pair", "qwen2-vl", "--json"])
+    assert {name: side["name"] for name, side in json.loads(told.stdout).items()} == {
+        "cloud": "Qwen/Qwen2-VL-7B-Instruct",
+        "edge": "Qwen/Qwen2-VL-2B-Instruct",
+    }

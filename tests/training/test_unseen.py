@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import random
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 pytest.importorskip("navsim.world")
 
 from navsim.kinds import COLOURS, KINDS
+from spec_vlm_nav.language.prompting import PromptSpec
+from specdec.models import loading
 from specnav.recipes import data_stage, frames, unseen
 from specnav.recipes.errors import TrainingError
 from specnav.recipes.frames import random_room
+from specnav.recipes.speaker import ModelSpeaker
 from specnav.recipes.text_stage import FrameTextTask
 from specnav.recipes.unseen import FirstDraft, LeftOut, episodes, lesson, train_first_draft
 
@@ -31,6 +36,15 @@ def shown(label: np.ndarray) -> set[str]:
 @pytest.fixture
 def config(tmp_path: Path) -> FirstDraft:
     return FirstDraft(tmp_path / "target", tmp_path / "draft", tmp_path / "work", LEFT_OUT, frames=FRAMES)
+
+
+@pytest.fixture
+def seeing(model_root: Path, tmp_path: Path) -> Path:
+    """A model that takes pictures, with a prompt's preset."""
+    folder = tmp_path / "seeing"
+    shutil.copytree(model_root / "vision-target", folder)
+    PromptSpec.preset("tiny_nav").save(folder)
+    return folder
 
 
 @pytest.fixture
@@ -92,3 +106,20 @@ def test_what_cannot_be_left_out_is_refused_in_one_line(kinds, colours, message:
 def test_frames_that_fill_no_shard_are_refused(config: FirstDraft) -> None:
     with pytest.raises(TrainingError, match="multiple of 1000"):
         train_first_draft(config, lambda *_: None)
+
+
+@pytest.mark.parametrize(("there", "device"), [(True, "cuda"), (False, "cpu")])
+def test_the_target_answers_on_a_gpu_where_there_is_one(
+    seeing: Path, there: bool, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen: list[str] = []
+
+    def placed(name: str, config: object, place: torch.device, *_: object) -> None:
+        chosen.append(place.type)
+        raise InterruptedError  # enough: no test has a GPU to load it on
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: there)
+    monkeypatch.setattr(loading, "_load_library_model", placed)
+    with pytest.raises(InterruptedError):
+        ModelSpeaker(seeing)
+    assert chosen == [device]

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 
 from specdec.errors import OptionsError
-from specdec.settings import words
+from specdec.settings import parts
 
 KV_TYPES = {"f32": 0, "f16": 1, "q8_0": 8}
 """Number types of keys and values, and llama.cpp's numbers for them."""
@@ -49,7 +49,7 @@ class GgufOptions:
     def read(cls, text: str) -> GgufOptions:
         """Options as flags and files say them: "threads=2,kv=q8_0", "" for none. Raises OptionsError."""
         given: dict[str, int | str] = {}
-        for part in words(text):
+        for part in parts(text):
             name, is_given, value = (piece.strip() for piece in part.partition("="))
             known = {one.name: one.type for one in fields(cls)}
             if name not in known or not is_given:

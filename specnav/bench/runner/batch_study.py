@@ -48,7 +48,7 @@ def run_batch_study(
     Raises UsageError and the rooms' errors.
     """  # fmt: skip
     _check(flags)
-    counts = tuple(sorted(set(numbers_of(clients)))) if clients else SESSIONS
+    counts = tuple(sorted(set(numbers_of(clients)))) if clients is not None else SESSIONS
     config = make_config({name: flags.get(name) for name in _TAKEN - {"out", "resume"}})
     console = Console(stderr=True)
     folder = study_folder(flags.get("out"), bool(flags.get("resume"))) / NAME

@@ -133,7 +133,7 @@ def _plan(
     methods, _ = methods_for_clients(config)
     near = float(given.get("rtt_ms", config.rtt_ms))
     rtts = (near,) if "rtt_ms" in given else (near, *(rtt for rtt in RTTS if rtt != near))
-    counts = tuple(sorted(set(numbers_of(clients)))) if clients else COUNTS
+    counts = tuple(sorted(set(numbers_of(clients)))) if clients is not None else COUNTS
     config = scaled(config, time_scale)
     own: dict[str, Setting] = {"seconds": seconds, "forward_rows": Policy.rows}
     results = StudyResults(

@@ -17,7 +17,6 @@ from rich.console import Console
 from specdec.models import GgufOptions, load_draft
 from specdec.models.gguf.files import gguf_file
 from specdec.models.threads import set_threads
-from specdec.settings import words as split_words
 from specnav.bench.records.study import DraftRecord, SettingRecord, StudyResults
 from specnav.bench.runner.ending import noting_the_end
 from specnav.bench.runner.forwards import time_rows_of
@@ -149,9 +148,9 @@ def candidates_of(asked: DraftsWords, default: str, work: Path) -> list[DraftCan
     """Every model on every backend. default: the model where none is named. work: where files that are made on the way
     go. Raises UsageError.
     """
-    backends = [_backend(word) for word in split_words(asked.backends or f"{TORCH},{GGUF}")]
+    backends = [_backend(word) for word in asked.backends or (TORCH, GGUF)]
     found: list[DraftCandidate] = []
-    for name in split_words(asked.models or "") or (default,):
+    for name in asked.models or (default,):
         path = Path(name)
         file = gguf_file(path)
         if not (path.exists() if file is None else file.is_file()):

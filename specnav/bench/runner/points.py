@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 from rich.console import Console
 
-from specdec.settings import words
+from specdec.settings import parts
 from specnav.bench.data.names import unlike_methods
 from specnav.bench.data.points import POINTS, load_point
 from specnav.bench.data.questions import load_questions
@@ -42,7 +42,7 @@ def run_point(flags: Mapping[str, Any]) -> int:
     """One run, at an operating point or at none; returns the exit code. Raises UsageError and the rooms' errors."""
     point = flags.get("point")
     if point is not None and (point == ALL or "," in point):
-        raise UsageError(f"--point must be one operating point, got {point}: specnav bench points runs several")
+        raise UsageError(f"--point must be one operating point, got {point!r}: specnav bench points runs several")
     if flags.get("time_scale") is not None and point is None:
         raise UsageError("--time-scale multiplies the times of an operating point: name one with --point")
     return run_bench(_config_of(_short(flags)))
@@ -127,7 +127,7 @@ def point_names(given: str | None) -> list[str]:
     """The points that a `--point` names; every file of config/points for "all". Raises UsageError."""
     if given == ALL:
         return sorted(path.stem for path in POINTS.glob("*.yaml"))
-    names = list(words(given or ""))
+    names = list(parts(given or ""))
     if len({_own_name(name) for name in names}) < len(names):
         raise UsageError(f"{given} names a point twice: give each once")
     return names

@@ -8,7 +8,7 @@ nothing; figures of papers come from papers.yaml only.
 
 from __future__ import annotations
 
-from specdec.settings import words
+from specdec.settings import parts
 from specnav.bench.studies import (
     ablation,
     batch,
@@ -45,7 +45,7 @@ def study_names(given: str) -> list[str]:
     """The studies that are named; one that is not made of bench runs stands alone. Raises EvaluationError."""
     if given.strip() == ALL:
         return [name for name, study in STUDIES.items() if study.kind == "runs"]
-    names = list(words(given))
+    names = list(parts(given))
     for name in names or [given]:
         study_named(name)
     alone = [name for name in names if STUDIES[name].kind != "runs"]

@@ -80,7 +80,7 @@ def leave(code: int) -> NoReturn:
     os._exit(code)
 
 
-def _in_one_line(error: Exception) -> str:
+def in_one_line(error: Exception) -> str:
     """Return what ROS says of its arguments without the places in its source."""
     said = re.sub(r", at \S+?:\d+", "", str(error)).replace("error not set", "")
     return " ".join(said.split()) or type(error).__name__
@@ -109,7 +109,7 @@ def run(
             signal_handler_options=SignalHandlerOptions.NO,
         )
     except Exception as error:  # ROS arguments or a parameter file that cannot be read
-        sys.stderr.write(f"error: {_in_one_line(error)}\n")
+        sys.stderr.write(f"error: {in_one_line(error)}\n")
         return 1
     expected: tuple[type[Exception], ...] = (NavigationError, *user_errors)
     try:
