@@ -9,6 +9,7 @@ import time
 
 import pytest
 from geometry_msgs.msg import Twist
+from rcl_interfaces.srv import SetParameters, SetParametersAtomically
 from rclpy.parameter import Parameter
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from spec_vlm_nav_interfaces.msg import MotionCommand, MotionStatus, Supervision
@@ -230,6 +231,22 @@ def test_with_safety_locked_nobody_loosens_anything_and_tightening_goes_on(graph
     with pytest.raises(HarnessError, match="safety_locked"):
         graph.probe.set_parameters("motion_node", safety_locked=False)
     graph.probe.set_parameters("motion_node", geofence_m=1.0)
+
+
+def test_a_value_of_no_known_type_is_refused_and_the_node_goes_on(graph):
+    graph.start_node()
+    odd = Parameter("geofence_m", value=1.0).to_parameter_msg()
+    odd.value.type = 99
+    why = "parameter geofence_m refused: its value is of an unknown type 99"
+
+    def answer(kind, service, **more):
+        return graph.probe.call(kind, f"motion_node/{service}", kind.Request(parameters=[odd], **more))
+
+    assert [r.reason for r in answer(SetParameters, "set_parameters").results] == [why]
+    assert answer(SetParametersAtomically, "set_parameters_atomically").result.reason == why
+    assert answer(LoosenLimits, "loosen_limits", reason="a field").message == why
+    assert graph.node.is_up and graph.probe.get_parameter("motion_node", "geofence_m") == 2.0
+    assert graph.move() > MOVED_M
 
 
 def test_forged_moves_are_not_obeyed(graph):

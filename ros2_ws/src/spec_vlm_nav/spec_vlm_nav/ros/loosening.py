@@ -31,6 +31,7 @@ from rclpy.parameter import Parameter as RosParameter
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from spec_vlm_nav.common.errors import ParameterError
 from spec_vlm_nav.common.parameters import Parameter, Value
+from spec_vlm_nav.ros.declare import unreadable
 from spec_vlm_nav_interfaces.msg import MotionStatus
 from spec_vlm_nav_interfaces.srv import LoosenLimits
 from std_msgs.msg import String
@@ -119,6 +120,8 @@ class LimitLoosening:
             return "no parameters are named"
         if unknown := [p.name for p in request.parameters if p.name not in self._table]:
             return f"no parameter '{unknown[0]}' here"
+        if why := unreadable(request.parameters):
+            return why
         if why := self._moves():
             return f"{why}: limits are loosened only while it stands"
         return ""
