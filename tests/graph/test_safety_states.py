@@ -12,7 +12,7 @@ from geometry_msgs.msg import Twist
 from rcl_interfaces.srv import SetParameters, SetParametersAtomically
 from rclpy.parameter import Parameter
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
-from spec_vlm_nav_interfaces.msg import MotionCommand, MotionStatus, Supervision
+from spec_vlm_nav_interfaces.msg import MotionCommand, MotionStatus, Presence, RobotState, Supervision
 from spec_vlm_nav_interfaces.srv import LoosenLimits
 from std_msgs.msg import Bool, String
 from std_srvs.srv import Trigger
@@ -247,6 +247,18 @@ def test_a_value_of_no_known_type_is_refused_and_the_node_goes_on(graph):
     assert answer(LoosenLimits, "loosen_limits", reason="a field").message == why
     assert graph.node.is_up and graph.probe.get_parameter("motion_node", "geofence_m") == 2.0
     assert graph.move() > MOVED_M
+
+
+def test_foreign_words_write_no_line_of_their_own_into_the_log(graph):
+    graph.start_node(robot_state_timeout_s=5.0)
+    forged, escape = "\n[FATAL] [motion_node]: forged", "\x1b[2J"
+    graph.probe.say("robot_state", RobotState(ready=False, reason=f"lies down{forged}{escape}"), reliable=False)
+    assert graph.move() < HELD_M
+    graph.probe.say("presence", Presence(holder=f"page{forged}{escape}", holds=True))
+    graph.probe.say("instruction", String(data=f"{escape}stop{forged}"))
+    for said in ("NOT_READY: lies down", "stopped by the operator (instruction", "(page"):
+        graph.node.wait_for(said, 5)
+    assert escape not in graph.node.text and "\n[FATAL]" not in graph.node.text
 
 
 def test_forged_moves_are_not_obeyed(graph):
