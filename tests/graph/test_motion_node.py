@@ -16,6 +16,7 @@ from tests.graph.harness import Graph, children_of, ros_args, wait_until
 
 pytestmark = pytest.mark.graph
 NODE = "spec_vlm_nav.ros.nodes.motion_node"
+NOHUP = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
 
 
 def is_zero(heard):
@@ -102,7 +103,14 @@ def test_the_deciding_process_killed_while_moving_means_zero_by_the_deadline(gra
     assert MotionStatus.EXPIRED in states
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGINT,
+        signal.SIGTERM,
+        pytest.param(signal.SIGHUP, marks=pytest.mark.skipif(NOHUP, reason="nohup: a closed terminal is ignored")),
+    ],
+)
 def test_a_signal_while_moving_means_a_burst_of_zeros_exit_0_and_nothing_left(graph, node, number):
     moving(graph)
     segments = graph.segments_of(node)

@@ -15,7 +15,7 @@
 """
 Starting and ending a node.
 
-One line for an error, exit code 0 for SIGINT and SIGTERM, and a last word to the robot.
+One line for an error, exit code 0 for a signal that ends it, and a last word to the robot.
 
 rclpy's own signal handlers shut the context down before a node can publish anything more, so they
 are not used.
@@ -41,6 +41,7 @@ from rclpy.signals import SignalHandlerOptions
 from spec_vlm_nav.common.errors import NavigationError
 
 SPIN_S = 0.05  # how late a signal may be noticed
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # the last: the terminal was closed
 END_S = 9.0  # after 10 s `ros2 launch` kills; before it does, a process says where it hangs
 
 
@@ -101,8 +102,9 @@ def run(
             faulthandler.dump_traceback_later(END_S, exit=True)
         asked_to_end = True
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, on_signal)
+    for number in ENDING:
+        if signal.getsignal(number) != signal.SIG_IGN or number != signal.SIGHUP:  # nohup
+            signal.signal(number, on_signal)
     try:
         rclpy.init(
             args=list(args) if args is not None else None,
