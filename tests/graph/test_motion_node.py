@@ -166,6 +166,14 @@ def test_a_wrong_parameter_is_refused_in_one_line_with_the_allowed_range(graph):
             ),
         )
     ]
+    refused += [
+        (graph.start("motion_node", NODE, *given), said)
+        for given, said in (
+            (("max_linear:=0.2",), "error: argument max_linear:=0.2 refused: nodes take parameters as --ros-args -p"),
+            (("--ros-args", "--max-linear", "0.2"), "error: unknown arguments behind --ros-args: ['--max-linear'"),
+            (ros_args(use_sim_time="maybe"), "error: Trying to set parameter 'use_sim_time' to 'maybe'"),
+        )
+    ]
     for node, said in refused:
         assert node.popen.wait(60) == 1
         assert said in node.text and "Traceback" not in node.text
