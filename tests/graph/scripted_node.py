@@ -58,6 +58,10 @@ class ScriptedDecider:
     def use(self, settings):
         pass
 
+    def swap_draft(self, folder):
+        if folder == "org/missing":
+            raise NavigationError("no model in 'org/missing': give a folder")
+
     def link(self):
         return LinkReport(LinkState.UP, 1.5, time.monotonic()) if self._open else LinkReport()
 

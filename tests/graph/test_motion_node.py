@@ -16,6 +16,7 @@ from tests.graph.harness import Graph, children_of, ros_args, wait_until
 
 pytestmark = pytest.mark.graph
 NODE = "spec_vlm_nav.ros.nodes.motion_node"
+NOHUP = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
 
 
 def is_zero(heard):
@@ -102,7 +103,14 @@ def test_the_deciding_process_killed_while_moving_means_zero_by_the_deadline(gra
     assert MotionStatus.EXPIRED in states
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGINT,
+        signal.SIGTERM,
+        pytest.param(signal.SIGHUP, marks=pytest.mark.skipif(NOHUP, reason="nohup: a closed terminal is ignored")),
+    ],
+)
 def test_a_signal_while_moving_means_a_burst_of_zeros_exit_0_and_nothing_left(graph, node, number):
     moving(graph)
     segments = graph.segments_of(node)
@@ -156,6 +164,14 @@ def test_a_wrong_parameter_is_refused_in_one_line_with_the_allowed_range(graph):
                 {"odom_reliability": "maybe"},
                 "odom_reliability = 'maybe' refused: allowed is one of best_effort, reliable",
             ),
+        )
+    ]
+    refused += [
+        (graph.start("motion_node", NODE, *given), said)
+        for given, said in (
+            (("max_linear:=0.2",), "error: argument max_linear:=0.2 refused: nodes take parameters as --ros-args -p"),
+            (("--ros-args", "--max-linear", "0.2"), "error: unknown arguments behind --ros-args: ['--max-linear'"),
+            (ros_args(use_sim_time="maybe"), "error: Trying to set parameter 'use_sim_time' to 'maybe'"),
         )
     ]
     for node, said in refused:

@@ -8,6 +8,7 @@ import time
 import pytest
 from spec_vlm_nav_interfaces.action import NavigateInstruction
 from std_msgs.msg import String
+from std_srvs.srv import Trigger
 
 from tests.graph.harness import Graph, wait_until
 from tests.graph.navigating import Robot
@@ -165,6 +166,23 @@ def test_a_configuration_that_fails_says_why_and_can_be_mended(robot):
     wait_until(lambda: robot.operator.state() == "unconfigured", 5, "the way back")
     assert "the model cannot be loaded: no model in 'org/missing'" in robot.node.text
     assert robot.operator.set(draft_model="org/any") == "" and robot.operator.transition("configure")
+
+
+def test_a_draft_that_cannot_be_reloaded_is_said_and_the_next_one_is_taken(robot):
+    def reload(name):
+        assert robot.operator.set(next_draft_model=name) == ""
+        return robot.probe.call(Trigger, "vlm_nav_node/reload_draft", Trigger.Request())
+
+    assert "File name too long" in reload("org/" + "x" * 5000).message
+    for name, said in (
+        ("org/missing", "the old draft model stays: no model in 'org/missing'"),
+        ("org/any", "org/any drafts from the next decision on"),
+        ("org/missing", "the old draft model stays"),
+    ):
+        count = robot.node.text.count(said)
+        assert reload(name).success
+        robot.node.wait_for(said, 5, count + 1)
+    assert robot.operator.set(next_draft_model="") == "" and robot.operator.state() == "active"
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,10 @@ import time
 
 import pytest
 from geometry_msgs.msg import Twist
+from rcl_interfaces.srv import SetParameters, SetParametersAtomically
 from rclpy.parameter import Parameter
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
-from spec_vlm_nav_interfaces.msg import MotionCommand, MotionStatus, Supervision
+from spec_vlm_nav_interfaces.msg import MotionCommand, MotionStatus, Presence, RobotState, Supervision
 from spec_vlm_nav_interfaces.srv import LoosenLimits
 from std_msgs.msg import Bool, String
 from std_srvs.srv import Trigger
@@ -230,6 +231,34 @@ def test_with_safety_locked_nobody_loosens_anything_and_tightening_goes_on(graph
     with pytest.raises(HarnessError, match="safety_locked"):
         graph.probe.set_parameters("motion_node", safety_locked=False)
     graph.probe.set_parameters("motion_node", geofence_m=1.0)
+
+
+def test_a_value_of_no_known_type_is_refused_and_the_node_goes_on(graph):
+    graph.start_node()
+    odd = Parameter("geofence_m", value=1.0).to_parameter_msg()
+    odd.value.type = 99
+    why = "parameter geofence_m refused: its value is of an unknown type 99"
+
+    def answer(kind, service, **more):
+        return graph.probe.call(kind, f"motion_node/{service}", kind.Request(parameters=[odd], **more))
+
+    assert [r.reason for r in answer(SetParameters, "set_parameters").results] == [why]
+    assert answer(SetParametersAtomically, "set_parameters_atomically").result.reason == why
+    assert answer(LoosenLimits, "loosen_limits", reason="a field").message == why
+    assert graph.node.is_up and graph.probe.get_parameter("motion_node", "geofence_m") == 2.0
+    assert graph.move() > MOVED_M
+
+
+def test_foreign_words_write_no_line_of_their_own_into_the_log(graph):
+    graph.start_node(robot_state_timeout_s=5.0)
+    forged, escape = "\n[FATAL] [motion_node]: forged", "\x1b[2J"
+    graph.probe.say("robot_state", RobotState(ready=False, reason=f"lies down{forged}{escape}"), reliable=False)
+    assert graph.move() < HELD_M
+    graph.probe.say("presence", Presence(holder=f"page{forged}{escape}", holds=True))
+    graph.probe.say("instruction", String(data=f"{escape}stop{forged}"))
+    for said in ("NOT_READY: lies down", "stopped by the operator (instruction", "(page"):
+        graph.node.wait_for(said, 5)
+    assert escape not in graph.node.text and "\n[FATAL]" not in graph.node.text
 
 
 def test_forged_moves_are_not_obeyed(graph):

@@ -86,6 +86,12 @@ def test_the_folder_of_a_user_that_is_not_there_is_one_line():
     refusal("~nosuchuser/model")
 
 
+@pytest.mark.parametrize("name", ["org/" + "x" * 5000, "/" + "x" * 300, "a\nb"])
+def test_a_name_that_no_disk_takes_is_one_short_line(name):
+    said = refusal(name)
+    assert len(said) < 600
+
+
 # -- what kind it is
 
 

@@ -26,12 +26,12 @@ from spec_vlm_nav.blackbox.ring import Ring, Stamp
 from spec_vlm_nav.blackbox.triggers import (
     ASKED,
     ended_of,
-    one_line,
     Schedule,
     Trigger,
     TriggerWatch,
 )
 from spec_vlm_nav.common.diagnostics import DiagnosticRow, Level
+from spec_vlm_nav.common.foreign_words import one_line
 from spec_vlm_nav.common.status import Status
 
 MB = 1_000_000

@@ -24,11 +24,11 @@ from dataclasses import dataclass
 import json
 
 from spec_vlm_nav.common.codes import ErrorCode, MotionState
+from spec_vlm_nav.common.foreign_words import one_line
 from spec_vlm_nav.common.status import Status, WATCHDOG_STATES
 
 FAULTS = WATCHDOG_STATES | {MotionState.GEOFENCE}
 NOT_FAILED = frozenset({ErrorCode.NONE.name, ErrorCode.CANCELED.name})
-DETAIL_CHARS = 300
 MOST_TRIGGERS = 100  # of one file; the rest are only counted
 ESTOP, SILENT, ASKED = "ESTOP", "MOTION_NODE_SILENT", "ASKED"
 
@@ -57,12 +57,6 @@ class Ended:
     def failed(self) -> bool:
         """Whether it neither succeeded nor was called off."""
         return self.code not in NOT_FAILED
-
-
-def one_line(text: str) -> str:
-    """Return foreign words without line breaks and control characters, cut to a fair length."""
-    words = " ".join(text.split())
-    return "".join(c if c.isprintable() else "?" for c in words)[:DETAIL_CHARS]
 
 
 def ended_of(text: str) -> Ended:

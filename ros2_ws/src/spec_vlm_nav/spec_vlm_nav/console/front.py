@@ -398,7 +398,7 @@ def run_front(
     listening: int, control: int, publish: Publish, meet: Callable[[list[str]], None]
 ) -> None:
     """Serve on inherited descriptors until the console ends; its signals are not for this one."""
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     with contextlib.suppress(PermissionError):
         os.nice(-10)  # where that is allowed, others wait for STOP, and STOP waits for none

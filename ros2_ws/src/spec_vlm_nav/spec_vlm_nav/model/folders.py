@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from spec_vlm_nav.common.errors import ParameterError
+from spec_vlm_nav.common.foreign_words import one_line
 
 PACKAGE = "spec_vlm_nav"
 LARGE_VOCABULARY = 50_000  # ids: a published Qwen2-VL has 151,936, a small trained one 672
@@ -56,29 +57,36 @@ def find_model(name: str) -> str:
     Raises ParameterError for what is not there, and for a name that could be two things.
     """
     try:
+        return _find_model(name, one_line(name))
+    except OSError as error:  # a name too long, a folder that is not to be read
+        raise ParameterError(f"model '{one_line(name)}': {error.strerror}") from error
+
+
+def _find_model(name: str, shown: str) -> str:
+    try:
         path = Path(name).expanduser()
     except RuntimeError as error:
-        raise ParameterError(f"model '{name}': {error}") from error
+        raise ParameterError(f"model '{shown}': {error}") from error
     if path.is_absolute():
         if not _may_be_model(path):
-            raise ParameterError(f"model folder {path} does not exist")
+            raise ParameterError(f"model folder {one_line(str(path))} does not exist")
         return str(path)
     inside = share_folder() / name
     if name and _may_be_model(inside):
         return str(inside)
     if name.startswith((".", "~")) or name.count("/") != 1 or name.endswith("/"):
         raise ParameterError(
-            f"model '{name}' is neither a folder in {share_folder()}, nor an absolute path, nor a "
+            f"model '{shown}' is neither a folder in {share_folder()}, nor an absolute path, nor a "
             "hub id like org/name; folders are never looked for in the working directory"
         )
     if Path(name).is_dir():
         raise ParameterError(
-            f"model '{name}' could be a hub id or the folder {Path(name).resolve()}: give the "
+            f"model '{shown}' could be a hub id or the folder {Path(name).resolve()}: give the "
             "absolute path, or start the node elsewhere"
         )
     if name.split("/")[0] == "default_models":
         raise ParameterError(
-            f"model '{name}' is not in {share_folder()}: it comes with the whole repository, not "
+            f"model '{shown}' is not in {share_folder()}: it comes with the whole repository, not "
             "with the package alone; give an absolute path or a hub id"
         )
     return name
@@ -118,12 +126,18 @@ def suited_preset(folder: str) -> str:
 
 def check_folder(folder: str, needs_weights: bool = True) -> None:
     """Raise ParameterError with what a folder lacks, as far as a look at its files tells."""
-    path = Path(folder)
-    if not path.is_dir():
+    try:
+        _check_folder(Path(folder), needs_weights)
+    except OSError as error:
+        raise ParameterError(f"model '{one_line(folder)}': {error.strerror}") from error
+
+
+def _check_folder(folder: Path, needs_weights: bool) -> None:
+    if not folder.is_dir():
         return  # a hub id
-    if not (path / "config.json").is_file() and not any(path.glob(f"*{GGUF}")):
+    if not (folder / "config.json").is_file() and not any(folder.glob(f"*{GGUF}")):
         raise ParameterError(f"{folder} has no config.json: it is not a Hugging Face model folder")
     if needs_weights and not any(
-        file.suffix in (".safetensors", ".bin", ".gguf") for file in path.iterdir()
+        file.suffix in (".safetensors", ".bin", ".gguf") for file in folder.iterdir()
     ):
         raise ParameterError(f"{folder} has no weights: no .safetensors, .bin or .gguf file")

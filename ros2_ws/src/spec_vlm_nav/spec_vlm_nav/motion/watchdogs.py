@@ -26,6 +26,7 @@ from dataclasses import dataclass
 import math
 
 from spec_vlm_nav.common.codes import LinkState, MotionState
+from spec_vlm_nav.common.foreign_words import one_line
 from spec_vlm_nav.common.geometry import Pose, wrap
 from spec_vlm_nav.common.nonces import NOTHING, SessionProof
 from spec_vlm_nav.motion.command import SILENT
@@ -173,8 +174,8 @@ class OdometryWatch:
             return True
         self._foreign_at = now
         self._foreign = (
-            f'odometry in frames {" -> ".join(frames)} instead of {" -> ".join(self._frames)}: '
-            'two sources on one topic?'
+            f'odometry in frames {one_line(" -> ".join(frames))} instead of '
+            f'{one_line(" -> ".join(self._frames))}: two sources on one topic?'
         )
         return False
 

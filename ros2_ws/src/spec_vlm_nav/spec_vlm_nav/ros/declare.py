@@ -21,8 +21,10 @@ Descriptors with ranges, refusal with the reason, live changes.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 import re
 import sys
+from typing import Any
 
 from rcl_interfaces.msg import (
     FloatingPointRange,
@@ -30,6 +32,8 @@ from rcl_interfaces.msg import (
     ParameterDescriptor,
     SetParametersResult,
 )
+from rcl_interfaces.msg import Parameter as ParameterMessage
+from rcl_interfaces.srv import SetParameters, SetParametersAtomically
 from rclpy.exceptions import InvalidParameterTypeException, InvalidParameterValueException
 from rclpy.node import Node
 from rclpy.parameter import Parameter as RosParameter
@@ -39,6 +43,7 @@ from spec_vlm_nav.parameters.files import refuse_unknown, wildcard_names
 
 # rclpy's exceptions hold the refused value only in their text.
 _GIVEN = re.compile(r"parameter value \((.*?)\) for|to '(.*?)' of type")
+_TYPES = {kind.value for kind in RosParameter.Type}
 
 
 def _descriptor(parameter: Parameter, read_only: bool) -> ParameterDescriptor:
@@ -57,6 +62,32 @@ def _descriptor(parameter: Parameter, read_only: bool) -> ParameterDescriptor:
                 IntegerRange(from_value=int(parameter.low), to_value=int(parameter.high))
             ]
     return described
+
+
+def unreadable(parameters: Sequence[ParameterMessage]) -> str:
+    """Return why parameters of a request cannot be read, or ""."""
+    for one in parameters:
+        if one.value.type not in _TYPES:
+            return f"parameter {one.name} refused: its value is of an unknown type {one.value.type}"
+    return ""
+
+
+def _refuse_unreadable(node: Node) -> None:
+    """Have requests refused that cannot be read: rclpy raises, and that would end the node."""
+    for service in node.services:
+        if service.srv_type in (SetParameters, SetParametersAtomically):
+            service.callback = partial(_set_readable, service.callback)
+
+
+def _set_readable(set_them: Callable[[Any, Any], Any], request: Any, response: Any) -> Any:
+    if not (why := unreadable(request.parameters)):
+        return set_them(request, response)
+    refused = SetParametersResult(successful=False, reason=why)
+    if isinstance(request, SetParameters.Request):
+        response.results = [refused] * len(request.parameters)
+    else:
+        response.result = refused
+    return response
 
 
 Check = Callable[[Mapping[str, Value]], None]
@@ -80,6 +111,7 @@ def declare(
     for a value that is not allowed, and for a parameter that was given and is not in the table.
     """
     values: dict[str, Value] = {}
+    _refuse_unreadable(node)
     for parameter in table:
         try:
             declared: RosParameter = node.declare_parameter(

@@ -30,7 +30,9 @@ from rclpy.node import Node
 from rclpy.parameter import Parameter as RosParameter
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from spec_vlm_nav.common.errors import ParameterError
+from spec_vlm_nav.common.foreign_words import one_line
 from spec_vlm_nav.common.parameters import Parameter, Value
+from spec_vlm_nav.ros.declare import unreadable
 from spec_vlm_nav_interfaces.msg import MotionStatus
 from spec_vlm_nav_interfaces.srv import LoosenLimits
 from std_msgs.msg import String
@@ -119,6 +121,8 @@ class LimitLoosening:
             return "no parameters are named"
         if unknown := [p.name for p in request.parameters if p.name not in self._table]:
             return f"no parameter '{unknown[0]}' here"
+        if why := unreadable(request.parameters):
+            return why
         if why := self._moves():
             return f"{why}: limits are loosened only while it stands"
         return ""
@@ -134,7 +138,7 @@ class LimitLoosening:
         if not result.successful:
             return str(result.reason)
         changed = {c.name: [before[c.name], c.value] for c in changes if before[c.name] != c.value}
-        reason = " ".join(request.reason.split())
+        reason = one_line(request.reason, LONGEST_REASON)
         said = {"node": self._node.get_fully_qualified_name(), "at": time.time()}
         self._said.publish(String(data=json.dumps({**said, "changed": changed, "reason": reason})))
         words = ", ".join(f"{name} {old} to {new}" for name, (old, new) in changed.items())

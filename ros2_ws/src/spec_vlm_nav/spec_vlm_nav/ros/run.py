@@ -15,7 +15,7 @@
 """
 Starting and ending a node.
 
-One line for an error, exit code 0 for SIGINT and SIGTERM, and a last word to the robot.
+One line for an error, exit code 0 for a signal that ends it, and a last word to the robot.
 
 rclpy's own signal handlers shut the context down before a node can publish anything more, so they
 are not used.
@@ -35,12 +35,16 @@ from typing import NoReturn, Protocol
 
 import rclpy
 from rclpy.action import ActionClient, ActionServer
+from rclpy.exceptions import ParameterException
 from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.signals import SignalHandlerOptions
-from spec_vlm_nav.common.errors import NavigationError
+from rclpy.utilities import remove_ros_args
+from spec_vlm_nav.common.errors import NavigationError, ParameterError
+from spec_vlm_nav.common.foreign_words import one_line
 
 SPIN_S = 0.05  # how late a signal may be noticed
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # the last: the terminal was closed
 END_S = 9.0  # after 10 s `ros2 launch` kills; before it does, a process says where it hangs
 
 
@@ -83,7 +87,17 @@ def leave(code: int) -> NoReturn:
 def in_one_line(error: Exception) -> str:
     """Return what ROS says of its arguments without the places in its source."""
     said = re.sub(r", at \S+?:\d+", "", str(error)).replace("error not set", "")
+    if type(error).__name__ == "UnknownROSArgsError":  # says no more than what they are
+        said = f"unknown arguments behind --ros-args: {said}"
     return " ".join(said.split()) or type(error).__name__
+
+
+def _refuse_rest(args: Sequence[str]) -> None:
+    """Raise ParameterError for what is no argument of ROS: what an operator sets is never ignored."""
+    if rest := remove_ros_args(list(args)):
+        raise ParameterError(
+            f"argument {one_line(rest[0])} refused: nodes take parameters as --ros-args -p NAME:=VALUE"
+        )
 
 
 def run(
@@ -101,8 +115,9 @@ def run(
             faulthandler.dump_traceback_later(END_S, exit=True)
         asked_to_end = True
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, on_signal)
+    for number in ENDING:
+        if signal.getsignal(number) != signal.SIG_IGN or number != signal.SIGHUP:  # nohup
+            signal.signal(number, on_signal)
     try:
         rclpy.init(
             args=list(args) if args is not None else None,
@@ -111,11 +126,16 @@ def run(
     except Exception as error:  # ROS arguments or a parameter file that cannot be read
         sys.stderr.write(f"error: {in_one_line(error)}\n")
         return 1
-    expected: tuple[type[Exception], ...] = (NavigationError, *user_errors)
+    expected: tuple[type[Exception], ...] = (NavigationError, ParameterException, *user_errors)
+    refusal: str | None = None
     try:
+        _refuse_rest(sys.argv[1:] if args is None else args)
         shell = make()
     except expected as error:
-        sys.stderr.write(f"error: {error}\n")
+        refusal = str(error)
+    if refusal is not None:
+        sys.stderr.write(f"error: {refusal}\n")
+        gc.collect()  # what was made of the node, before its context is gone
         rclpy.try_shutdown()
         gc.collect()
         return 1

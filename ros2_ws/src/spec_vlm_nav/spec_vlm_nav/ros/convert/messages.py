@@ -24,6 +24,7 @@ from sensor_msgs.msg import CompressedImage, Image
 from spec_vlm_nav.camera.frame import Frame
 from spec_vlm_nav.camera.images import RawImage
 from spec_vlm_nav.common.codes import LinkState, MotionState, SOURCES
+from spec_vlm_nav.common.foreign_words import one_line
 from spec_vlm_nav.common.geometry import Motion, Pose
 from spec_vlm_nav.common.status import Status
 from spec_vlm_nav.deciding.parts.interfaces import DecisionReport, MotionRequest
@@ -90,7 +91,7 @@ def command_of(message: MotionCommand) -> Command | None:
         motion=Motion(message.distance_m, message.angle_rad),
         deadline_s=seconds_of(message.deadline),
         frame_age_s=message.frame_age_s,
-        text=message.text,
+        text=one_line(message.text),
         unverified=message.unverified,
     )
 

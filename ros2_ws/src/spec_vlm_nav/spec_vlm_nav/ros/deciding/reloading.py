@@ -74,5 +74,8 @@ class DraftReloading:
         if done is None:
             return
         self._loading = False
-        log = self._node.get_logger()
-        (log.info if done[0] else log.error)(done[1])
+        # rclpy binds a severity to the calling line: each needs a line of its own.
+        if done[0]:
+            self._node.get_logger().info(done[1])
+        else:
+            self._node.get_logger().error(done[1])

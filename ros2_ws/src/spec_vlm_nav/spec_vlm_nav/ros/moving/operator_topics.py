@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rclpy.node import Node
+from spec_vlm_nav.common.foreign_words import one_line
 from spec_vlm_nav.language.stop_words import is_stop
 from spec_vlm_nav.ros.subscriptions import subscribe
 from std_msgs.msg import Bool, Empty, String
@@ -62,7 +63,7 @@ class Operator:
 
     def _on_words(self, message: String) -> None:
         if is_stop(message.data):
-            self._on_stop(f'instruction "{message.data[:40]}"')
+            self._on_stop(f'instruction "{one_line(message.data[:40])}"')
 
     def _on_reset_message(self, message: Empty) -> None:
         self._on_reset()

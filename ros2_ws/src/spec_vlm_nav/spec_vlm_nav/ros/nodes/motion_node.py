@@ -37,6 +37,7 @@ from rclpy.qos import QoSProfile, ReliabilityPolicy
 from spec_vlm_nav.common.codes import MotionState
 from spec_vlm_nav.common.diagnostics import DiagnosticRow
 from spec_vlm_nav.common.errors import ParameterError
+from spec_vlm_nav.common.foreign_words import one_line
 from spec_vlm_nav.common.parameters import Value
 from spec_vlm_nav.motion.ahead.collision import Clearance
 from spec_vlm_nav.motion.core import MotionCore
@@ -74,6 +75,7 @@ from spec_vlm_nav_interfaces.msg import (
 BURST_PAUSE_S = 0.02
 KEPT_WITHIN_S = 0.25  # a new state is on the disk before it is reported, or so much later
 LONGEST_BURST = 50
+LONGEST_NAME = 80  # of what holds presence
 PRESENCE_S = 0.05
 NOT_WORTH_A_WARNING = (
     MotionState.MOVING,
@@ -95,7 +97,7 @@ class MotionNode:
         kept = self._keeper.begin()
         self._core.restore(kept)
         if kept.holds:
-            node.get_logger().error(f"held since before the start: {kept.holds}")
+            node.get_logger().error(f"held since before the start: {one_line(kept.holds)}")
         self._collision_sensor = CollisionSensor(
             node,
             str(values["collision_source"]),
@@ -182,12 +184,12 @@ class MotionNode:
         self._loop.command(command, unproven)
 
     def _on_robot_state(self, message: RobotState) -> None:
-        self._core.on_robot_state(message.ready, message.reason, time.monotonic())
+        self._core.on_robot_state(message.ready, one_line(message.reason), time.monotonic())
         self._loop.follow()
 
     def _on_presence(self, message: Presence) -> None:
         watch = self._core.gate.presence
-        watch.hear(message.holder[:80], message.kind, message.holds, time.monotonic())
+        watch.hear(one_line(message.holder, LONGEST_NAME), message.kind, message.holds, time.monotonic())
         self._mind_presence()
 
     def _mind_presence(self) -> None:
