@@ -10,6 +10,9 @@ from contextlib import contextmanager
 
 from specnav.results.errors import one_line
 
+_OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS)
+"""Full, or not to be written by this user."""
+
 
 class UsageError(Exception):
     """A wrong argument or file; the message says what was wrong and what to do."""
@@ -68,7 +71,7 @@ def user_errors() -> Iterator[None]:
             if words := " ".join(said().split()):
                 print(f"specnav: error: {words}", file=sys.stderr)
             sys.exit(getattr(error, "exit_code", 2))
-        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        if isinstance(error, OSError) and error.errno in _OF_THE_DISK:
             print(f"specnav: error: {error.strerror}: {error.filename or 'what is printed'}", file=sys.stderr)
             sys.exit(1)
         if not is_for_users(error):

@@ -137,8 +137,8 @@ class Link:
         VersionMismatch and ProtocolError when something else answers, KeyRefused when the verifier does not take the
         key, OptionsError when the key's file cannot be used.
         """
-        if self._welcome is not None and self._dealer.is_open:
-            return self._welcome
+        if self.told is not None:
+            return self.told
         deadline = self._clock() + self.connect_timeout_s
         while True:
             where = self.address if self._route is None else self._route.next(deadline, give_up)
@@ -162,6 +162,11 @@ class Link:
                     f"no verifier answers at {where} (tried for {self.connect_timeout_s:g} s): "
                     "check that it runs and the address is right"
                 )
+
+    @property
+    def told(self) -> Welcome | None:
+        """What the verifier said about itself; None where no connection is open."""
+        return self._welcome if self._dealer.is_open else None
 
     @property
     def _first_backoff_s(self) -> float:

@@ -379,7 +379,8 @@ def _check_quantisable(name: str, text_config: Any, place: torch.device, quantiz
 
 def _quantization(quantize: str, dtype: Any) -> Any:
     try:
-        import bitsandbytes  # noqa: F401
+        with _quiet_loading():
+            import bitsandbytes  # noqa: F401
         from transformers import BitsAndBytesConfig
     except ImportError as error:
         raise ModelError("quantize needs bitsandbytes: pip install bitsandbytes accelerate") from error
@@ -403,6 +404,7 @@ def _quiet_loading() -> Iterator[None]:
     from transformers.utils import logging as hf_logging
 
     warnings.filterwarnings("ignore", message=r"MatMul8bitLt: inputs will be cast")
+    logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)  # that `kernels` is not installed
     hub_log = logging.getLogger("huggingface_hub")
     hub_level = hub_log.level
     hub_log.setLevel(logging.ERROR)

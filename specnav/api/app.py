@@ -124,7 +124,7 @@ class Routes:
         """What there is under a name."""
         self._owner(request)
         ours = await self._house.told_name()
-        if not self._house.is_called(name):
+        if not await self._house.is_called(name):
             raise no_model(name, ours)
         return JSONResponse(replies.model(ours, self._since))
 
@@ -144,7 +144,7 @@ class Routes:
             self._desk.check()  # before a long body is read for nothing
             asked = await self._asked(request, kind)
             record.stream = asked.stream
-            if not self._house.is_called(asked.model):
+            if not await self._house.is_called(asked.model):
                 raise no_model(asked.model, self._house.name)
             async with watched(request) as gone:
                 answer = await self._started(asked, record.client, gone)

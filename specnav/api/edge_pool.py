@@ -23,7 +23,7 @@ from specdec.draft import common_length
 from specdec.drafting.memory import KEPT_BYTES
 from specdec.edge.decoder import EdgeDecoder
 from specdec.edge.protocol import check_vocabulary
-from specdec.errors import OptionsError, SpecdecError
+from specdec.errors import LinkLost, OptionsError, SpecdecError
 from specdec.isolation.accounts import Accounts, charged
 from specdec.isolation.workers import Ticket
 from specdec.link.channel import Link, connect
@@ -36,6 +36,8 @@ from specnav.api.errors import ApiError, api_error, wrong
 from specnav.api.text import AnswerText
 
 CONNECT_TIMEOUT_S = 2.0
+LOOK_EVERY_S = 1.0
+"""How often a refusal may have the verifier asked again."""
 _FINISHES: dict[str, FinishReason] = {"eos": "stop", "stop": "stop", "length": "length"}
 
 
@@ -60,6 +62,7 @@ class EdgePool:
         self._idle: list[PooledEdge] = []
         self._threads = ThreadPoolExecutor(config.answers, thread_name_prefix="answer")
         self._known: Welcome | None = None
+        self._looked_s = -LOOK_EVERY_S
         self._running: set[ApiAnswer] = set()
         self._accounts = Accounts()
 
@@ -71,17 +74,35 @@ class EdgePool:
         told = self._known.model
         return Path(told).name if told.startswith(("/", ".")) else told
 
-    def is_called(self, model: str) -> bool:
+    async def is_called(self, model: str) -> bool:
         """Whether the model answers to a name, whole or without whose it is; True before its name is known."""
+        if not self._is_named(model):
+            await asyncio.get_running_loop().run_in_executor(None, self._look_again)
+        return self._is_named(model)
+
+    def _is_named(self, model: str) -> bool:
         name = self.name
         return not name or model in (name, name.rpartition("/")[2])
+
+    def _look_again(self) -> None:
+        """Before something is refused by what the verifier said: another one may listen there by now."""
+        now_s = time.monotonic()
+        if now_s - self._looked_s >= LOOK_EVERY_S:
+            self._looked_s = now_s
+            with contextlib.suppress(SpecdecError):
+                self.knock()
 
     def knock(self) -> Welcome:
         """Ask the verifier who it is. Raises LinkLost and what else EdgeDecoder raises, ModelError for a pair that
         cannot work.
         """
-        edge = self._take("", ())
+        with self._lock:
+            edge = self._idle.pop() if self._idle else None
+        edge = edge or self._new_edge()
         try:
+            with contextlib.suppress(LinkLost):  # what notices that a connection was closed is to read from it
+                while edge.link.told is not None and edge.link.receive(0.001) is not None:
+                    pass
             welcome = edge.link.ensure_connected()
         finally:
             self._give_back(edge)
@@ -182,9 +203,10 @@ class EdgePool:
         account, began_s = charged.get(), time.thread_time()
         if account is not None:
             account.check()
-        limit = self._limit
-        if limit and asked.is_surely_longer(draft.tokenizer, limit):
-            raise _too_long(asked, f"more than {limit}", limit)
+        if self._is_surely_too_long(asked):
+            self._look_again()
+            if self._is_surely_too_long(asked):
+                raise _too_long(asked, f"more than {self._limit}", self._limit)
         prompt = asked.encoded(draft.tokenizer)
         length = self._check(prompt.ids, draft.prompt_length(prompt), asked)
         if account is not None:
@@ -201,23 +223,27 @@ class EdgePool:
             for ids in edge.decoder.generate(prompt, options, answer.cancel):
                 answer.say(text.push(ids), ids)
             stats = edge.decoder.stats
-            if self._known is None and stats.finish != "cancelled":
-                self._known = edge.link.ensure_connected()  # it is: the answer came from there
         finally:
+            self._known = edge.link.told or self._known
             self._give_back(edge)
         answer.say(text.finish(), [])
         return AnswerOutcome(_FINISHES.get(stats.finish), length, self._config.method, stats)
 
     def _check(self, ids: tuple[int, ...], length: int, asked: ApiRequest) -> int:
-        """What can be said without asking the verifier. Raises ApiError; returns the prompt's length."""
+        """What can be said without a session. Raises ApiError; returns the prompt's length."""
         vocabulary = self._draft.vocab_size
         if max(ids) >= vocabulary or min(ids) < 0:
             raise wrong("prompt", f"the prompt has ids outside the vocabulary of {vocabulary}")
         if any(token >= vocabulary for token, _ in asked.options.logit_bias):
             raise wrong("logit_bias", f"logit_bias has ids outside the vocabulary of {vocabulary}")
         if 0 < self._limit <= length:
-            raise _too_long(asked, str(length), self._limit)
+            self._look_again()
+            if 0 < self._limit <= length:
+                raise _too_long(asked, str(length), self._limit)
         return length
+
+    def _is_surely_too_long(self, asked: ApiRequest) -> bool:
+        return self._limit > 0 and asked.is_surely_longer(self._draft.tokenizer, self._limit)
 
     @property
     def _limit(self) -> int:

@@ -30,6 +30,7 @@ import typer
 from specdec.errors import OptionsError
 from specdec.settings import REQUIRED, Setting, settings_of
 from specnav.edge_settings import PAIR_THAT_SEES
+from specnav.paths import shipped
 
 SHIPPED_TARGET = {"model": {"default": None, "shown": "the shipped one"}}
 """`changes` to a verifier's settings in commands that have a target of their own."""
@@ -102,7 +103,7 @@ class _Command:
     def __call__(self, **values: Any) -> Any:
         known = self._settings()
         settings = {name: values.pop(_key(self._parameter, told)) for name, told in known.items()}
-        given = {name: value for name, value in settings.items() if value is not None}
+        given = {name: _found(known[name], value) for name, value in settings.items() if value is not None}
         for name, value in given.items():
             _check(known[name], value)
         return self._function(**{self._parameter: self._make(**given)}, **values)
@@ -126,6 +127,13 @@ class _Command:
     @property
     def __annotations__(self) -> dict[str, Any]:  # type: ignore[override]
         return {name: one.annotation for name, one in self.__signature__.parameters.items()}
+
+
+def _found(told: Setting, value: Any) -> Any:
+    """A model that is shipped, where it lies. An option that is a Path may name a folder to write into."""
+    if isinstance(value, Path if told.positional else str):
+        return type(value)(shipped(str(value)))
+    return value
 
 
 def _order(parameter: inspect.Parameter) -> bool:

@@ -57,13 +57,13 @@ def vlm(given: dict[str, Any], time: dict[str, Any]) -> None:
 )
 def text(given: dict[str, Any], time: dict[str, Any]) -> None:
     """Train the text pair on this interpreter's standard library; a killed run continues where it stopped."""
-    from specnav.paths import DEFAULT_TEXT_TARGET, RUNS
+    from specnav.paths import MODELS, ROOT, RUNS
     from specnav.recipes.settings import TrainingSettings
     from specnav.recipes.text.train import TextSchedule, TrainTextConfig, train_text
     from specnav.signals import ends_on_signals
 
     schedule = TextSchedule.within(TrainingSettings(**time).minutes)
-    defaults = {"out": DEFAULT_TEXT_TARGET.parent, "run": RUNS / "train-text", "schedule": schedule}
+    defaults = {"out": ROOT / MODELS.name, "run": RUNS / "train-text", "schedule": schedule}
     with ends_on_signals():
         train_text(TrainTextConfig(**{**defaults, **given}))
 

@@ -11,6 +11,7 @@ import importlib
 import importlib.metadata
 import importlib.util
 import json
+import logging
 import os
 import platform
 import re
@@ -51,12 +52,15 @@ def _version(distribution: str) -> str:
 
 
 def _module(module: str, distribution: str, needed_for: str, remedy: str, optional: bool = False) -> Finding:
+    logging.disable(logging.WARNING)  # what a module lacks that is not asked for here
     try:
         importlib.import_module(module)
     except Exception as error:  # a broken native library raises anything at all
         status: Status = "optional" if optional else "missing"
         detail = f"{type(error).__name__}: {error}".splitlines()[0][:90]
         return Finding(distribution, status, detail, needed_for, remedy)
+    finally:
+        logging.disable(logging.NOTSET)
     return Finding(distribution, "ok", _version(distribution), needed_for)
 
 

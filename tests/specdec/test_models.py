@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 import sys
 import types
 from pathlib import Path
@@ -218,6 +219,19 @@ def test_quantised_models_load_and_stay_close(model_root: Path, quantize: str, k
     expected = whole.new_session().prefill(whole.encode(prompt))
     assert torch.nn.functional.cosine_similarity(row, expected, dim=0) > (0.95 if quantize == "8bit" else 0.7)
     assert session.extend([1, 2, 3]).shape == (3, whole.vocab_size)
+
+
+def test_a_quantised_model_is_loaded_without_a_word(model_root: Path) -> None:
+    """In a process of its own: a package tells what it misses when it is imported, once."""
+    code = "import sys; from specdec.models import load_model; load_model(sys.argv[1], quantize='4bit')"
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(model_root / "text-target")],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert done.stdout + done.stderr == ""
 
 
 def test_4bit_on_a_cpu_names_a_width_it_cannot_take(tmp_path: Path) -> None:

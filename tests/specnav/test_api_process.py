@@ -20,7 +20,7 @@ from specdec.models import LoadedModel, load_model
 from specdec.models.prompt import Message, conversation_prompt, plain_prompt
 from specdec.options import GenerationOptions
 from specnav.api.keys import new_key
-from specnav.paths import DEFAULT_DRAFT, DEFAULT_TARGET, DEFAULT_TEXT_TARGET
+from specnav.paths import DEFAULT_DRAFT, DEFAULT_TARGET, DEFAULT_TEXT_DRAFT, DEFAULT_TEXT_TARGET
 from tests.helpers.tiny_models import picture
 from tests.specnav.api_processes import (
     QUESTIONS,
@@ -389,3 +389,18 @@ def test_keys_a_full_queue_a_verifier_that_dies_and_a_quiet_end(tmp_path: Path, 
             assert sum(bool(chunk.choices) for chunk in chunks) > 0
             assert server.handle.wait(15) == 0
         assert server.events("stopped") and server.events("request")[-1]["finish"] == "length"
+
+
+def test_another_model_in_the_verifiers_place_is_called_by_its_own_name(tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    few: dict[str, Any] = {"messages": asked(QUESTIONS[0]), "max_tokens": 2, "temperature": 0.0}
+    with verifier(logs, DEFAULT_TEXT_TARGET) as first, api(logs, first.bind) as server, client_of(server) as client:
+        client.chat.completions.create(model="text-target", **few)
+        first.handle.kill()
+        first.handle.wait(10)
+        with verifier(logs, DEFAULT_TEXT_DRAFT, first.bind):
+            client.chat.completions.create(model="text-draft", **few)
+            assert [entry.id for entry in client.models.list()] == ["text-draft"]
+            with pytest.raises(openai.NotFoundError):
+                client.chat.completions.create(model="text-target", **few)

@@ -31,7 +31,7 @@ class Nobody:
 
     name = "m"
 
-    def is_called(self, model: str) -> bool:
+    async def is_called(self, model: str) -> bool:
         return True
 
     async def told_name(self) -> str:

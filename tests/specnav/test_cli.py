@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 
 import pytest
 
@@ -11,7 +12,7 @@ from cloud_verifier.config import ServerConfig
 from specdec.settings import settings_of
 from specdec.settings_files import read_yaml_file
 from specnav.errors import user_errors
-from specnav.paths import CONFIG
+from specnav.paths import CONFIG, ROOT
 from tests.helpers.commands import run_here
 
 
@@ -117,10 +118,46 @@ def test_a_list_that_names_nothing_is_refused_not_taken_for_the_default(monkeypa
     assert err.startswith("specnav: error: ") and err.count("\n") == 1
 
 
-def test_a_full_disk_is_told_whatever_was_being_written(capsys):
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS])
+def test_a_disk_that_takes_nothing_is_told_whatever_was_being_written(capsys, number):
     with pytest.raises(SystemExit) as end, user_errors():
-        raise OSError(errno.ENOSPC, "No space left on device")
+        raise OSError(number, os.strerror(number))
     assert end.value.code == 1 and capsys.readouterr().err.count("\n") == 1
+
+
+def test_shipped_models_are_found_by_the_names_of_the_documentation_from_any_directory(
+    monkeypatch, capsys, tmp_path
+):
+    monkeypatch.chdir(tmp_path)
+    names = ["--target", "default_models/text-target", "--draft", "default_models/text-draft", "--json"]
+    code, _, err = run_here(monkeypatch, capsys, "plan", "memory", *names)
+    assert code == 0, err
+    code, _, err = run_here(
+        monkeypatch, capsys, "convert", "gguf", "default_models/text-draft", "--type", "q4_9"
+    )
+    assert "q4_9" in err
+    (tmp_path / "default_models" / "text-target").mkdir(parents=True)
+    code, _, err = run_here(monkeypatch, capsys, "plan", "memory", *names)
+    assert code == 1 and "default_models/text-target" in err, "what lies here comes first"
+
+
+def test_the_text_pair_is_trained_into_the_current_directory_where_there_is_no_clone(
+    monkeypatch, capsys, tmp_path
+):
+    from specnav.recipes.text import train
+
+    started = []
+    monkeypatch.setattr("specnav.paths.ROOT", tmp_path)
+    monkeypatch.setattr(train, "train_text", started.append)
+    assert run_here(monkeypatch, capsys, "train", "text")[0] == 0
+    assert started[0].out == tmp_path / "default_models"
+
+
+def test_training_in_a_folder_that_cannot_be_made_is_one_line(monkeypatch, capsys, tmp_path):
+    (tmp_path / "file").touch()
+    arguments = ["--library", ROOT / "specdec", "--run", tmp_path / "file" / "run"]
+    code, _, err = run_here(monkeypatch, capsys, "train", "text", *arguments)
+    assert code == 1 and err.count("\n") == 1 and "cannot be written" in err
 
 
 def test_a_file_that_is_no_picture_is_refused(monkeypatch, capsys, tmp_path):

@@ -16,7 +16,7 @@ import torch
 from specdec.options import DecodingOptions
 from specdec.settings import REQUIRED, check_settings, same_as, setting
 from specnav.recipes.errors import TrainingError
-from specnav.recipes.folders import appearing_at_once, keep_settings
+from specnav.recipes.folders import appearing_at_once, keep_settings, roomy
 from specnav.recipes.loop import LoopSettings
 from specnav.recipes.settings import TrainingSettings
 from specnav.recipes.text.corpus import Corpus, library_folder, read_corpus
@@ -114,8 +114,9 @@ def train_text(config: TrainTextConfig) -> TextResult:
     asked = {HELD_BACK: None} | {file.stem: read_questions(file) for file in config.questions}
     corpus = read_corpus(config.library or library_folder())
     kept = {name: value for name, value in asdict(config).items() if name not in ("out", "questions", "run")}
-    config.run.mkdir(parents=True, exist_ok=True)
-    keep_settings(config.run, kept | {"python": platform.python_version()})
+    with roomy(config.run):
+        config.run.mkdir(parents=True, exist_ok=True)
+        keep_settings(config.run, kept | {"python": platform.python_version()})
     with stages() as shown:
         return _TextTraining(config, corpus, shown).whole(asked)
 
