@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All tests, as `make test` runs them: ruff, then pytest in two parts, with mypy beside them.
+"""All tests, as `make test` runs them: ruff, then mypy and pytest in two parts.
 
-Tests with bounds in real time (marked `graph` or `realtime`) mostly wait: they run first, a few files at a time, and no
-test that computes runs beside them; mypy has only what they leave of the cores. Then what only computes takes all. A
-bound in real time can still be missed because of another file: what failed first is asked once more at the end, alone;
-what fails then has failed. What is given on the command line goes to both runs of pytest. With `--fast`, as `make
-check` gives it, tests are left out that are marked `graph` or `slow`.
+Tests with bounds in real time (marked `graph` or `realtime`) mostly wait: they run first, a few files at a time. mypy
+and the tests that only compute begin with them, but run only where the first part leaves a core idle, until it has
+ended; then they take all cores. Where the system has no such priority, they begin afterwards. A bound in real time can
+still be missed because of another file: what failed first is asked once more at the end, alone; what fails then has
+failed. What is given on the command line goes to both runs of pytest. With `--fast`, as `make check` gives it, tests
+are left out that are marked `graph` or `slow`.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import IO
 
+import psutil
 import pytest
 
 FAST = "not graph and not slow and not docker"
@@ -40,7 +42,7 @@ TESTS = Path(__file__).resolve().parents[1] / "tests"
 
 @dataclass
 class TestJob:
-    """A program on its way. output: what it says, until it is shown; None: shown as it comes."""
+    """A program on its way. output: where its output is kept until `wait` shows it; None: shown as it comes."""
 
     title: str
     process: subprocess.Popen[bytes]
@@ -48,26 +50,51 @@ class TestJob:
     output: IO[bytes] | None = None
 
     def wait(self) -> int:
-        """Wait for its end, show what it said, return its exit code."""
-        code = self.process.wait()
-        took = time.monotonic() - self.began
+        """Wait for its end, show its output, from now on as it comes, and return its exit code."""
         if self.output is not None:
             print(f"\n== {self.title}", flush=True)
-            self.output.seek(0)
-            sys.stdout.buffer.write(self.output.read())
+            self._show(self.output)
             self.output.close()
+        code = self.process.wait()
+        took = time.monotonic() - self.began
         print(f"== {self.title}: exit code {code} after {took:.0f} s", flush=True)
         return code
 
+    def _show(self, output: IO[bytes]) -> None:
+        shown, ended = 0, False
+        while not ended:
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(0.2)
+                ended = True
+            # The process writes at the file's position: this must not move it.
+            while more := os.pread(output.fileno(), 1 << 16, shown):
+                shown += len(more)
+                sys.stdout.buffer.write(more)
+            sys.stdout.buffer.flush()
 
-def yield_the_cores(pid: int, always: bool) -> None:
-    """Let a process that leads its session run only where no other wants the core; or as any other does again."""
-    # Each where the system knows and allows it, and the process has not ended.
+
+def share_among_sessions(pid: int, nice: int) -> None:
+    """Set how a process that leads its session competes with others, on kernels that share the cores by session."""
     with suppress(OSError):
-        # Kernels that share the cores among sessions first.
-        Path(f"/proc/{pid}/autogroup").write_text("19" if always else "0")
-    with suppress(OSError, AttributeError):
-        os.sched_setscheduler(pid, os.SCHED_IDLE if always else os.SCHED_OTHER, os.sched_param(0))
+        Path(f"/proc/{pid}/autogroup").write_text(str(nice))
+
+
+def give_way(pid: int) -> None:
+    """Let a process that leads its session, and all it starts, run only where no other process wants the core."""
+    share_among_sessions(pid, 19)
+    os.sched_setscheduler(pid, os.SCHED_IDLE, os.sched_param(0))
+
+
+def compete(pid: int) -> None:
+    """Let a process that leads its session, and all that it has started, run as any other again."""
+    share_among_sessions(pid, 0)
+    with suppress(psutil.NoSuchProcess):
+        leader = psutil.Process(pid)
+        for process in (leader, *leader.children(recursive=True)):
+            # Some have ended meanwhile; and a system may let only root take back what was given away.
+            with suppress(psutil.Error, OSError):
+                for thread in process.threads():
+                    os.sched_setscheduler(thread.id, os.SCHED_OTHER, os.sched_param(0))
 
 
 def start(title: str, words: Sequence[str], quiet: bool = False) -> TestJob:
@@ -89,10 +116,10 @@ def start(title: str, words: Sequence[str], quiet: bool = False) -> TestJob:
     return TestJob(title, process, began, output)
 
 
-def start_tests(which: str, workers: int, arguments: Sequence[str]) -> TestJob:
-    """Start pytest with the tests of these marks."""
+def start_tests(which: str, workers: int, arguments: Sequence[str], quiet: bool = False) -> TestJob:
+    """Start pytest with the tests of these marks. quiet: as in `start`."""
     words = ["pytest", "-m", which, "-n", str(workers), "--dist", "loadfile", *arguments]
-    return start(f"pytest: {which}", words)
+    return start(f"pytest: {which}", words, quiet)
 
 
 def ask_again_alone(which: str, cache: Path, arguments: Sequence[str]) -> int:
@@ -141,15 +168,23 @@ def main(arguments: Sequence[str]) -> int:
             only, others = [], []  # what is named is what to read
         failures = tempfile.TemporaryDirectory()
         mine = [*rest, *only, "-o", f"cache_dir={failures.name}"]
-        # Collecting leaves the tests on the disk as pytest rewrites them: else each process below rewrites them all.
-        jobs = [start(*job, quiet=True) for job in (("mypy", ["mypy"]), ("", ["pytest", "--collect-only", *rest]))]
-        for job in jobs:
-            yield_the_cores(job.process.pid, True)
-        tested = [start_tests(front, AT_ONCE, mine).wait()]
-        for job in jobs:
-            yield_the_cores(job.process.pid, False)
         again = partial(ask_again_alone, front, Path(failures.name), mine)
-        tested.append(start_tests(f"not ({front}) and not docker", cores, [*rest, *others]).wait())
+        in_front = partial(start_tests, front, AT_ONCE, mine)
+        computing = [
+            partial(start, "mypy", ["mypy"], quiet=True),
+            partial(start_tests, f"not ({front}) and not docker", cores, [*rest, *others], quiet=True),
+        ]
+        if hasattr(os, "SCHED_IDLE"):
+            jobs = [begin() for begin in computing]
+            for job in jobs:
+                give_way(job.process.pid)
+            tested = [in_front().wait()]
+            for job in jobs:
+                compete(job.process.pid)
+        else:
+            tested = [in_front().wait()]
+            jobs = [begin() for begin in computing]
+        tested.append(jobs[1].wait())
     failed |= bool(jobs[0].wait())
     nothing = int(pytest.ExitCode.NO_TESTS_COLLECTED)
     if again is not None and tested[0] == pytest.ExitCode.TESTS_FAILED:

@@ -11,13 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from cloud_verifier.engine.policy import Policy
-from cloud_verifier.engine.work import SessionWork
-from specdec.models.plans import Extension
+
+# The planner simulates fleets with this scheduler and starts without torch.
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from cloud_verifier.engine.work import SessionWork
+    from specdec.models.plans import Extension
 
 AGING_S = 1.0
 """Who has waited for this long goes before one class above its own."""
@@ -64,7 +67,11 @@ class WaitingSession:
 
     def whole(self, logits: Tensor) -> Tensor:
         """The logits that were wanted, from those of the last part."""
-        return torch.cat([*self.done, logits]) if self.done else logits
+        if not self.done:
+            return logits
+        import torch
+
+        return torch.cat([*self.done, logits])
 
 
 class Scheduler:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
@@ -17,7 +17,6 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_flatten, tree_map
 
 from specdec.models import LoadedModel
 
@@ -110,7 +109,7 @@ class PretendedDevice(TorchDispatchMode):
     @classmethod
     def carry_out(cls, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Do on the CPU what the device is instructed to do, and wrap what comes of it."""
-        tensors = [one for one in tree_flatten((args, kwargs))[0] if isinstance(one, Tensor)]
+        tensors = list(_tensors_in((args, kwargs)))
         mine = [one for one in tensors if isinstance(one, OnDevice)]
         if any(one.device == DEVICE and not isinstance(one, OnDevice) for one in tensors):
             raise RuntimeError(
@@ -136,12 +135,29 @@ class PretendedDevice(TorchDispatchMode):
             cls.waits[str(func)] += 1
         if "pin_memory" in kwargs:
             kwargs = {**kwargs, "pin_memory": False}
-        held_args, held_kwargs = tree_map(_held, (args, kwargs))
+        held_args, held_kwargs = _mapped(_held, (args, kwargs))
         result = func(*held_args, **held_kwargs)
         in_place = func._schema.name.endswith("_") and not func._schema.name.endswith("__")
         if in_place and mine and isinstance(args[0], Tensor):
             return args[0]  # in place
-        return tree_map(_wrapped, result) if to == DEVICE else result
+        return _mapped(_wrapped, result) if to == DEVICE else result
+
+
+# torch's own functions for this take most of an answer's time: they look for all kinds of containers.
+def _tensors_in(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, (tuple, list, dict)):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from _tensors_in(one)
+
+
+def _mapped(change: Callable[[Any], Any], value: Any) -> Any:
+    if isinstance(value, (tuple, list)):
+        return type(value)([_mapped(change, one) for one in value])
+    if isinstance(value, dict):
+        return {name: _mapped(change, one) for name, one in value.items()}
+    return change(value)
 
 
 def _waits(func: Any, args: tuple[Any, ...], to: torch.device) -> bool:

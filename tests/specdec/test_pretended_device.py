@@ -193,7 +193,7 @@ class TestBudgets:
         link = WiredLink(*there, seed=1)
         decoder = EdgeDecoder(link, there[1], method, gamma=GAMMA)
         with waits() as found:
-            for _ in decoder.generate(PROMPT, GenerationOptions(40, temperature=temperature, seed=3)):
+            for _ in decoder.generate(PROMPT, GenerationOptions(20, temperature=temperature, seed=3)):
                 pass
         rounds = max(len(decoder.stats.rounds), 1)
         assert found.total() <= most * rounds + 4, (found.total() / rounds, names(found))  # and the opening

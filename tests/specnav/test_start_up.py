@@ -48,6 +48,7 @@ def test_commands_answer_without_torch() -> None:
         "import specnav.cli.app, specnav.generate, specnav.supervise.verifier_process\n"
         "import specnav.serve, specnav.demo.run\n"
         "import specnav.drill.run, cloud_verifier.__main__, specnav.bench.data.names\n"
+        "import specnav.plan.fleet, specnav.fleet.run\n"
         "from specdec.methods import get_method\n"
         "get_method('fsd')"
     )
