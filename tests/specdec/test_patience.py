@@ -131,7 +131,7 @@ def alive_until(heartbeat: Heartbeat, began: int, longest: int) -> int | None:
         try:
             heartbeat.mind(float(now), 1, 0)
         except LinkLost as error:
-            assert "the verifier lives, but this answer did not go on for" in str(error)
+            assert "the verifier is alive, but this answer made no progress for" in str(error)
             return now
     return None
 
