@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where downloaded models lie, for those that bring them and those that look for them."""
+"""Where downloaded models are stored."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from pathlib import Path
 
 
 def models_folder() -> Path:
-    """The user's cache of models, where `specnav models get` keeps each in a folder of its name."""
+    """The user's model cache: `specnav models get` stores each model there in a folder named after it."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "specnav" / "models"

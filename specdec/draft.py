@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Token trees, and drafts: what leaves of a tree in one round. A chain is a tree of width 1.
+"""Token trees, and drafts: the part of a tree that is sent in one round. A chain is a tree of width 1.
 
-A tree has tokens below a root, each behind another one or behind the root. What is drafted, what is judged and what a
-KV cache holds beside its chain are token trees; a subclass may know more of a node (its score, its place in a cache)
-keeps that beside the tree, by the node's number. Knows no model.
+Every token of a tree follows another token or the root. Drafters, the judge and KV caches all use token trees. Whoever
+needs more per node (a score, a position in a cache) keeps it in a list of its own, indexed by node number. Nothing here
+depends on a model.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ ROOT = -1
 
 
 class TokenTree:
-    """A tree that grows at its leaves. Nodes are numbered as they come, so a parent stands before its children.
+    """A tree of tokens. Nodes are numbered in the order they are added, so a parent precedes its children.
 
-    ids: one token id a node. parents: one node, or ROOT, a node. depths: one a node, 0 for children of the root. Where
-    two nodes hold the same token behind the same parent, the first of them is the one that is found.
+    ids: token id of each node. parents: parent of each node, or ROOT. depths: depth of each node, 0 for children of the
+    root. If two children of one parent hold the same token, look-ups return the first.
     """
 
     __slots__ = ("_children", "depths", "ids", "parents")
 
     def __init__(self, ids: Sequence[int] = (), parents: Sequence[int] = ()) -> None:
-        """Raises ValueError for another number of parents than ids, IndexError for a parent after its child."""
+        """Raises ValueError if `ids` and `parents` differ in length, IndexError if a parent comes after its child."""
         self.ids: list[int] = []
         self.parents: list[int] = []
         self.depths: list[int] = []
@@ -42,7 +42,7 @@ class TokenTree:
         return len(self.ids)
 
     def append(self, token: int, parent: int) -> int:
-        """A new node behind `parent`; returns its number."""
+        """Add a child of `parent`; returns its node number."""
         node = len(self.ids)
         self.depths.append(0 if parent == ROOT else self.depths[parent] + 1)
         self.ids.append(token)
@@ -51,18 +51,18 @@ class TokenTree:
         return node
 
     def depths_with(self, parents: Sequence[int]) -> list[int]:
-        """The depths of all nodes, and of more that come behind these parents."""
+        """The depths of all nodes, followed by those of further nodes with these parents."""
         depths = list(self.depths)
         for parent in parents:
             depths.append(0 if parent == ROOT else depths[parent] + 1)
         return depths
 
     def child(self, node: int, token: int) -> int | None:
-        """The node of `token` behind `node`, or behind the ROOT; None where there is none."""
+        """The child of `node` (or ROOT) that holds `token`; None if there is none."""
         return self._children.get((node, token))
 
     def path(self, node: int) -> list[int]:
-        """The nodes from the root to `node`, that one included; none for the ROOT."""
+        """The nodes from the root to `node`, inclusive; empty for ROOT."""
         path: list[int] = []
         while node != ROOT:
             path.append(node)
@@ -70,7 +70,7 @@ class TokenTree:
         return path[::-1]
 
     def along(self, tokens: Sequence[int]) -> list[int]:
-        """The nodes that tokens lead along from the root, as far as they do."""
+        """The nodes on the path that `tokens` describe from the root, as far as the tree has them."""
         path: list[int] = []
         node: int | None = ROOT
         for token in tokens:
@@ -82,7 +82,7 @@ class TokenTree:
         return path
 
     def below(self, top: int) -> list[int]:
-        """All nodes behind `top`, parents first; of the ROOT, all there are."""
+        """All descendants of `top`, parents first; all nodes for ROOT."""
         inside = {top}
         found: list[int] = []
         for node, parent in enumerate(self.parents):
@@ -92,9 +92,9 @@ class TokenTree:
         return found
 
     def select(self, nodes: Sequence[int], root: int = ROOT) -> TokenTree:
-        """The tree of only `nodes`, numbered anew in this order, with `root` in the root's place.
+        """The tree of only `nodes`, renumbered in this order, with `root` as the new root.
 
-        Every one's parent is `root` or stands before it; raises KeyError where that is not so.
+        Raises KeyError unless the parent of each node is `root` or precedes it in `nodes`.
         """
         numbers = {root: ROOT}
         tree = TokenTree()
@@ -103,22 +103,22 @@ class TokenTree:
         return tree
 
     def prune(self, scores: Sequence[float], budget: int, room: int) -> list[int]:
-        """The best `budget` nodes at depths below `room`, ascending. scores: one a node, the higher the better.
+        """The best `budget` nodes at depths below `room`, ascending. scores: one per node, higher is better.
 
-        No node may score better than its parent: then the parents of the best are among the best.
+        No node may score better than its parent. The parents of the selected nodes are then selected too.
         """
         order = sorted(
             (node for node, depth in enumerate(self.depths) if depth < room),
             key=lambda node: (-scores[node], self.depths[node]),
         )
-        # A parent is found before its child, so ascending order is what puts parents first.
+        # A parent has a lower number than its children, so ascending order puts parents first.
         return sorted(order[:budget])
 
 
 @dataclass(frozen=True)
 class TreeSize:
-    """budget: nodes a draft may have. depth: draft forwards, and the longest path. grown: it is grown as if of this
-    many nodes, the best of which are kept; 0: as many as the budget.
+    """budget: most nodes of a draft. depth: draft forward passes, and the longest path. grown: nodes to grow the tree
+    for before the best `budget` are kept; 0: as many as the budget.
     """
 
     budget: int
@@ -127,17 +127,17 @@ class TreeSize:
 
     @property
     def beam(self) -> int:
-        """How many nodes of a level are expanded, and how many children each may get."""
+        """How many nodes of a level are expanded, and the most children of each."""
         return max(2, -(-(self.grown or self.budget) // self.depth))
 
 
 @dataclass(frozen=True)
 class Draft:
-    """Draft tokens and what they assume.
+    """Draft tokens and the answer that they continue.
 
-    base: length of the verified answer the draft continues.
-    ids: one token id a node, parents before children.
-    parents: one node index (or ROOT) a node; None for a chain.
+    base: length of the verified answer that the draft continues.
+    ids: token id of each node, parents before children.
+    parents: parent (node index or ROOT) of each node; None for a chain.
     """
 
     base: int
@@ -151,7 +151,7 @@ class Draft:
 
     @cached_property
     def tree(self) -> TokenTree:
-        """The same as a token tree, below the end of the answer; not to be changed. Takes a sound draft."""
+        """The draft as a token tree whose root is the end of the answer. Read-only. The draft must be valid."""
         parents = range(ROOT, len(self.ids) - 1) if self.parents is None else self.parents
         return TokenTree(self.ids, parents)
 
@@ -174,7 +174,7 @@ def check_draft(draft: Draft, vocab_size: int) -> None:
 
 
 def check_history(history: Sequence[int], limit: int, eos_ids: Set[int]) -> None:
-    """Raise ProtocolError unless an answer of at most `limit` tokens can go on from what was verified before."""
+    """Raise ProtocolError unless an answer of at most `limit` tokens can continue after `history`."""
     if len(history) >= limit:
         raise ProtocolError(f"the history of {len(history)} tokens leaves no room in an answer of {limit}")
     if any(token in eos_ids for token in history):
@@ -182,7 +182,7 @@ def check_history(history: Sequence[int], limit: int, eos_ids: Set[int]) -> None
 
 
 def usable_nodes(draft: Draft, max_depth: int, stop_ids: Set[int]) -> list[int]:
-    """Indices of the nodes at depths below max_depth that are neither one of `stop_ids` nor below one."""
+    """Indices of the nodes at depths below max_depth whose path holds none of `stop_ids`."""
     if draft.parents is None:
         kept = min(len(draft.ids), max(max_depth, 0))
         for index in range(kept):
@@ -199,7 +199,7 @@ def usable_nodes(draft: Draft, max_depth: int, stop_ids: Set[int]) -> list[int]:
 
 
 def select_nodes(draft: Draft, nodes: Sequence[int]) -> Draft:
-    """The draft of only `nodes` (ascending, every parent among them), numbered anew."""
+    """The draft of only `nodes` (ascending, every parent among them), renumbered."""
     if len(nodes) == len(draft.ids):
         return draft
     if draft.parents is None:
@@ -209,13 +209,13 @@ def select_nodes(draft: Draft, nodes: Sequence[int]) -> Draft:
 
 
 def common_length(one: Sequence[int], other: Sequence[int]) -> int:
-    """How many ids both begin with."""
+    """Length of the common prefix of two id sequences."""
     most = min(len(one), len(other))
-    if one[:most] == other[:most]:  # so it is mostly, and quicker than id by id
+    if one[:most] == other[:most]:  # the usual case, and faster than comparing id by id
         return most
     return next((at for at in range(most) if one[at] != other[at]), most)
 
 
 def promise_of(chances: Sequence[float]) -> float:
-    """How many tokens of a chain are expected to be accepted; chances: of each, if all before it are."""
+    """Expected number of accepted tokens of a chain. chances: of each token, given that all before it are accepted."""
     return float(sum(accumulate(chances, mul)))

@@ -3,12 +3,12 @@
 
 Vocabulary
     counter: a sensor that counts joules; it may wrap at a known range.
-    gauge: a sensor that reports watts; they are added up between looks.
+    gauge: a sensor that reports watts, which are integrated between readings.
     mark: a moment to measure from.
     idle power: the least mean power of any second so far.
 
-Nothing is ever guessed: while a sensor vanishes, runs backwards or tells what cannot be, what is measured is None.
-Knows no model and no link, so that an edge, a verifier and a robot can use it.
+Nothing is guessed: if a sensor vanishes, runs backwards or reports an impossible value, the measurement is None.
+Independent of models and links, so that an edge, a verifier and a robot can use it.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from typing import Any, Protocol
 
 SYSFS = Path("/sys")
 MOST_WATTS = 5000.0
-"""Of one sensor: what would be more is not power but a sensor that is broken or was reset."""
+"""Upper limit for one sensor. A higher value means that the sensor is broken or was reset."""
 _LOOK_S = 0.2
 _IDLE_S = 1.0
 _WHOLE_RAIL = "VDD_IN"
 
 
 class SensorLost(Exception):
-    """A sensor reported nothing, or what cannot be."""
+    """A sensor reported nothing, or an impossible value."""
 
 
 class Sensor(Protocol):
-    """name: for people. read: joules counted so far, or watts where `is_gauge`; raises SensorLost. wraps_at: joules at
-    which the count begins anew; 0: it never does.
+    """name: for display. read: joules counted so far, or watts if `is_gauge`; raises SensorLost. wraps_at: joules at
+    which the counter restarts from 0; 0: never.
     """
 
     name: str
@@ -43,12 +43,12 @@ class Sensor(Protocol):
     wraps_at: float
 
     def read(self) -> float:
-        """Look now."""
+        """Read the sensor now."""
         ...
 
 
 class Powercap:
-    """One package of Intel RAPL, as the kernel shows it."""
+    """One Intel RAPL package, read from the kernel's powercap files."""
 
     is_gauge = False
 
@@ -63,7 +63,7 @@ class Powercap:
 
 
 class Hwmon:
-    """Rails of a power monitor: millivolts times milliamperes of each."""
+    """The rails of a power monitor; each rail's power is its millivolts times its milliamperes."""
 
     is_gauge = True
     wraps_at = 0.0
@@ -104,10 +104,10 @@ class Nvml:
 
 
 def find_sensors(root: Path = SYSFS, gpus: bool = True) -> list[Sensor]:
-    """Those of this machine that can be read. root: where sysfs lies. gpus: ask NVML, too, if pynvml is installed."""
+    """The readable sensors of this machine. root: the sysfs mount. gpus: include NVML if pynvml is installed."""
     makers: list[Callable[[], Sensor]] = []
     for folder in sorted((root / "class/powercap").glob("intel-rapl:*")):
-        if folder.name.count(":") == 1:  # its parts are counted in it
+        if folder.name.count(":") == 1:  # a package includes its subdomains
             makers.append(lambda folder=folder: Powercap(folder))  # type: ignore[misc]
     for folder in sorted((root / "class/hwmon").glob("hwmon*")):
         if (folder / "name").is_file() and "ina3221" in (folder / "name").read_text(errors="replace"):
@@ -141,14 +141,14 @@ def _gpus() -> list[Sensor]:
 
 @dataclass(frozen=True)
 class Mark:
-    """joules: of all sensors so far. gaps: how often one of them was lost."""
+    """joules: total of all sensors so far. gaps: how often a sensor was lost."""
 
     joules: float
     gaps: int
 
 
 class Meter:
-    """Adds up what sensors report. `poll` looks; `start` lets a thread do so five times a second. From any thread."""
+    """Adds up the energy of all sensors. `poll` reads them; `start` does so five times a second. Thread-safe."""
 
     def __init__(self, sensors: Sequence[Sensor], clock: Callable[[], float] = time.monotonic) -> None:
         self._sensors = list(sensors)
@@ -166,38 +166,38 @@ class Meter:
 
     @property
     def sensors(self) -> list[str]:
-        """The names of those that report something at present."""
+        """The names of the sensors that report at present."""
         return [sensor.name for sensor in self._last]
 
     @property
     def watts(self) -> float | None:
-        """Mean power of about the last second; None: no sensor, or not yet."""
+        """Mean power over about the last second; None without a sensor or before the first second."""
         return self._watts
 
     @property
     def idle_watts(self) -> float | None:
-        """The least mean power of any second so far; None: no sensor, or not yet."""
+        """The lowest mean power of any second so far; None without a sensor or before the first second."""
         return self._idle
 
     @property
     def joules(self) -> float | None:
-        """All that was counted since the meter began; None: no sensor."""
+        """Energy counted since the meter was created; None without a sensor."""
         return self._joules if self._last else None
 
     def mark(self) -> Mark:
-        """Measure from now on."""
+        """The present counts, to measure from."""
         self.poll()
         with self._lock:
             return Mark(self._joules, self._gaps)
 
     def since(self, mark: Mark) -> float | None:
-        """Joules since a mark; None without a sensor, and where one was lost meanwhile."""
+        """Joules since a mark; None without a sensor or if one was lost in between."""
         self.poll()
         with self._lock:
             return self._joules - mark.joules if self._last and self._gaps == mark.gaps else None
 
     def poll(self) -> None:
-        """Look at every sensor."""
+        """Read every sensor."""
         with self._lock:
             for sensor in self._sensors:
                 self._look(sensor)
@@ -211,7 +211,7 @@ class Meter:
         except SensorLost:
             self._gaps += before is not None
             return
-        self._gaps += before is None and self._joules > 0.0  # it has come back: no caller knows what it counted
+        self._gaps += before is None and self._joules > 0.0  # it is back, but what it counted meanwhile is unknown
         self._last[sensor] = now, value
         self._joules += added
 
@@ -227,7 +227,7 @@ class Meter:
             self._window = (now, self._joules, self._gaps)
 
     def start(self) -> Meter:
-        """Look from now on, until `close`; without a sensor it is empty."""
+        """Start polling in a thread until `close`; does nothing without a sensor."""
         if self._sensors and self._thread is None:
             self._stopped.clear()
             self._thread = threading.Thread(target=self._run, name="energy", daemon=True)
@@ -235,7 +235,7 @@ class Meter:
         return self
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop polling."""
         self._stopped.set()
         thread, self._thread = self._thread, None
         if thread is not None:
@@ -247,16 +247,16 @@ class Meter:
 
 
 def _added(sensor: Sensor, before: tuple[float, float], now: tuple[float, float]) -> float:
-    """Joules between two looks, each (seconds, what was read). Raises SensorLost for what cannot be.
+    """Joules between two readings, each (seconds, value). Raises SensorLost for an impossible value.
 
-    A counter that wraps at 100 J and is read at 99 J, then at 2 J, has counted 3 J.
+    A counter that wraps at 100 J and reads 99 J, then 2 J, has counted 3 J.
     """
     (then_s, old), (now_s, new) = before, now
     seconds = now_s - then_s
     joules = (old + new) / 2 * seconds if sensor.is_gauge else new - old
     if not sensor.is_gauge and joules < 0.0:
         joules += sensor.wraps_at
-    if not 0.0 <= joules <= MOST_WATTS * (seconds + _LOOK_S):  # counters may move in steps
+    if not 0.0 <= joules <= MOST_WATTS * (seconds + _LOOK_S):  # counters may advance in steps
         raise SensorLost(f"{sensor.name} ran backwards or was reset")
     return joules
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors meant for people: every message is one line saying what was wrong and what to do about it."""
+"""Errors meant for people: each message is one line that says what is wrong and what to do about it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class ModelError(SpecdecError):
 
 
 class NoRoom(ModelError):
-    """Others of a model's sessions hold what this one would need."""
+    """A model's other sessions hold the KV cache memory that this session needs."""
 
 
 class OptionsError(SpecdecError):
@@ -46,5 +46,5 @@ class KeyRefused(ProtocolError):
 
 
 def first_line(error: BaseException) -> str:
-    """Of an error of another program, for one line of ours; its type where it says nothing."""
+    """The first line of a foreign error's message, at most 200 characters; its type if the message is empty."""
     return (str(error).strip() or type(error).__name__).splitlines()[0][:200]

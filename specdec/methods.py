@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Methods as named combinations of the axes of docs/axes.md; each axis is its own small part.
+"""Methods: named combinations of the axes in docs/axes.md.
 
 A name may override axes: "sd+tree:32x6" is sd with a token tree of 32 nodes and depth 6.
 """
@@ -44,37 +44,37 @@ SPARSE_ENTRIES = 64
 
 @dataclass(frozen=True)
 class Method:
-    """A point in the space of methods: one value on each axis. docs/axes.md has the values in words.
+    """One value on each axis; docs/axes.md describes the values.
 
     Attributes:
-        name: Of the registry.
+        name: Name in METHODS, with overrides.
         summary: One line for help and reports.
-        cloud: "stream" decodes alone and sends tokens as they come; "verify" waits for drafts of the edge; "split" runs
-            the upper layers on what the edge's layers made.
-        cloud_drafts: A streaming cloud uses a draft model of its own.
-        drafter: What drafts on the edge: the draft model, a lookup of what followed before ("ngram", no model at all),
-            or the better of both each round.
+        cloud: "stream" decodes alone and sends tokens as they come; "verify" waits for drafts from the edge; "split"
+            runs the upper layers on the hidden states of the edge's layers.
+        cloud_drafts: A streaming cloud uses its own draft model.
+        drafter: What drafts on the edge: the draft model ("model"), an n-gram lookup without a model ("ngram"), or the
+            better of the two in each round ("both").
         tree: Size of the token tree of a draft; None drafts a chain of gamma tokens.
-        nodes: All nodes of the tree are sent, or those that bring more than their rows cost.
-        recovery: NOISE sends ids only; the others are standard rejection sampling, by who recovers from a rejection and
-            from what. At temperature 0 ids suffice for all of them.
-        recovery_size: Samples or entries, with some values of `recovery`.
-        overlap: What the edge does while a verdict is awaited: nothing ("idle"); draft on as if everything were
-            accepted and send that in the next round ("continue"), or at once ("stream", up to `in_flight` drafts); the
-            same, but where an early exit refutes what is on its way, draft what it expects instead ("hinted-stream");
-            or prepare drafts for several possible verdicts: those that early exits of the target hint at ("hints"),
-            that the draft model itself holds likely ("guesses"), or both ("outcomes").
-        in_flight: Drafts on their way at a time, at most.
-        rows: How many possible verdicts share a forward while drafts are prepared (FSD's hint threads).
-        order: What comes first there.
-        hint_order: What comes first among the hints that the cloud sends.
-        controlled: A controller changes all this during an answer (specdec.edge.controller).
-        leave: A draft is sent "whole". With "tokens" its first token is sent at once where the cloud is idle and will
-            be done with it before the others are drafted. With "plan" its tokens are sent in parts while it is drafted,
-            where the upload is so large that it ends earlier then (specdec.drafting.uploads).
-        length: What decides how long drafts are: a policy (specdec.drafting.length) or a trigger
-            (specdec.drafting.triggers), like "token:0.7".
-        front_layers: Layers of the target on the edge, with "split"; 0: a quarter of them.
+        nodes: Send all nodes of the tree ("all"), or only those that gain more than their rows cost ("paid").
+        recovery: NOISE sends ids only. The others are standard rejection sampling; they differ in which side draws the
+            recovered token, and from what. At temperature 0 all of them send ids only.
+        recovery_size: Number of samples or entries, for values of `recovery` that have a size.
+        overlap: What the edge does while it waits for a verdict. "idle": nothing. "continue": draft on as if everything
+            were accepted, and send that in the next round. "stream": the same, but send at once, up to `in_flight`
+            drafts. "hinted-stream": the same, but if an early exit contradicts a draft in flight, draft what the exit
+            expects instead. Otherwise prepare drafts for several possible verdicts: those that early exits hint at
+            ("hints"), those that the draft model finds likely ("guesses"), or both ("outcomes").
+        in_flight: Most drafts in flight at a time.
+        rows: How many possible verdicts share a forward pass while drafts are prepared (FSD's hint threads).
+        order: Which possible verdicts are prepared for first.
+        hint_order: Which hints the cloud sends first.
+        controlled: A controller changes the axes during an answer (specdec.edge.controller).
+        leave: "whole" sends a draft once it is complete. "tokens" sends its first token at once if the cloud is idle
+            and will have judged it before the others are drafted. "plan" sends its tokens in parts while it is drafted,
+            if uploads are so slow that this makes them end earlier (specdec.drafting.uploads).
+        length: How long drafts are: a policy (specdec.drafting.length) or a trigger (specdec.drafting.triggers), like
+            "token:0.7".
+        front_layers: Layers of the target that run on the edge, with "split"; 0: a quarter of them.
     """
 
     name: str
@@ -123,17 +123,17 @@ class Method:
 
     @property
     def hints(self) -> int:
-        """How many hints a round are of use."""
+        """How many hints per round are useful."""
         return 2 * self.rows if self.overlap in ("hinted-stream", "hints", "outcomes") else 0
 
     @property
     def ahead(self) -> bool:
-        """True where drafts go on behind one another before their verdicts are known."""
+        """True where a draft may continue an earlier draft whose verdict is not known yet."""
         goes_on = self.overlap in ("continue", *_STREAMS) or self.leave == "tokens"
         return self.tree is None and goes_on
 
     def recovery_at(self, temperature: float) -> Recovery:
-        """The recovery at a temperature: greedy decoding rejects nothing by chance."""
+        """The recovery to use at a temperature; NOISE at 0, since greedy decoding never rejects at random."""
         return self.recovery if temperature > 0.0 else Recovery.NOISE
 
 
@@ -253,11 +253,11 @@ def get_method(name: str) -> Method:
         method = AXES[axis](method, value)
     if method.tree is not None and (method.overlap in _STREAMS or method.leave != "whole"):
         raise OptionsError(
-            f"method {name!r}: a token tree leaves whole, one at a time; overlap:continue grows it on"
+            f"method {name!r}: token trees are sent whole and one at a time; overlap:continue grows them further"
         )
     if method.predrafts and (method.leave != "whole" or method.recovery is not Recovery.NOISE):
         raise OptionsError(
-            f"method {name!r}: overlap:{method.overlap} goes with whole drafts and shared noise (ids only)"
+            f"method {name!r}: overlap:{method.overlap} requires whole drafts and shared noise (ids only)"
         )
     if method.overlap == "hinted-stream" and method.recovery is not Recovery.NOISE:
         raise OptionsError(f"method {name!r}: overlap:hinted-stream requires shared noise (ids only)")
@@ -270,28 +270,28 @@ def get_method(name: str) -> Method:
         )
     if method.drafter == "both" and (method.overlap != "idle" or method.leave == "tokens"):
         raise OptionsError(
-            f"method {name!r}: drafter:both learns from verdicts, so drafts leave whole, one at a time"
+            f"method {name!r}: drafter:both learns from verdicts, so drafts are sent whole and one at a time"
         )
     if method.leave == "plan" and method.drafter != "model":
         raise OptionsError(
-            f"method {name!r}: leave:plan goes with a draft model, like dsd+leave:plan"
+            f"method {name!r}: leave:plan requires a draft model, like dsd+leave:plan"
         )
     if method.length == "marginal" and not method.predrafts:
         raise OptionsError(
-            f"method {name!r}: length:marginal goes with overlap:outcomes, hints or guesses, like fsd+length:marginal"
+            f"method {name!r}: length:marginal requires overlap:outcomes, hints or guesses, like fsd+length:marginal"
         )
     asks_chances = (
         (method.length == "worth" and not method.predrafts) or make_trigger(method.length) is not None
     )
     if method.tree is not None and asks_chances:
         raise OptionsError(
-            f"method {name!r}: length:{method.length} goes with chains, like sd+length:{method.length}"
+            f"method {name!r}: length:{method.length} requires chains, like sd+length:{method.length}"
         )
     if method.nodes == "paid" and method.tree is None and not method.controlled:
-        raise OptionsError(f"method {name!r}: nodes:paid goes with a token tree, like sd+tree:32x6+nodes:paid")
+        raise OptionsError(f"method {name!r}: nodes:paid requires a token tree, like sd+tree:32x6+nodes:paid")
     if method.tree is not None and method.recovery is not Recovery.NOISE:
         raise OptionsError(
-            f"method {name!r}: token trees go with shared noise, so with a method that sends ids only"
+            f"method {name!r}: token trees require shared noise, that is, a method that sends ids only"
         )
     return replace(method, name=name) if overrides else method
 
@@ -412,12 +412,12 @@ _RESAMPLES = {
 
 
 def _payload(recovery: Recovery) -> str:
-    """What goes up with this recovery, by its name in docs/axes.md."""
+    """The value of the axis `payload` that belongs to a recovery."""
     return {Recovery.NOISE: "ids", Recovery.CLOUD: "rows"}.get(recovery, "scalars")
 
 
 def _with_payload(method: Method, value: str) -> Method:
-    """What goes up and who resamples belong together; the payload alone picks the plainest way of its kind."""
+    """Payload and resampling depend on each other; a payload alone selects the simplest recovery that uses it."""
     if value not in _PAYLOADS:
         raise OptionsError(f"payload {value!r} is unknown: choose one of {', '.join(_PAYLOADS)}")
     if _payload(method.recovery) == value:

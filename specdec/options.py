@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a caller may ask of one answer; checked once, here, so that nothing downstream has to."""
+"""The options of an answer. They are checked once, here, so that nothing downstream has to."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ MAX_STOPS = 64
 MAX_STOP_BYTES = 1024
 MAX_GRAMMAR_BYTES = 16_384
 LEAST_TEMPERATURE = 1e-4
-"""Logits over a smaller one leave the range of float32: a distribution of nothing."""
+"""Logits divided by a smaller temperature overflow float32."""
 RESUME_TIMEOUT_S = 5.0
-"""How long an answer tries to go on after a lost link: the default of every program that gives answers."""
+"""How long an answer keeps retrying after a lost link; the default of all programs."""
 QUANTIZATIONS = ("none", "8bit", "4bit")
 DTYPES = ("auto", "float32", "float16", "bfloat16")
 
 
 @dataclass(frozen=True)
 class ModelOptions:
-    """How a model is loaded, wherever that is."""
+    """How a model is loaded."""
 
     device: str = setting("auto", "Where models compute: auto, cpu, cuda, cuda:1.")
     dtype: str = setting("auto", "Number type of the models.", choices=DTYPES)
@@ -71,8 +71,8 @@ class DecodingOptions:
 
     Attributes:
         method: Name of a method, with axes (`sd+length:token:0.7`); see specdec.methods.
-        gamma: Draft tokens of a round.
-        patience_s: How long an answer tries to go on after a lost link, or with a busy verifier, s.
+        gamma: Draft tokens per round.
+        patience_s: Seconds that an answer keeps retrying after a lost link or with a busy verifier.
     """
 
     method: str = setting(
@@ -98,17 +98,17 @@ class GenerationOptions:
     Attributes:
         max_new_tokens: Longest answer, in tokens; the end-of-sequence token counts, as in Hugging Face `generate`.
         temperature: 0 is greedy decoding. Above 0 (LEAST_TEMPERATURE at least) the shared-noise sampler picks.
-        seed: Of everything random: one seed gives one answer.
+        seed: Seed of all random numbers: one seed gives one answer.
         top_k: Sample from the K likeliest tokens; 0 = off.
         top_p: Sample from the likeliest tokens that make up P; 1 = off.
         min_p: Sample from tokens at least P times as likely as the best; 0 = off. The three apply in this order.
         repetition_penalty: Makes tokens of the prompt and of the answer so far less likely, as Hugging Face does; 1 =
             off.
-        logit_bias: Pairs of a token id and what to add to its logit, each id once; kept in the order of the ids.
+        logit_bias: Pairs (token id, number added to its logit), each id once; kept sorted by id.
         min_new_tokens: The answer ends neither at an EOS nor at a stop string before it has this many tokens.
         stop: The answer ends with the token that completes one of these strings (specdec.text.stop).
-        grammar: The answer follows it, in llguidance's dialect of Lark (specdec.text.grammars); "" = off. Where only
-            one token may follow, it is the answer's.
+        grammar: The answer follows this grammar, in llguidance's dialect of Lark (specdec.text.grammars); "" = off. If
+            the grammar allows only one next token, that token is taken.
 
     Raises:
         OptionsError: A value outside its range, or options that contradict each other.
@@ -178,5 +178,5 @@ def _checked_stops(stops: object) -> tuple[str, ...]:
 
 
 def _is_text(words: str) -> bool:
-    """Whether a tokenizer may spell this: halves of characters decode to replacement characters."""
+    """Whether decoded tokens can contain this: incomplete characters decode to replacement characters."""
     return not any("\ud800" <= character <= "\udfff" or character == "\ufffd" for character in words)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a forward takes by the rows that share it, as it is written in flags and files."""
+"""The duration of a forward pass as a function of its rows, as written in flags and files."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ _BY_ROWS = re.compile(r"[\d.]+:\d+(,[\d.]+:\d+)*")
 
 
 class RowMs(float):
-    """Milliseconds of a forward by the rows that share it: straight lines between what is given, level beyond.
+    """Milliseconds of a forward pass by its rows: linear between the given points, constant outside them.
 
-    As a number: of the fewest rows given. points: (rows, milliseconds), rows rising.
+    Its value as a float is that of the first point. points: (rows, milliseconds), rows ascending.
     """
 
     points: tuple[tuple[int, float], ...]
 
     def __new__(cls, points: tuple[tuple[int, float], ...]) -> RowMs:
-        """Raises OptionsError unless rows are at least 1 and rise, and no time is longer than MAX_MS."""
+        """Raises OptionsError unless rows start at 1 or more and ascend, and every time is 0 to MAX_MS."""
         rows = [count for count, _ in points]
         if not rows or rows[0] < 1 or sorted(set(rows)) != rows:
-            raise OptionsError("rows begin at 1 or above and rise, like 72:1,90:4,160:8")
+            raise OptionsError("rows must start at 1 or more and ascend, like 72:1,90:4,160:8")
         if not all(0 <= ms <= MAX_MS for _, ms in points):
-            raise OptionsError(f"a forward takes 0 to {MAX_MS:g} ms")
+            raise OptionsError(f"a forward pass must take 0 to {MAX_MS:g} ms")
         made = super().__new__(cls, points[0][1])
         made.points = points
         return made
 
     def for_rows(self, rows: int) -> float:
-        """Milliseconds of a forward of this many rows."""
+        """Milliseconds of a forward pass over this many rows."""
         before = self.points[0]
         for point in self.points:
             if rows <= point[0]:
@@ -50,7 +50,7 @@ class RowMs(float):
     __repr__ = __str__
 
     def __format__(self, spec: str) -> str:
-        """As a command line takes it: whatever is asked for, no row is left out."""
+        """The command-line form with all points; `spec` is ignored."""
         return str(self)
 
     def __getnewargs__(self) -> tuple[tuple[tuple[int, float], ...]]:  # type: ignore[override]
@@ -58,7 +58,7 @@ class RowMs(float):
 
 
 def read_ms(text: str) -> float:
-    """ "40", or "72:1,90:4,160:8": milliseconds of a forward, by its rows. Raises OptionsError for anything else."""
+    """Parse "40" or "72:1,90:4,160:8": milliseconds of a forward pass, by its rows. Raises OptionsError otherwise."""
     try:
         if ":" not in text:
             return float(text)

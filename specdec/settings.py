@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings of a program, declared once: the fields of a frozen dataclass, each with its default, range, unit and help.
+"""Program settings, declared once as fields of a frozen dataclass: each with its default, range, unit and help.
 
     @dataclass(frozen=True)
     class Config:
@@ -8,9 +8,9 @@
         def __post_init__(self) -> None:
             check_settings(self)
 
-Command options (`add_arguments`, and specnav.cli.from_settings for typer), the command line of a child process
-(`as_arguments`), the tables of the documentation (`settings_table`) and every check are made from the fields. Another
-program that has the setting refers to it: `max_images: int = same_as(Config, "max_images")`.
+The fields yield the command options (`add_arguments`, and specnav.cli.from_settings for typer), the command line of a
+child process (`as_arguments`), the tables of the documentation (`settings_table`) and all checks. Another program with
+the same setting refers to it: `max_images: int = same_as(Config, "max_images")`.
 """
 
 from __future__ import annotations
@@ -41,12 +41,24 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class Setting:
-    """What is known of a field beside its default.
+    """Metadata of a settings field.
 
-    low, high: its range, None for no bound; choices: all values it may have. unit: of the number. metavar: what stands
-    for the value in help. flags: how it is spelled on a command line, where that is not its name. shown: the default in
-    words. read: makes the value of text. positional: an argument of a command, not an option. name, kind, item
-    (of a list), optional, default: of the field, filled in by `settings_of`.
+    Attributes:
+        help: One sentence for command help and documentation.
+        low: Lower bound of a number; None: no bound.
+        high: Upper bound of a number; None: no bound.
+        choices: All allowed values.
+        unit: Unit of the number.
+        metavar: Placeholder for the value in help.
+        flags: Command-line flags, if they differ from the field's name.
+        shown: The default in words.
+        read: Parses the value from text.
+        positional: A positional argument instead of an option.
+        name: The field's name; this and the following are filled in by `settings_of`.
+        kind: The field's type.
+        item: Type of the items of a tuple.
+        optional: Whether None is allowed.
+        default: The field's default.
     """
 
     help: str
@@ -67,17 +79,17 @@ class Setting:
 
     @property
     def spellings(self) -> tuple[str, ...]:
-        """On a command line; the first one is used for child processes."""
+        """The command-line flags; the first one is used for child processes."""
         return self.flags or ("--" + self.name.replace("_", "-"),)
 
     @property
     def stands_for(self) -> str | None:
-        """What stands for its value in help, None for what the parser makes of its name."""
+        """The placeholder for its value in help; None: the parser's default."""
         return self.metavar or ("|".join(self.choices) if self.choices else self.unit.upper()) or None
 
     @property
     def shown_default(self) -> str:
-        """The default, for people."""
+        """The default, as shown in help."""
         if self.shown or self.default is REQUIRED:
             return self.shown
         if self.default in (None, "", ()):
@@ -90,7 +102,7 @@ class Setting:
 
     @property
     def range(self) -> str:
-        """What a number may be, "" where anything goes."""
+        """The allowed range of a number; "" without bounds."""
         if self.low is None:
             return "" if self.high is None else f"at most {number(self.high)}"
         return (
@@ -101,7 +113,7 @@ class Setting:
 
     @property
     def about(self) -> str:
-        """Its help with its default and its range, for a command's help."""
+        """Help text with default and range."""
         shown = "" if self.kind is bool and not self.default else self.shown_default
         if self.unit and not self.shown and isinstance(self.default, (int, float)):
             shown += f" {self.unit}"
@@ -109,7 +121,7 @@ class Setting:
         return f"{self.help} ({told})" if told else self.help
 
     def check(self, value: Any, error: type[Exception] = OptionsError) -> Any:
-        """The value as it is kept. Raises the error, in one line, for one that may not be."""
+        """The value, converted to the field's type. Raises `error` with one line if it is not allowed."""
         if value is None and self.optional:
             return None
         if self.read is not None and isinstance(value, str):
@@ -133,7 +145,7 @@ class Setting:
         return value
 
     def from_words(self, text: str) -> Any:
-        """A command line's text as a value of its kind; text that is no number stays text, which `check` refuses."""
+        """Convert command-line text to the field's type; text that does not convert is left for `check` to refuse."""
         try:
             return self.kind(text)
         except ValueError:
@@ -164,12 +176,12 @@ class Setting:
 
 
 def setting(default: Any, help: str, low: float | None = None, high: float | None = None, **more: Any) -> Any:
-    """A field of a settings class. default: REQUIRED for one that must be given. more: see `Setting`."""
+    """Declare a field of a settings class. default: REQUIRED if a value must be given. more: see `Setting`."""
     return _field(Setting(help, low, high, default=default, **more))
 
 
 def same_as(kind: type, name: str, **changes: Any) -> Any:
-    """A field that another class declares. changes: what differs here, `default` among it."""
+    """Declare a field with the setting of another class. changes: attributes that differ here, `default` included."""
     shown = {"shown": ""} if "default" in changes else {}
     return _field(replace(settings_of(kind)[name], **{**shown, **changes}))
 
@@ -180,25 +192,25 @@ def _field(told: Setting) -> Any:
 
 
 def parts(text: str) -> tuple[str, ...]:
-    """Of a list with commas, which may be empty: "a,b" gives ("a", "b")."""
+    """Split a comma-separated list, which may be empty: "a,b" gives ("a", "b")."""
     return tuple(filter(None, (part.strip() for part in text.split(","))))
 
 
 def words(text: str) -> tuple[str, ...]:
-    """The same of a list that must name something. Raises OptionsError."""
+    """Split a comma-separated list. Raises OptionsError if it is empty."""
     if found := parts(text):
         return found
     raise OptionsError(f"{text!r} names nothing: name one, or several by commas, or leave it out")
 
 
 def number(value: float) -> str:
-    """A number for people: whole ones in full."""
+    """Format a number for display; whole numbers in full."""
     return str(int(value)) if isinstance(value, int) or value.is_integer() else f"{value:g}"
 
 
 @cache
 def settings_of(kind: type) -> Mapping[str, Setting]:
-    """The settings of a class by name, in order; fields that are none of the user's are left out."""
+    """The settings of a class by name, in order. Fields without `setting` metadata are left out."""
     hints = get_type_hints(kind)
     found = {}
     for entry in fields(kind):
@@ -218,8 +230,8 @@ def settings_of(kind: type) -> Mapping[str, Setting]:
 
 
 def check_settings(config: Any, error: type[Exception] = OptionsError) -> None:
-    """Of a frozen dataclass, in its __post_init__: raises the error for a value that may not be; what was given as text
-    is read.
+    """Check a frozen dataclass; to be called in its __post_init__. Values given as text are parsed in place. Raises
+    `error` for a value that is not allowed.
     """
     for name, told in settings_of(config.__class__).items():
         given = getattr(config, name)
@@ -228,7 +240,7 @@ def check_settings(config: Any, error: type[Exception] = OptionsError) -> None:
 
 
 def as_arguments(config: Any) -> list[str]:
-    """What differs from the defaults, as words of a command line that `add_arguments` has made."""
+    """The settings that differ from their defaults, as arguments for a parser made by `add_arguments`."""
     words: list[str] = []
     for name, told in settings_of(config.__class__).items():
         value = getattr(config, name)
@@ -244,7 +256,7 @@ def as_arguments(config: Any) -> list[str]:
 
 
 def add_arguments(parser: argparse.ArgumentParser, kind: type) -> None:
-    """Options for all settings of a class. What is not given is left out of the parsed names."""
+    """Add options for all settings of a class. Options that are not given are absent from the parsed namespace."""
     for told in settings_of(kind).values():
         how: dict[str, Any] = {
             "dest": told.name,
@@ -274,7 +286,7 @@ def _reader(told: Setting) -> Callable[[str], Any]:
 
 
 def settings_table(kind: type, names: Collection[str] = ()) -> str:
-    """Markdown rows of these settings, all if none is named: how they are spelled, defaults, ranges and help."""
+    """A Markdown table of these settings (all if `names` is empty): flag, default, range and help."""
     rows = ["| setting | default | range | |\n|---|---|---|---|\n"]
     for name, told in settings_of(kind).items():
         if not names or name in names:

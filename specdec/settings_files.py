@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that people write (keys, tokens, settings), read so that no file can hold up who reads it or fill its memory.
+"""Safe reading of files that people write (keys, tokens, settings): no file can block the reader or fill its memory.
 
-A path may lead to a pipe that nothing writes to, to a device, or to gigabytes; YAML may refer to itself, merge what it
-refers to, or be nested so deeply that it takes seconds to refuse. Both are looked at before anything is read or built.
+A path may lead to a pipe without a writer, to a device, or to gigabytes. YAML may contain aliases to itself, merge
+keys, or nesting so deep that refusing it takes seconds. Both are checked before anything is read or built.
 """
 
 from __future__ import annotations
@@ -24,19 +24,26 @@ _MERGE = "tag:yaml.org,2002:merge"
 
 
 class FileRefused(OSError):
-    """A file that is not read: no regular file, a symbolic link where none may be, too large, or open to others."""
+    """A file is refused: not a regular file, a symbolic link, too large, or accessible to others."""
 
     def __init__(self, number: int, reason: str, path: str | Path) -> None:
         super().__init__(number, reason, str(path))
 
 
 def read_file(path: str | Path, most_bytes: int, *, links: bool = False, private: bool = False) -> bytes:
-    """The bytes of a regular file. What is checked is what is read: the path is opened once.
+    """Read a regular file. The path is opened once, so the file that is checked is the file that is read.
 
-    most_bytes: a larger one is refused before it is read. links: whether the path itself may be a symbolic link (what
-    leads to its folder always may). private: only its owner may have access to it. Never waits for another process.
+    Never waits for another process.
 
-    Raises FileRefused, and OSError for what cannot be opened.
+    Args:
+        path: The file.
+        most_bytes: A larger file is refused before it is read.
+        links: Whether the path itself may be a symbolic link; the folders above it always may be.
+        private: Refuse a file that anyone but its owner can access.
+
+    Raises:
+        FileRefused: The file is not acceptable.
+        OSError: The file cannot be opened.
     """
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY | (0 if links else os.O_NOFOLLOW)
     try:
@@ -67,7 +74,7 @@ def read_file(path: str | Path, most_bytes: int, *, links: bool = False, private
 
 
 def read_text(path: str | Path, most_bytes: int) -> str:
-    """The text of a regular file, with or without a byte order mark, whatever ends its lines; as `read_file`, and
+    """The text of a regular file, with "\\n" line ends and without a byte order mark. Raises as `read_file`, and
     UnicodeDecodeError.
     """
     text = read_file(path, most_bytes, links=True).decode("utf-8-sig")
@@ -75,27 +82,27 @@ def read_text(path: str | Path, most_bytes: int) -> str:
 
 
 def read_yaml_file(path: str | Path) -> Any:
-    """What a settings file holds. Raises OSError, UnicodeDecodeError, and what `load_yaml` raises."""
+    """Load a settings file. Raises OSError, UnicodeDecodeError, and what `load_yaml` raises."""
     return load_yaml(read_file(path, MOST_SETTINGS_BYTES, links=True).decode("utf-8"))
 
 
 def load_yaml(text: str, deepest: int = DEEPEST_YAML, most: int = MOST_YAML_NODES) -> Any:
-    """What a YAML text holds, without anchors, aliases and merge keys. Raises yaml.YAMLError and ValueError.
+    """Load YAML text; anchors, aliases and merge keys are refused. Raises yaml.YAMLError and ValueError.
 
-    deepest: collections within one another; most: values.
+    deepest: most levels of nesting. most: most values.
     """
     check_yaml(text, deepest, most)
     return yaml.load(text, Loader=LOADER)
 
 
 def compose_yaml(text: str, deepest: int = DEEPEST_YAML, most: int = MOST_YAML_NODES) -> yaml.Node | None:
-    """The node of a YAML text, with the lines where its parts stand; as `load_yaml`."""
+    """The node graph of YAML text, which has line numbers; checked as in `load_yaml`."""
     check_yaml(text, deepest, most)
     return yaml.compose(text, Loader=LOADER)
 
 
 def check_yaml(text: str, deepest: int = DEEPEST_YAML, most: int = MOST_YAML_NODES) -> None:
-    """Raise yaml.YAMLError for what settings need not have, from events one by one, before anything is built."""
+    """Raise yaml.YAMLError for YAML features that settings do not need; works on parse events, builds nothing."""
     open_ones: list[_Collection] = []
     for count, event in enumerate(yaml.parse(text, Loader=LOADER)):
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
@@ -108,7 +115,7 @@ def check_yaml(text: str, deepest: int = DEEPEST_YAML, most: int = MOST_YAML_NOD
             open_ones.pop()
         elif isinstance(event, (yaml.ScalarEvent, yaml.CollectionStartEvent)):
             if open_ones and (twice := open_ones[-1].takes_again(event)) is not None:
-                _refuse(event, f"{twice!r} is given twice")  # the second would be taken without a word
+                _refuse(event, f"{twice!r} is given twice")  # PyYAML would silently take the second
             if isinstance(event, yaml.CollectionStartEvent):
                 open_ones.append(_Collection(isinstance(event, yaml.MappingStartEvent)))
         if len(open_ones) > deepest:
@@ -118,14 +125,14 @@ def check_yaml(text: str, deepest: int = DEEPEST_YAML, most: int = MOST_YAML_NOD
 
 
 class _Collection:
-    """What has come of a mapping or a list."""
+    """The part of a mapping or list that was parsed so far."""
 
     def __init__(self, is_mapping: bool) -> None:
         self._keys: set[str] | None = set() if is_mapping else None
         self._is_key = True
 
     def takes_again(self, event: yaml.Event) -> str | None:
-        """Take the next part; returns a key that was there before."""
+        """Take the next event; returns its key if the mapping had that key before."""
         if self._keys is None:
             return None
         is_key, self._is_key = self._is_key, not self._is_key

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What several sessions can use, kept by its content: what was used longest ago goes first."""
+"""A byte-bounded LRU cache of values that several sessions share."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 class SharedStore:
-    """Values by key, within this many bytes; from any thread."""
+    """Least-recently-used cache of at most `most_bytes`. Thread-safe."""
 
     def __init__(self, most_bytes: int) -> None:
         """most_bytes: 0 keeps nothing."""
@@ -24,7 +24,7 @@ class SharedStore:
         return len(self._kept)
 
     def __contains__(self, key: Hashable) -> bool:
-        """Whether it is there; that does not use it."""
+        """Whether the key is cached; does not count as a use."""
         return key in self._kept
 
     def get(self, key: Hashable) -> Any:
@@ -37,7 +37,7 @@ class SharedStore:
             return found[0]
 
     def put(self, key: Hashable, value: Any, size: int) -> None:
-        """Keep a value of this many bytes, unless all there is would have to go for it."""
+        """Cache a value of `size` bytes, unless it exceeds the whole bound or the key is cached already."""
         with self._lock:
             if key in self._kept or size > self._room:
                 return
@@ -46,7 +46,7 @@ class SharedStore:
             self._shrink()
 
     def leave(self, room: int) -> None:
-        """Have no more than this many bytes from now on, or most_bytes."""
+        """Set the bound to `room` bytes, or to most_bytes if that is less, and evict accordingly."""
         with self._lock:
             self._room = max(0, min(room, self.most_bytes))
             self._shrink()

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spans for OpenTelemetry: what an answer took, round by round, joined over edge and cloud.
+"""OpenTelemetry spans: how long each round of an answer took, in one trace over edge and cloud.
 
-Off unless SPECNAV_OTEL=1: then nothing of OpenTelemetry is imported, and all that tracing costs is asking whether there
-is any. Its own variables (OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_TRACES_SAMPLER, …) say where spans go and how many. Nothing
-of a prompt or an answer goes into a span: counts, times and names only.
+Off unless SPECNAV_OTEL=1. When off, OpenTelemetry is not imported and tracing costs one check. OpenTelemetry's own
+variables (OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_TRACES_SAMPLER, …) set where spans go and how many are kept. Spans hold
+only counts, times and names, nothing of a prompt or an answer.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ Attribute = str | int | float | bool
 
 
 def tracing_from_environment(service: str) -> Tracing | None:
-    """Tracing for this process, or None if not asked for. service: what it is called in a trace.
+    """Tracing for this process, or None if it is off. service: the service name in traces.
 
-    Raises OptionsError where it was asked for and cannot be had.
+    Raises OptionsError if tracing is requested but not available.
     """
     asked = os.environ.get(SWITCH, "")
     if asked in ("", "0"):
@@ -48,14 +48,14 @@ def _tracing(service: str) -> Tracing:
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError:
-        raise OptionsError(f"{SWITCH} is set and OpenTelemetry is not installed: {_INSTALL}") from None
+        raise OptionsError(f"{SWITCH} is set, but OpenTelemetry is not installed: {_INSTALL}") from None
     name = os.environ.get("OTEL_TRACES_EXPORTER", "otlp")
     if name == "otlp":
         by_grpc = os.environ.get("OTEL_EXPORTER_OTLP_PROTOCOL") == "grpc"
         name = "otlp_proto_grpc" if by_grpc else "otlp_proto_http"
     found = list(entry_points(group=_EXPORTERS, name=name))
     if name != "none" and not found:
-        raise OptionsError(f"{SWITCH} is set and there is no exporter {name!r} for its spans: {_INSTALL}")
+        raise OptionsError(f"{SWITCH} is set, but the exporter {name!r} is not installed: {_INSTALL}")
     of_ours = {} if "OTEL_SERVICE_NAME" in os.environ else {SERVICE_NAME: service}
     provider = TracerProvider(resource=Resource.create(of_ours))
     for one in found[:1]:
@@ -64,7 +64,7 @@ def _tracing(service: str) -> Tracing:
 
 
 class Tracing:
-    """Makes the spans of one process, and carries them over the wire as W3C traceparents."""
+    """Creates the spans of one process, and passes them over the wire as W3C traceparents."""
 
     def __init__(self, provider: TracerProvider) -> None:
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
@@ -73,11 +73,11 @@ class Tracing:
         self._propagator = TraceContextTextMapPropagator()
 
     def timeline(self, clock: Callable[[], float]) -> Timeline:
-        """For spans whose times are seconds of a clock."""
+        """A Timeline for spans whose times are seconds of `clock`."""
         return Timeline(self._tracer, clock)
 
     def traceparent(self, span: Span) -> str:
-        """A span as the wire carries it."""
+        """The W3C traceparent of a span, for the wire."""
         from opentelemetry.trace import set_span_in_context
 
         carrier: dict[str, str] = {}
@@ -85,7 +85,7 @@ class Tracing:
         return carrier.get("traceparent", "")
 
     def parent(self, traceparent: str) -> Context | None:
-        """What a span of the other side is the parent of; None for what is not a traceparent."""
+        """The context of the other side's span, as a parent for ours; None if `traceparent` is invalid."""
         from opentelemetry.trace import get_current_span
 
         context = self._propagator.extract({"traceparent": traceparent})
@@ -93,14 +93,14 @@ class Tracing:
 
 
     def trace_id(self, parent: Context) -> str:
-        """By which a trace is found, 32 hexadecimal digits."""
+        """The trace id, 32 hexadecimal digits."""
         from opentelemetry.trace import format_trace_id, get_current_span
 
         return format_trace_id(get_current_span(parent).get_span_context().trace_id)
 
 
 class Timeline:
-    """Spans of one answer, placed on the wall clock by how it stood to theirs when the answer began."""
+    """Spans of one answer. Their times are converted to wall-clock time by the offset measured at its start."""
 
     def __init__(self, tracer: Tracer, clock: Callable[[], float]) -> None:
         self._tracer = tracer
@@ -109,18 +109,18 @@ class Timeline:
     def start(
         self, name: str, at_s: float, parent: Span | Context | None = None, **attributes: Attribute
     ) -> Span:
-        """A span that has begun; parent None: what is current where this is called, or none."""
+        """Start a span. parent None: the current span of the caller, if any."""
         from opentelemetry.trace import Span, set_span_in_context
 
         context = set_span_in_context(parent) if isinstance(parent, Span) else parent
         return self._tracer.start_span(name, context, attributes=attributes, start_time=self._ns(at_s))
 
     def end(self, span: Span, at_s: float) -> None:
-        """A span is over."""
+        """End a span."""
         span.end(self._ns(at_s))
 
     def span(self, name: str, began_s: float, ended_s: float, parent: Span, **attributes: Attribute) -> None:
-        """A span that is over already."""
+        """Record a span that is already over."""
         self.end(self.start(name, began_s, parent, **attributes), ended_s)
 
     def _ns(self, at_s: float) -> int:
@@ -128,7 +128,7 @@ class Timeline:
 
 
 def _offset_ns(clock: Callable[[], float]) -> int:
-    """What makes the wall clock's nanoseconds of a clock's; of a few readings the one that was interrupted least."""
+    """Nanoseconds from `clock` to the wall clock: of three readings, the one with the shortest interruption."""
     readings = []
     for _ in range(3):
         before, wall_ns, after = clock(), time.time_ns(), clock()
@@ -137,8 +137,10 @@ def _offset_ns(clock: Callable[[], float]) -> int:
 
 
 class AnswerTrace:
-    """An answer as the edge sees it: `answer`; in it `open` (the prompt goes up until it is in) and a `round` for each
-    draft, made of `draft`, `wait` and `settle`; where the cloud streams, `tokens`. Times are seconds of the clock.
+    """The spans of one answer on the edge. Times are seconds of the clock.
+
+    The root span `answer` holds `open` (from sending the prompt to the reply) and one `round` per draft, which consists
+    of `draft`, `wait` and `settle`. If the cloud streams, `answer` holds `tokens` spans.
     """
 
     def __init__(self, tracing: Tracing, clock: Callable[[], float], method: str) -> None:
@@ -149,19 +151,19 @@ class AnswerTrace:
         self._rounds: dict[int, tuple[Span, float]] = {}
 
     def opening(self, now: float) -> str:
-        """The prompt goes up; returns the traceparent to go with it. What was on its way before that is lost."""
+        """The prompt is sent; returns its traceparent. Rounds still open are marked as unanswered."""
         self._lose(now)
         self._open = self._timeline.start("open", now, self._answer)
         return self._tracing.traceparent(self._open)
 
     def opened(self, now: float) -> None:
-        """The prompt is in."""
+        """The verifier has computed the prompt."""
         if self._open is not None:
             self._timeline.end(self._open, now)
             self._open = None
 
     def sent(self, round_: int, began_s: float, now: float, drafted: int) -> str:
-        """A draft leaves that was begun at `began_s`; returns the traceparent to go with it."""
+        """A draft that was begun at `began_s` is sent; returns its traceparent."""
         span = self._timeline.start("round", began_s, self._answer, round=round_, drafted=drafted)
         self._timeline.span("draft", began_s, now, span)
         self._rounds[round_] = span, now
@@ -170,8 +172,8 @@ class AnswerTrace:
     def judged(
         self, round_: int, heard_s: float, now: float, accepted: int, gained: int, refuted: Collection[int]
     ) -> None:
-        """The verdict on the drafts up to `round_` came at `heard_s` and is worked in. refuted: rounds that it made
-        worthless.
+        """The verdict on the drafts up to `round_` arrived at `heard_s` and is processed. refuted: rounds whose drafts
+        it invalidated.
         """
         for number in [number for number in self._rounds if number <= round_ or number in refuted]:
             span, sent_s = self._rounds.pop(number)
@@ -184,17 +186,17 @@ class AnswerTrace:
             self._timeline.end(span, now)
 
     def streamed(self, since_s: float, now: float, tokens: int) -> None:
-        """Tokens of a cloud that decodes alone; since_s: when those before them came."""
+        """Tokens from a cloud that decodes alone. since_s: when the previous ones arrived."""
         self._timeline.span("tokens", since_s, now, self._answer, tokens=tokens)
 
     def end(self, now: float, finish: str, tokens: int) -> None:
-        """The answer is over."""
+        """The answer has ended."""
         self._lose(now)
         self._answer.set_attributes({"finish": finish, "tokens": tokens})
         self._timeline.end(self._answer, now)
 
     def _lose(self, now: float) -> None:
-        """Whatever was on its way will not be answered."""
+        """End all open spans: their messages will not be answered."""
         self.opened(now)
         for span, _ in self._rounds.values():
             span.set_attribute("answered", False)

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A log of what the target has said, for a draft model to learn from later; an edge or a verifier may keep one.
+"""A log of the target's answers, as training data for a draft model. An edge or a verifier may keep one.
 
-Off unless asked for. Of an answer it holds the target's tokens and how far drafts were accepted; what was asked, words
-and pictures, only where that was asked for, too. Bounded: the oldest part goes when there is more. A part appears as a
-whole (`verdicts-NNNNNN.msgpack`), so that a reader never meets half of one, and a kill loses at most the last part.
+Off by default. For each answer it holds the target's tokens and how many draft tokens were accepted. Prompts and
+pictures are logged only on request. The size is bounded: the oldest part file is deleted first. A part file
+(`verdicts-NNNNNN.msgpack`) is written atomically, so a reader never sees half of one. A killed process loses at most
+the last part.
 """
 
 from __future__ import annotations
@@ -37,10 +38,14 @@ class VerdictLogError(SpecdecError):
 class LoggedAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
     """One answer, as far as the target has verified it.
 
-    vocabulary: fingerprint of the ids (see LoadedModel). answer: ids, its end included where it came. rounds: of each
-    verdict how many tokens were drafted and accepted. prompt: ids, each picture as one; images: the pictures; both
-    empty unless they were asked for. temperature: 0 where the tokens are the likeliest. target: which weights said it
-    (specdec.models.digest); empty: it is not known.
+    Attributes:
+        vocabulary: Fingerprint of the vocabulary (see LoadedModel).
+        answer: Token ids, EOS included if the answer reached it.
+        rounds: Per verdict, how many tokens were drafted and how many accepted.
+        temperature: 0 for greedy decoding.
+        prompt: Token ids, one per picture; empty unless requested.
+        images: The encoded pictures; empty unless requested.
+        target: Digest of the target's weights (specdec.models.digest); empty if unknown.
     """
 
     vocabulary: bytes
@@ -53,9 +58,9 @@ class LoggedAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class VerdictLog:
-    """Writes a log, in a thread of its own: nothing that decodes waits for a disk.
+    """Writes the log in a background thread, so that decoding never waits for the disk.
 
-    dropped: answers that were not kept, because the disk could not follow or was full.
+    dropped: answers that were lost because the disk was too slow or full.
     """
 
     def __init__(
@@ -66,8 +71,8 @@ class VerdictLog:
         part_bytes: int = PART_BYTES,
         part_s: float = PART_S,
     ) -> None:
-        """part_bytes, part_s: a part appears once it is as large, or its first answer as old. Raises VerdictLogError
-        where the folder cannot be made or written.
+        """part_bytes, part_s: a part is written once it has this size, or its first answer this age. Raises
+        VerdictLogError if the folder cannot be created or written.
         """
         if contents not in CONTENTS:
             raise VerdictLogError(
@@ -95,7 +100,7 @@ class VerdictLog:
         self._thread.start()
 
     def add(self, said: LoggedAnswer) -> None:
-        """Keep an answer, from any thread; of what it holds only what was asked for."""
+        """Log an answer; fields that `contents` does not include are dropped. Thread-safe."""
         if not said.answer:
             return
         if self.contents == "tokens":
@@ -108,7 +113,7 @@ class VerdictLog:
             self.dropped += 1
 
     def close(self) -> None:
-        """Write what is left."""
+        """Write the remaining answers and stop the thread."""
         self._queue.put(None)
         self._thread.join()
 
@@ -131,7 +136,7 @@ class VerdictLog:
                 return
 
     def _written(self, kept: list[bytes]) -> list[bytes]:
-        """Write a part, and make room for it; what is to be kept then: nothing."""
+        """Write a part, after making room for it; returns the new, empty buffer."""
         if not kept:
             return kept
         self._number += 1
@@ -156,7 +161,7 @@ class VerdictLog:
 
 
 def read_verdicts(folder: str | Path) -> Iterator[LoggedAnswer]:
-    """All that a log holds, oldest first. Raises VerdictLogError where there is none, or a part is damaged."""
+    """All logged answers, oldest first. Raises VerdictLogError if there is no log or a part is damaged."""
     files = sorted(Path(folder).glob(_PATTERN), key=_number)
     if not files:
         raise VerdictLogError(f"{folder} must be a folder that --verdict-log has written")

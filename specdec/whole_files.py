@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writing files that a reader finds whole or not at all, and what JSON files look like."""
+"""Atomic file writes, and the layout of JSON files."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ import msgspec
 
 @contextmanager
 def replacing(path: str | Path, *, private: bool = False, fresh: bool = False) -> Iterator[Path]:
-    """Give an empty file beside `path` to write, and put it in the place of `path` when the block ends well.
+    """Yield an empty temporary file beside `path`, and rename it to `path` when the block ends without an error.
 
-    After an error `path` is as it was, and nothing is left beside it. When the block has ended, the content and the
-    name are on the disk. private: only the owner may have access. fresh: raise FileExistsError where `path` is there
-    already. The folder must exist. Raises OSError.
+    After an error `path` is unchanged and the temporary file is gone. After the block, content and name are synced to
+    disk. private: only the owner has access. fresh: raise FileExistsError if `path` exists. The folder must exist.
+    Raises OSError.
     """
     place = Path(path)
     partial = place.with_name(f".{place.name}.{secrets.token_hex(8)}.part")
@@ -44,7 +44,7 @@ def write_whole(path: str | Path, data: bytes, *, private: bool = False, fresh: 
 
 
 def pretty_json(value: Any) -> bytes:
-    """A value as a JSON file holds it."""
+    """A value as indented JSON with a final newline."""
     return msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n"
 
 

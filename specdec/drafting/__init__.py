@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drafting: what the edge proposes. Drafts are trees of tokens (a chain is a tree of width 1).
+"""Drafting: how the edge proposes tokens. Drafts are token trees; a chain is a tree of width 1.
 
-Drafters are imported when they are first asked for, and torch with them: what only names a method needs neither.
+Drafters, and torch with them, are imported at first use: code that only names a method needs neither.
 """
 
 from importlib import import_module

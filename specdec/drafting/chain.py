@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drafting a chain, one token a step: greedy, with shared noise, or sampled from q for rejection sampling."""
+"""Drafts a chain, one token per step: greedy, with shared noise, or sampled from q for rejection sampling."""
 
 from __future__ import annotations
 
@@ -19,22 +19,23 @@ from specdec.sampling.rejection import draw_on_device
 from specdec.sampling.uniform import Purpose, uniform
 
 _RUN_WITH_CHANCES = 4
-"""Tokens that are predicted at once where each may be the last: those behind it wait for the next draft."""
+"""Most tokens predicted in one run if each may be the last of the draft; the tokens after it wait for the next draft.
+"""
 _ROUNDING = 1e-4
 _REDRAWN = 1 << 32
-"""Answers are shorter: numbers for a position that is drawn again are those of a place so far behind."""
+"""Offset, beyond any answer length, that gives a position fresh random numbers when it is drawn again."""
 
 
 class ChainDrafter:
-    """Predicts token after token behind an answer; what turns out to be wrong is forgotten, the rest stays.
+    """Predicts tokens after an answer, one by one. Wrong predictions are dropped, the rest is kept.
 
-    at_once: a step may predict the whole draft: there is nothing else to do before it stands. Where tokens can stay
-    on the device they are then read once a draft. forwards: of the last step. tells_chances: the draft's probability
-    of each token is kept, for `chances`.
+    at_once: a step may predict the whole draft, because nothing else has to happen meanwhile. If tokens can stay on the
+    device, they are then read once per draft. forwards: forward passes of the last step. tells_chances: keep the draft
+    model's probability of each token, for `chances`.
     """
 
     def __init__(self, model: DraftModel, sampled: bool = False) -> None:
-        """sampled: draw from q and keep its rows, as rejection sampling needs; takes a temperature above 0."""
+        """sampled: draw from q and keep its rows, for rejection sampling; needs a temperature above 0."""
         self._model = model
         self._sampled = sampled
         self.at_once = False
@@ -52,28 +53,28 @@ class ChainDrafter:
 
     @planned
     def prefill(self, prompt: Prompt) -> Plan[None]:
-        """Feed the prompt. Raises ModelError where the draft model cannot take it."""
+        """Prefill the prompt. Raises ModelError if the draft model cannot take it."""
         yield from self._model.prefill.plan(prompt)
         self._predicted, self._aside = [], []
         self._chances, self._aside_chances = [], []
         self._rows = {}
 
     def drafted(self, answer: Sequence[int]) -> int:
-        """How many tokens after `answer` are predicted already, be it aside."""
+        """How many tokens after `answer` are predicted already, side drafts included."""
         return len(self._predicted) - len(answer) if self._goes_on(answer) else 0
 
     def chances(self, answer: Sequence[int]) -> list[float]:
-        """The draft's probability of each token after `answer`; none where `tells_chances` is off."""
+        """The draft model's probability of each predicted token after `answer`; empty if `tells_chances` is off."""
         return self._chances[len(answer) :] if self.tells_chances and self._goes_on(answer) else []
 
     def agrees(self, answer: Sequence[int]) -> bool:
-        """Whether `answer` is part of what is predicted, or goes on behind it."""
+        """Whether `answer` and the predicted sequence are equal up to the shorter one's end."""
         common = min(len(answer), len(self._predicted))
         return list(answer[:common]) == self._predicted[:common]
 
     def step_aside(self, answer: Sequence[int], size: int) -> bool:
-        """The same behind another answer that may turn out to be the verified one; what is predicted stays. Not with
-        sampled drafts, whose rows are kept by position.
+        """As `step`, for a side draft after another possible answer; the main draft is kept. Not for sampled drafts,
+        whose rows are stored by position.
         """
         assert not self._sampled, "the rows of both would have the same places"
         if answer and answer[-1] >= self._model.vocab_size:
@@ -90,8 +91,8 @@ class ChainDrafter:
 
     @planned
     def step(self, answer: Sequence[int], size: int) -> Plan[bool]:
-        """Predict one more token, and what a grammar makes of it; False where the draft ends: at its size, an EOS, or
-        with the context.
+        """Predict one more token and the tokens that a grammar forces after it. Returns False if the draft ends: at its
+        size, at an EOS, or at the end of the context.
         """
         base = len(answer)
         if not self._goes_on(answer):
@@ -120,7 +121,7 @@ class ChainDrafter:
         return True
 
     def _plan_run(self, count: int) -> Plan[None]:
-        """Predict this many tokens, up to an end."""
+        """Predict `count` tokens in one run, and cut them after an EOS."""
         banned, told = None if self._sampled else self._model.banned, self.tells_chances
         count = min(count, _RUN_WITH_CHANCES) if told else count
         ids, chances = yield from self._model.cursor.run.plan(
@@ -134,9 +135,9 @@ class ChainDrafter:
         self._append(ids[:kept], chances[:kept])
 
     def _append(self, ids: Sequence[int], chances: Sequence[float] = ()) -> None:
-        """Go on with these tokens. chances: of each; none: they are certain, or it was not asked for."""
+        """Append tokens. chances: probability of each; empty if they are forced or chances are not kept."""
         for chance in chances:
-            if not 0.0 <= chance <= 1.0 + _ROUNDING:  # also where it is not a number
+            if not 0.0 <= chance <= 1.0 + _ROUNDING:  # also true for NaN
                 raise ModelError(
                     f"the draft's chance of a token must be from 0 to 1, got {chance}: use a sound draft model"
                 )
@@ -144,7 +145,7 @@ class ChainDrafter:
         self._chances.extend(chances or [1.0] * len(ids))
 
     def _plan_force(self, most: int) -> Plan[None]:
-        """Predict the tokens that a grammar lets follow, and nothing else; no forward is needed for them."""
+        """Append the tokens that a grammar forces; they need no forward pass."""
         forced = yield from self._model.cursor.forced.plan(self._predicted, most)
         for token in forced:
             if self._sampled:
@@ -168,7 +169,7 @@ class ChainDrafter:
         return Proposal(Draft(base, ids), ids, q, promise=promise, chances=chances)
 
     def part(self, answer: Sequence[int], start: int, end: int) -> Proposal:
-        """The tokens from `start` to `end` of a draft after `answer`, and their rows; the drafter keeps both."""
+        """Tokens `start` to `end` (exclusive) of the draft after `answer`, with their rows; the drafter keeps both."""
         base = len(answer) + start
         ids = tuple(self._predicted[base : len(answer) + end])
         if not self._sampled:
@@ -177,21 +178,22 @@ class ChainDrafter:
         return Proposal(Draft(base, ids), ids, torch.stack(rows))
 
     def predicted(self, answer: Sequence[int]) -> list[int]:
-        """The tokens that are drafted behind `answer`."""
+        """The tokens predicted after `answer`."""
         return self._predicted[len(answer) :] if self._goes_on(answer) else []
 
     @planned
     def chain(self, answer: Sequence[int], size: int) -> Plan[Proposal]:
-        """Draft up to `size` tokens after `answer` at once; the chain ends early at an EOS token."""
+        """Draft up to `size` tokens after `answer` in one call; the chain ends early at an EOS token."""
         while (yield from self.step.plan(answer, size)):
             pass
         return self.take(answer, size, size)
 
     def _goes_on(self, answer: Sequence[int]) -> bool:
-        """Whether what is predicted goes on behind `answer`, and its rows are still there; what was predicted aside
-        takes its place where that does.
+        """Whether the predicted sequence continues `answer` and its rows are still stored. If only the side draft
+        continues it, that becomes the main draft.
 
-        The rows of drafts on their way are forgotten; a link lost then takes the answer back to before them.
+        Rows of drafts in flight are dropped. After a lost link the answer may lie before them, so they are then
+        missing.
         """
         base = len(answer)
         if self._predicted[:base] != list(answer):
@@ -209,13 +211,13 @@ class ChainDrafter:
             if self.tells_chances:
                 self._drawn.append((row, token))
             return token
-        # The row is kept as it is drawn from, after every processor.
+        # The stored row is the distribution drawn from, after every processor.
         q = process_logits(row, options)[0].exp()
         self._rows[position] = q
         place = position
         if (
             self.tells_chances
-        ):  # what was refuted may have decided how long drafts are: it says nothing of this draw
+        ):  # a refuted draw may have influenced draft lengths, so this draw must be independent of it
             place += self._redraws * _REDRAWN
         token = draw_on_device(q, [uniform(options.seed, Purpose.DRAFT, place)])
         if self.tells_chances:
@@ -223,7 +225,7 @@ class ChainDrafter:
         return token
 
     def _read(self, picked: Tensor) -> tuple[list[int], list[float]]:
-        """The tokens int64 [n] that were picked last, and their chances; a device is asked once for both."""
+        """The tokens picked last, int64 [n], and their chances, read from the device in one transfer."""
         drawn, self._drawn = self._drawn, []
         temperature = self._model.options.temperature
         if drawn[0][0].device.type == "cpu":

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all drafters have in common: they follow an answer, step by step, and hand out what they have drafted.
+"""The interface of all drafters: follow an answer step by step, and hand out drafts.
 
-A drafter guesses; its guesses only cost time when wrong, because the target decides every token. One step is one
-forward of the draft model, so that the program that drives it can look at the link between any two of them.
+A drafter guesses. Wrong guesses cost only time, because the target decides every token. One step is one forward pass of
+the draft model, so that the caller can poll the link between any two steps.
 """
 
 from __future__ import annotations
@@ -23,16 +23,20 @@ from specdec.options import GenerationOptions
 from specdec.sampling import Chooser
 
 Pays = Callable[[Sequence[float]], int]
-"""How many of a tree's nodes are worth sending, of their chances to be accepted, likeliest first."""
+"""Takes the acceptance chances of a tree's nodes, likeliest first; returns how many nodes are worth sending."""
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """A draft as it may leave. guess: the ids it is most likely to come to, if all goes well.
+    """A draft that is ready to be sent.
 
-    q: the rows float32 [k, vocab] its tokens were sampled from; None where ids suffice. ranks: of a tree's nodes, 0 is
-    the likeliest; chances: the draft model's of each to be accepted, in a chain if all before it are. promise: how many
-    of them it expects to be; where that was asked for.
+    Attributes:
+        draft: The draft.
+        guess: Token ids of its likeliest path.
+        q: The rows float32 [k, vocab] that its tokens were sampled from; None if ids suffice.
+        ranks: Rank of each tree node by likelihood, 0 first.
+        promise: Tokens that the draft model expects to be accepted; 0 if not computed.
+        chances: The draft model's chance that each token is accepted; in a chain, given that all before it are.
     """
 
     draft: Draft
@@ -44,40 +48,40 @@ class Proposal:
 
 
 class Drafter(Protocol):
-    """Drafts for one answer. Answers are sequences of ids, verified or only assumed to be."""
+    """Drafts for one answer. Answers are sequences of token ids, verified or assumed."""
 
     def prefill(self, prompt: Prompt) -> None:
-        """Feed the prompt. Raises ModelError where the draft model cannot take it."""
+        """Prefill the prompt. Raises ModelError if the draft model cannot take it."""
         ...
 
     def drafted(self, answer: Sequence[int]) -> int:
-        """How deep the draft after `answer` is already: tokens of a chain, levels of a tree."""
+        """Present depth of the draft after `answer`: tokens of a chain, levels of a tree."""
         ...
 
     def step(self, answer: Sequence[int], size: int) -> bool:
-        """One forward for the draft after `answer`, which is to become `size` deep; False where it ends."""
+        """One forward pass for the draft after `answer`, up to depth `size`; False if the draft is complete."""
         ...
 
     def take(self, answer: Sequence[int], size: int, room: int) -> Proposal:
-        """What is drafted after `answer`, at most `size` tokens of a chain, and no path longer than `room`."""
+        """The draft after `answer`: at most `size` tokens of a chain, and no path longer than `room`."""
         ...
 
 
 def read_both(scores: Tensor, tokens: Tensor) -> tuple[list[list[float]], list[list[int]]]:
-    """Scores [rows, n] and ids [rows, n] as lists; a device is asked once for both."""
+    """Scores [rows, n] and ids [rows, n] as lists, read from the device in one transfer."""
     if scores.device.type == "cpu":
         return scores.tolist(), tokens.tolist()
-    both = torch.stack([scores.double(), tokens.double()]).tolist()  # ids are exact as such, too
+    both = torch.stack([scores.double(), tokens.double()]).tolist()  # float64 holds ids exactly
     return both[0], [[int(token) for token in row] for row in both[1]]
 
 
 class DraftModel:
-    """A draft model following one answer: what drafters of any shape need of it."""
+    """A draft model that follows one answer, as used by all drafters."""
 
     def __init__(
         self, model: LoadedModel, options: GenerationOptions, memory: PromptMemory | None = None
     ) -> None:
-        """memory: what is kept of prompts before; None: nothing is."""
+        """memory: caches kept from earlier prompts; None: none."""
         self._model = model
         self._memory = memory
         self.cursor = SessionCursor(model.new_session() if memory is None else memory.session(), options)
@@ -94,7 +98,7 @@ class DraftModel:
 
     @planned
     def prefill(self, prompt: Prompt) -> Plan[None]:
-        """Feed the prompt. Raises ModelError where the model cannot take it."""
+        """Prefill the prompt. Raises ModelError if the model cannot take it."""
         if self._memory is None:
             prepared: Prepared = yield Preparation(self._model, prompt)
             yield from self.cursor.prefill.plan(prepared)
@@ -104,18 +108,18 @@ class DraftModel:
 
     @property
     def runs(self) -> bool:
-        """Whether it pays, and is possible, to draft on without having read what was drafted."""
+        """Whether drafting several tokens before reading any of them is possible and worthwhile."""
         return (self.stays_on_device or self._model.runner.static is not None) and self.cursor.runs
 
     def room(self, answer_length: int) -> int:
-        """How many tokens may still be drafted before the draft model's context is full."""
+        """How many tokens can be drafted before the draft model's context is full."""
         return self._model.context_limit - self.cursor.prompt_length - answer_length
 
     @property
     def branches_left(self) -> int:
-        """How many more branches a tree may have."""
+        """How many more branches a token tree may have."""
         return self.cursor.session.branches_left
 
     def without_placeholders(self, rows: Tensor) -> Tensor:
-        """The rows [n, vocab] with what must never be drafted cut."""
+        """The rows [n, vocab] with tokens that must never be drafted set to -inf."""
         return rows if self._banned is None else rows.index_fill(1, self._banned, float("-inf"))

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draft forwards of several answers at once: those that threads ask for while one is running share the next.
+"""Batches draft forward passes of several answers: requests that arrive while one pass runs share the next.
 
-Every answer drafts in a thread of its own, as if it were alone; what it wants of the model meets here what others want.
-There is no thread for this: of those that wait, the one that came first runs the forward for all, so that who asks
-alone pays for a lock and nothing else. No forward waits for company: what shares it has come meanwhile.
+Each answer drafts in its own thread; their requests are combined here. There is no extra thread: the first waiting
+thread leads and runs the pass for all. A single thread therefore pays only for a lock. No pass is delayed to collect
+more requests.
 """
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ from specdec.models.loaded import LoadedModel
 from specdec.models.plans import Extension, Staged, forward_together, stage
 
 MOST_ROWS = 512
-"""Of one forward; a longer prompt comes in parts, so that no thread waits for the whole of it."""
+"""Most rows per forward pass. A longer prompt is split, so that other threads do not wait for all of it."""
 
 
 @dataclass
 class _ForwardRequest:
-    """What one thread waits for. left: not done yet. turn: released when there is a result, or when it is to lead."""
+    """One thread's request. left: the part not computed yet. rest: what remains of it after the present pass. turn:
+    released when the result is ready, or when this thread must lead.
+    """
 
     left: Extension
     turn: threading.Lock = field(default_factory=threading.Lock)
@@ -37,7 +39,7 @@ class _ForwardRequest:
         self.turn.acquire()
 
     def take(self, rows: int) -> Extension:
-        """What comes into the next forward, at most this many rows of a prompt."""
+        """The part for the next forward pass; a divisible prompt is cut at `rows` rows."""
         if not self.left.divisible or self.left.rows <= rows:
             self.rest = None
             return self.left
@@ -46,10 +48,10 @@ class _ForwardRequest:
 
 
 class JointForwards:
-    """The forwards of one model, for any number of threads. Made by `join_forwards`.
+    """The batched forward passes of one model, for any number of threads. Created by `join_forwards`.
 
-    most: sessions that share a forward. forwards: that were run; sessions: that were in them, one by one. began_s: when
-    the one that runs began, of time.monotonic; None where none does.
+    most: most sessions per pass. forwards: passes run so far. sessions: total of the sessions in these passes. began_s:
+    start of the running pass (time.monotonic); None if none runs.
     """
 
     def __init__(self, most: int) -> None:
@@ -62,9 +64,9 @@ class JointForwards:
         self.began_s: float | None = None
 
     def extend(self, extension: Extension) -> Tensor:
-        """One session's part of a forward that others may share; returns its logits, raises what is its own fault.
+        """Run one session's extension, possibly in a pass shared with others; returns its logits.
 
-        To be called in torch's inference mode, like `forward_together`.
+        Raises only errors that this extension caused. Call in torch's inference mode, like `forward_together`.
         """
         mine = _ForwardRequest(extension)
         with self._lock:
@@ -77,19 +79,19 @@ class JointForwards:
                 self._lead()
             if mine.result is not None:
                 break
-            leads = False  # of a prompt there is more to come, and others came before that
+            leads = False  # the prompt has more parts, and other threads are ahead of the next one
         if isinstance(mine.result, Exception):
             raise mine.result
         return mine.result
 
     def _lead(self) -> None:
-        """One forward for those that wait, the one that leads among them; then the next one's turn comes."""
+        """Run one forward pass for the waiting threads, then hand the lead on."""
         with self._lock:
             picked = self._pick()
         self.began_s = time.monotonic()
         try:
             self._forward(picked)
-        except BaseException:  # Ctrl-C in here: no thread may wait for ever
+        except BaseException:  # for example Ctrl-C: no thread may wait forever
             for one, _ in picked:
                 if one.result is None:
                     one.result = ModelError("a forward that answers shared was interrupted")
@@ -107,7 +109,7 @@ class JointForwards:
                 following.turn.release()
 
     def _pick(self) -> list[tuple[_ForwardRequest, Extension]]:
-        """Those that came first, as many as may share a forward; one in any case."""
+        """The requests for the next pass, in order of arrival; at least one."""
         picked: list[tuple[_ForwardRequest, Extension]] = []
         room = MOST_ROWS
         model = self._asked[0].left.together_with
@@ -124,18 +126,18 @@ class JointForwards:
         return picked
 
     def _forward(self, picked: Sequence[tuple[_ForwardRequest, Extension]]) -> None:
-        """Run it, and say the result. A result is left open where more of a prompt is to come."""
+        """Run the pass and set the results. A request whose prompt has more parts gets no result yet."""
         staged: list[tuple[_ForwardRequest, Staged]] = []
         for one, part in picked:
             try:
                 staged.append((one, stage(part)))
-            except Exception as error:  # its own fault: it goes before anything has changed
+            except Exception as error:  # this request's own error; no state has changed yet
                 one.result = error
         if staged:
             self._run(staged)
 
     def _run(self, staged: Sequence[tuple[_ForwardRequest, Staged]]) -> None:
-        """Where a shared forward fails, each is tried alone, so that one alone fails."""
+        """Run the staged extensions. If a shared pass fails, each is run alone, so that only the faulty one fails."""
         self.forwards += 1
         self.sessions += len(staged)
         try:
@@ -155,9 +157,9 @@ class JointForwards:
 
 
 def join_forwards(model: LoadedModel, most: int = 64) -> JointForwards:
-    """From now on forwards of this model's sessions are shared by the threads that want one at the same moment.
+    """Batch the forward passes of this model's sessions across threads from now on.
 
-    most: sessions in one; 1: they come one after another, and nothing is shared.
+    most: most sessions per pass; 1: passes run one after another, unshared.
     """
     joint = JointForwards(most)
     model.runner.joint = joint

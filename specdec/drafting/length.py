@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long a draft should be: fixed, from what was measured, or until it is doubtful. An axis of its own.
+"""The axis `length`: how long a draft should be. Fixed, from measurements, or until the draft is doubtful.
 
-A policy says how deep a draft is to become, and when a draft that is not as deep yet should leave all the same.
+A policy decides how deep a draft may become, and when a shallower draft should be sent anyway.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ LengthName = Literal["fixed", "latency", "pipeline", "online", "marginal", "wort
 LENGTHS: tuple[LengthName, ...] = ("fixed", "latency", "pipeline", "online", "marginal", "worth")
 MAX_SOLVED = 16
 MAX_MARGINAL = 10
-"""A draft that leaves as soon as drafting on would not pay becomes no deeper than this."""
+"""Greatest depth of a draft that is sent once further drafting does not pay."""
 MAX_TRIGGERED = 64
-"""A draft that no trigger ends is no deeper than this."""
+"""Greatest depth of a draft that no trigger ends."""
 
 
 @dataclass(frozen=True)
 class Prospects:
-    """What the draft model holds of its draft. promise: tokens that will be accepted; frontier: the same of the nodes
-    that would go through the model next, so that a further forward can at most bring so much.
+    """The draft model's expectations. promise: accepted tokens of the draft. frontier: the same for the nodes that the
+    next forward pass would process, an upper bound on what that pass can add.
     """
 
     promise: float
@@ -36,14 +36,14 @@ class Prospects:
 
     @classmethod
     def of_chain(cls, chances: Sequence[float]) -> Prospects:
-        """chances: of each token of a chain that goes on, if all before it are accepted."""
+        """chances: of each token of an unfinished chain, given that all before it are accepted."""
         return cls(promise_of(chances), prod(chances))
 
 
 @dataclass(frozen=True)
 class LengthPolicy:
-    """name: one of LENGTHS, or a trigger's (specdec.drafting.triggers). gamma: the depth that was asked for; it stays
-    wherever nothing is measured yet.
+    """name: one of LENGTHS, or a trigger (specdec.drafting.triggers). gamma: the requested depth, used until
+    measurements exist.
     """
 
     name: str
@@ -51,17 +51,17 @@ class LengthPolicy:
 
     @cached_property
     def trigger(self) -> Trigger | None:
-        """What ends a draft that has become doubtful; None for the other policies."""
+        """The trigger that ends a doubtful draft; None for other policies."""
         return make_trigger(self.name)
 
     @property
     def weighs(self) -> bool:
-        """Whether each forward is weighed against leaving (`pays`)."""
+        """Whether each forward pass is weighed against sending the draft (`pays`)."""
         return self.name in ("marginal", "worth")
 
     @property
     def asks_chances(self) -> bool:
-        """Whether the draft's probability of each token is needed."""
+        """Whether the draft model's probability of each token is needed."""
         return self.weighs or self.trigger is not None
 
     def size(self, measured: Measured) -> int:
@@ -73,7 +73,7 @@ class LengthPolicy:
         if self.name in ("fixed", "latency") or self.trigger is not None:
             return self.gamma
         draft_s, verify_s = measured.draft_s, measured.verify_s
-        # A draft that waits in the cloud came too early for its forward: `pipeline` must not make it shorter yet.
+        # A draft that queues in the cloud was early, so `pipeline` must not become shorter because of the queue.
         rtt_s = measured.rtt_s if self.name == "pipeline" else measured.away_s
         if draft_s is None or verify_s is None or rtt_s is None:
             return self.gamma
@@ -85,9 +85,9 @@ class LengthPolicy:
         return best_length(acceptance, draft_s, lambda rows: measured.verify_rows_s(rows) or verify_s, rtt_s)
 
     def pays(self, prospects: Prospects, since_s: float, measured: Measured) -> bool:
-        """Whether one more forward brings more tokens than come in its time on average.
+        """Whether one more forward pass gains more tokens than arrive in its time on average.
 
-        since_s: the time since the verdict. Only `marginal` and `worth` ask; what is not known speaks for drafting on.
+        since_s: seconds since the last verdict. Used by `marginal` and `worth` only; without measurements, True.
         """
         draft_s, verify_s, rtt_s = measured.draft_s, measured.verify_s, measured.away_s
         if not self.weighs or draft_s is None or verify_s is None or rtt_s is None:
@@ -99,14 +99,14 @@ class LengthPolicy:
         return gain > price
 
     def ends_at(self, chances: Sequence[float]) -> int | None:
-        """How many tokens of a draft leave, because the trigger fires at the last of them; None where it does not."""
+        """How many tokens to send because the trigger fires at the last of them; None if it does not fire."""
         return None if self.trigger is None else fires_at(self.trigger, chances)
 
     def cut_s(self, measured: Measured) -> float:
-        """How long drafting may take before the draft leaves as it is; endless except for `latency`.
+        """Seconds of drafting after which the draft is sent as it is; infinite except for `latency`.
 
-        A draft on its way while the next one is made costs max(drafting, RTT + verification) (PicoSpec):
-        drafting longer than the exchange takes only makes the cloud wait.
+        With one draft in flight while the next is made, a round costs max(drafting, RTT + verification) (PicoSpec).
+        Drafting for longer than the exchange only makes the cloud wait.
         """
         if self.name != "latency" or measured.verify_s is None or measured.away_s is None:
             return float("inf")
@@ -114,9 +114,9 @@ class LengthPolicy:
 
 
 def pipeline_depth(draft_s: float, verify_s: float, rtt_s: float, limit: int) -> int:
-    """The depth that solves verify = depth * draft + RTT (SpecEdge), 1 to `limit`.
+    """The depth that solves verify = depth * draft + RTT (SpecEdge), clipped to 1..`limit`.
 
-    94.2 ms a verification and 11 ms a draft forward give 7, 5 and 4 at an RTT of 15, 40 and 50 ms.
+    A verification of 94.2 ms and a draft forward pass of 11 ms give 7, 5 and 4 at an RTT of 15, 40 and 50 ms.
     """
     if draft_s <= 0.0:
         return limit
@@ -124,9 +124,9 @@ def pipeline_depth(draft_s: float, verify_s: float, rtt_s: float, limit: int) ->
 
 
 def best_length(acceptance: list[float], draft_s: float, verify_s: Callable[[int], float], rtt_s: float) -> int:
-    """The chain length with the most expected tokens a second, one draft on its way at a time.
+    """The chain length with the most expected tokens per second, with one draft in flight.
 
-    acceptance[i]: chance that token i stays if all before it did. verify_s: of this many rows.
+    acceptance[i]: chance that token i is accepted if all before it are. verify_s: seconds to verify n rows.
     """
     best, best_rate = 1, 0.0
     expected, alive = 1.0, 1.0

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an edge keeps from one prompt to the next: what its model has made of pictures, and the last prompt's keys and
-values.
+"""Caches that an edge keeps between prompts: picture embeddings, and the KV cache of the last prompt.
 
-A robot's prompts come again in large part: the same words in front, seven of eight frames. Keeping saves time and
-changes no token: a picture is known by its contents, and keys and values are taken over only as far as the new prompt
-is the old one, picture by picture.
+Most of a robot's prompt repeats: the same leading text, seven of eight frames. The caches save time and change no
+token. Pictures are identified by their contents, and the KV cache is reused only up to the first difference between the
+two prompts, picture by picture.
 """
 
 from __future__ import annotations
@@ -24,36 +23,36 @@ from specdec.models.session import ModelSession
 from specdec.store import SharedStore
 
 KEPT_BYTES = 512 << 20
-"""Unless configured otherwise: the caches of a prompt of 8 frames on a model of 2 B take about 300 MB."""
+"""Default bound. A prompt with 8 frames takes about 300 MB on a model with 2 B parameters."""
 
 
 @dataclass(frozen=True)
 class _Fed:
-    """A prompt that a session holds. pictures: where each begins, and the digest of its contents."""
+    """A prompt in a session's KV cache. pictures: start position and content digest of each."""
 
     ids: torch.Tensor
     pictures: tuple[tuple[int, bytes], ...]
 
     def common(self, other: _Fed) -> int:
-        """How many tokens both begin with; a picture is the same as a whole or not at all."""
+        """Length of the common prefix; a picture matches as a whole or not at all."""
         limit = min(len(self.ids), len(other.ids))
         different = (self.ids[:limit] != other.ids[:limit]).nonzero()
         common = int(different[0]) if len(different) else limit
         for mine, others in zip(self.pictures, other.pictures, strict=False):
             if mine != others:
                 return min(common, mine[0], others[0])
-        return common  # where one has a further picture, its ids differ from the other's, or the other ends
+        return common  # if one has a further picture, their ids differ there or the other one ends
 
 
 class PromptMemory:
-    """Prepares the prompts of one model, and lends the session that they are fed to, to one answer at a time.
+    """Prepares the prompts of one model, and lends its session to one answer at a time.
 
-    looked_at: pictures that the vision tower has seen; vision_s: seconds that decoding and seeing took. taken_over:
-    tokens whose keys and values were there already.
+    looked_at: pictures encoded by the vision tower. vision_s: seconds spent on decoding and encoding pictures.
+    taken_over: prompt tokens that were in the KV cache already.
     """
 
     def __init__(self, model: LoadedModel, most_bytes: int = KEPT_BYTES) -> None:
-        """most_bytes: of what is kept between two answers; 0: nothing is."""
+        """most_bytes: most bytes kept between answers; 0: nothing is kept."""
         self._model = model
         self._most_bytes = most_bytes
         self._seen = SharedStore(most_bytes)
@@ -67,18 +66,18 @@ class PromptMemory:
 
     @property
     def kept_bytes(self) -> int:
-        """What is kept, the cache of the last prompt and its answer included."""
+        """Bytes kept, including the KV cache of the last prompt and its answer."""
         return self._seen.bytes + (0 if self._session is None else self._session.kv_bytes)
 
     def session(self) -> ModelSession:
-        """The session to feed the next prompt to; its previous user must not use it any more."""
+        """The session for the next prompt; its previous user must no longer use it."""
         if self._session is None:
             self._session, self._fed = self._model.new_session(), None
         return self._session
 
     def rest(self) -> None:
-        """An answer is over: keep no more than is allowed between two, and nothing of what was drafted. Costs nothing
-        after an answer that never took the prompt in.
+        """After an answer: drop drafted tokens, and evict down to the bound. Does nothing if the prompt was never
+        prepared.
         """
         if not self._worked:
             return
@@ -91,31 +90,31 @@ class PromptMemory:
 
     @torch.inference_mode()
     def prepare(self, prompt: Prompt) -> Prepared:
-        """A prompt as the model takes it, and how much of it the session holds already. Raises ModelError."""
+        """Encode a prompt for the model, and count how much of it the session holds already. Raises ModelError."""
         self._worked = True
         digests = [digest_of(picture) for picture in prompt.images]
-        # A prompt that is too long is refused before anything is decoded.
+        # A prompt that is too long is refused before any picture is decoded.
         fits = self._model.prompt_length(prompt) < self._model.context_limit
         encoded = self._model.encode(prompt, self._look(prompt, digests) if prompt.images and fits else None)
         feeding = _Fed(encoded.ids, tuple(zip(encoded.picture_starts, digests, strict=True)))
         kept = 0
         if self._fed is not None and self._model.runner.keeps_prompts:
             kept = min(self._fed.common(feeding), len(feeding.ids) - 1)
-        self._fed, self._feeding = None, feeding  # nothing is relied on while it changes
+        self._fed, self._feeding = None, feeding  # the cache is unreliable while it changes
         self.taken_over += kept
         return Prepared(encoded, self._model.embed_prompt(encoded), kept=kept)
 
     def fed(self) -> None:
-        """The session has taken the prompt that was prepared last."""
+        """The prompt prepared last is now in the session's KV cache."""
         self._fed, self._feeding = self._feeding, None
 
     def forget(self) -> None:
-        """Nothing is to be relied on: the model has failed."""
+        """Drop everything, because the model has failed."""
         self._session = self._fed = None
         self._seen = SharedStore(self._most_bytes)
 
     def _look(self, prompt: Prompt, digests: Sequence[bytes]) -> list[SeenPicture]:
-        """What the vision tower makes of a prompt's pictures; of new ones in one pass, each content once."""
+        """The embeddings of a prompt's pictures. New pictures are encoded in one pass, each distinct one once."""
         began = time.perf_counter()
         seen: dict[bytes, SeenPicture] = {}
         new: dict[bytes, bytes] = {}

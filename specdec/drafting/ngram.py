@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""N-gram lookup: what followed the last time that two tokens stood together, in the prompt or the answer.
+"""N-gram lookup: the token that followed the last occurrence of a token pair in the prompt or the answer.
 
-Targets repeat names and phrases that a small draft model has forgotten; looking them up costs nothing (prompt lookup
-decoding drafts from the same idea).
+Targets repeat names and phrases that a small draft model misses; looking them up costs almost nothing (the idea of
+prompt lookup decoding).
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections.abc import Sequence, Set
 
 
 class NgramLookup:
-    """Remembers what came after every pair of tokens in a text that grows at its end."""
+    """Indexes the token after each pair of tokens in a growing text."""
 
     def __init__(self, prompt: Sequence[int] = (), never: Set[int] = frozenset()) -> None:
-        """never: tokens that are not worth proposing."""
+        """never: tokens that are never proposed."""
         self._never = never
         self._text = list(prompt)
         self._prompt_length = len(self._text)
@@ -22,17 +22,17 @@ class NgramLookup:
         self._learn(2)
 
     def follow(self, answer: Sequence[int]) -> None:
-        """The answer is this by now; it goes on with what it was before."""
+        """Update the answer, which must extend the previous one."""
         known = len(self._text) - self._prompt_length
         self._text.extend(answer[known:])
         self._learn(max(2, self._prompt_length + known))
 
     def pair(self) -> tuple[int, int] | None:
-        """The last two tokens; None where there are not that many."""
+        """The last two tokens; None if there are fewer."""
         return (self._text[-2], self._text[-1]) if len(self._text) >= 2 else None
 
     def after(self, pair: tuple[int, int] | None) -> int | None:
-        """What came after these two the last time; None where they never stood together."""
+        """The token that followed this pair the last time; None if the pair is unknown."""
         return None if pair is None else self._next.get(pair)
 
     def _learn(self, first: int) -> None:

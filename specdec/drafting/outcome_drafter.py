@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drafting for the verdict that comes next AND for those that may come after it, several of them in every forward.
+"""Drafts the next draft AND prepares drafts for possible verdicts on it, several of them in each forward pass.
 
-One tree holds all of it (specdec.drafting.outcomes): the rows of a forward are the next token of the draft itself and
-of the branches behind the likeliest outcomes, which share the prefix in the KV cache. What the verdict names stays
-where it is, as the beginning of the next draft; nothing is drafted or fed twice.
+One tree holds all of them (specdec.drafting.outcomes). The rows of a forward pass are the next token of the draft
+itself and of the branches after the likeliest outcomes; all share the prefix in the KV cache. The branch that the
+verdict names becomes the beginning of the next draft. Nothing is drafted or fed twice.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from specdec.models import Prompt
 _LONGEST = 1 << 20
 _KEPT_BACK = 8
 _LOOKED_AT = 4
-"""Works for each row of a forward that are looked at: some take two rows, and may not fit."""
+"""Candidates to consider per row of a forward pass: some take two rows, and may not fit."""
 
 
 @dataclass(frozen=True)
 class PendingNode:
-    """A node that may go through the model next, made or not; value: how likely that is to be of use."""
+    """A candidate node for the next forward pass, in the tree or not yet. value: chance that computing it is useful."""
 
     value: float
     parent: int
@@ -41,7 +41,7 @@ class PendingNode:
 
 
 class OutcomeDrafter:
-    """Grows one tree at a time, below an answer that is verified."""
+    """Grows one tree at a time, below a verified answer."""
 
     def __init__(
         self,
@@ -51,12 +51,18 @@ class OutcomeDrafter:
         guesses: bool = True,
         tree: TreeSize | None = None,
     ) -> None:
-        """rows: how many possible verdicts share a forward at most; 0: none is prepared for. order: which of them come
-        first. guesses: also prepare for those that no hint names. tree: drafts are trees of this size, not chains.
+        """Create a drafter.
 
-        prices, an attribute: what rows cost, for the code that measures that. pays: how many of a tree's nodes are
-        worth sending, of their chances, likeliest first; None: as many as its size says. rows_fed: of the last
-        forward; 0 where that is not reported. tells_chances: those of a chain leave with it.
+        Attributes: `prices` holds the row costs, set by the code that measures them. `pays` decides how many nodes of a
+        tree to send (None: its full budget). `rows_fed` counts the rows of the last forward pass (0: not counted). With
+        `tells_chances`, a chain's chances are part of its proposal.
+
+        Args:
+            model: The draft model.
+            rows: Most possible verdicts per forward pass; 0: prepare for none.
+            order: Which verdicts come first.
+            guesses: Also prepare for verdicts that no hint names.
+            tree: Draft trees of this size; None: chains.
         """
         self._model = model
         self.tells_chances = False
@@ -72,29 +78,30 @@ class OutcomeDrafter:
         self._fed = 0
 
     def forget(self) -> None:
-        """Another thread worked on the draft model: nothing that was drafted stands."""
+        """Drop everything drafted: another drafter has used the draft model."""
         self._root = None
         self._tree.recall()
 
     def prefill(self, prompt: Prompt) -> None:
-        """Feed the prompt. Raises ModelError where the draft model cannot take it."""
+        """Prefill the prompt. Raises ModelError if the draft model cannot take it."""
         self._model.prefill(prompt)
         self._tree.ngrams = NgramLookup(prompt.ids, self._model.never_drafted)
         self._root = None
 
     def drafted(self, answer: Sequence[int]) -> int:
-        """How many tokens after `answer` are known, one behind another; the tree is moved there if it grew on the way.
+        """Length of the likeliest known chain after `answer`. The tree's root is moved there if the tree contains it.
 
-        Moving gives up what was prepared for other verdicts: `answer` must be verified.
+        Moving the root drops what was prepared for other verdicts, so `answer` must be verified.
         """
         return len(self._tree.line(ROOT, _LONGEST)) if self._reach(answer) else 0
 
     @torch.inference_mode()
     def step(self, answer: Sequence[int], size: int) -> bool:
-        """One forward for the draft after `answer`, rows to spare for what may follow it; False where it ends."""
+        """One forward pass for the draft after `answer`; spare rows prepare for its verdicts. False if the draft ends.
+        """
         if not self._reach(answer):
             return self._plant(list(answer))
-        if self._model.branches_left < 1:  # of what was prepared nothing has been forgotten for long
+        if self._model.branches_left < 1:  # the tree has grown for long without being pruned
             return self._plant(list(answer))
         tree = self._tree
         tip = tree.tip(ROOT, size)
@@ -112,7 +119,7 @@ class OutcomeDrafter:
 
     @torch.inference_mode()
     def step_ahead(self, size: int) -> bool:
-        """One forward for what may follow the draft on its way, each to be `size` deep; False where all is prepared."""
+        """One forward pass for verdicts on the draft in flight, each draft up to depth `size`; False if all is done."""
         if self._root is None:
             return False
         if not self._spare:
@@ -125,20 +132,20 @@ class OutcomeDrafter:
 
     @property
     def _spare(self) -> int:
-        """Branches that may be begun for what may never be asked, some kept back for the draft itself."""
+        """Branches available for speculative work; some are reserved for the draft itself."""
         return max(0, self._model.branches_left - _KEPT_BACK)
 
     def _least(self, works: Sequence[PendingNode]) -> int:
-        """Rows that the first of the works takes: one more where what it goes on behind is missing."""
+        """Rows that the first candidate takes: one more if its parent must be computed first."""
         return 2 if works and not self._tree.is_known(works[0].parent) else 1
 
     def hint(self, last: int, token: int, confidence: float, layer: int) -> None:
-        """An early exit's word on the draft that is on its way."""
+        """Take an early exit's hint about the draft in flight."""
         if token < self._model.vocab_size:
             self._tree.hint(last, token, confidence, layer)
 
     def chances(self, answer: Sequence[int]) -> list[float]:
-        """The draft model's chance of each token of the likeliest chain after `answer`, if all before it are right."""
+        """The draft model's chance of each token in the likeliest chain after `answer`, if all before it are right."""
         found: list[float] = []
         node = ROOT
         for token in self._tree.line(ROOT, _LONGEST) if self._reach(answer) else ():
@@ -150,7 +157,7 @@ class OutcomeDrafter:
         return found
 
     def prospects(self, answer: Sequence[int], size: int, room: int) -> Prospects:
-        """What may be expected of the draft after `answer` as it is, and of its next forward."""
+        """The expected gain of the present draft after `answer`, and of its next forward pass."""
         if not self._reach(answer):
             return Prospects(0.0, 1.0)
         tree = self._tree
@@ -162,7 +169,7 @@ class OutcomeDrafter:
         return Prospects(promise_of(chances), 0.0 if tree.tip(ROOT, size) is None else math.prod(chances))
 
     def take(self, answer: Sequence[int], size: int, room: int) -> Proposal:
-        """What is drafted after `answer`; from now on it counts as on its way."""
+        """The draft after `answer`, which counts as in flight from now on."""
         self._tree.recall()
         if not self._reach(answer):
             self._root = None
@@ -180,7 +187,7 @@ class OutcomeDrafter:
             kept = kept[: self.pays(chances)]
             promise = sum(chances[: len(kept)])
         places = sorted(range(len(kept)), key=lambda place: kept[place][1])  # parents first
-        works = [kept[place][2] for place in places]  # those that are only known of are made
+        works = [kept[place][2] for place in places]  # candidates are added to the tree
         tree.sent = [tree.grow(work.parent, work.token, work.logp) for work in works]
         sent = tree.tokens.select(tree.sent)
         draft = Draft(len(answer), tuple(sent.ids), tuple(sent.parents))
@@ -189,7 +196,7 @@ class OutcomeDrafter:
         return Proposal(draft, guess, ranks=tuple(places), promise=promise, chances=own)
 
     def _reach(self, answer: Sequence[int]) -> bool:
-        """Move the root to the end of `answer` if the tree grew there; whether it stands there now."""
+        """Move the root to the end of `answer` if the tree contains it; returns whether the root is there now."""
         root = self._root
         if root is None or list(answer[: len(root)]) != root:
             return False
@@ -211,7 +218,7 @@ class OutcomeDrafter:
         if (answer and answer[-1] in self._model.eos_ids) or self._model.room(len(answer)) < 1:
             return False
         rows = self._model.cursor.tree_rows(answer, (), ())
-        self.rows_fed = 0  # of what was pending: not told
+        self.rows_fed = 0  # the cursor feeds pending tokens, whose number is not reported
         self._tree.ngrams.follow(answer)
         best = self._best(rows[-1:], [len(answer)])[0]
         self._tree.plant(best if self.shape is None else self._tree.with_repeated(ROOT, best))
@@ -220,7 +227,7 @@ class OutcomeDrafter:
         return True
 
     def _line_nodes(self, size: int) -> list[int]:
-        """The nodes of the likeliest chain, as far as it is known."""
+        """The nodes of the likeliest chain, as far as it is known; missing ones are added."""
         nodes: list[int] = []
         node = ROOT
         while len(nodes) < size and self._tree.best(node):
@@ -232,7 +239,8 @@ class OutcomeDrafter:
         return nodes
 
     def _likeliest(self, budget: int, room: int) -> list[tuple[float, int, PendingNode]]:
-        """The likeliest nodes at depths below `room`, made or not: (-log-probability of the path, depth, node)."""
+        """The likeliest nodes at depths below `room`, in the tree or not: (-log-probability of the path, depth, node).
+        """
         found: list[tuple[float, int, PendingNode]] = []  # -score, depth, node
         waiting = [(ROOT, 0.0, 0)]
         while waiting:
@@ -244,12 +252,12 @@ class OutcomeDrafter:
                 child = self._tree.tokens.child(node, token)
                 if child is not None and self._tree.is_known(child):
                     waiting.append((child, score + logp, depth + 1))
-        # A parent scores at least as well as its child, so it is always among the best; depth decides ties.
+        # A parent scores at least as well as its child, so it is always selected first; depth breaks ties.
         found.sort(key=lambda one: one[:2])
         return found[:budget]
 
     def _choose(self, works: Iterable[PendingNode], rows: int, batch: Sequence[int]) -> list[int]:
-        """The nodes to feed for the first of the works, at most `rows`, parents first; `batch` goes before them."""
+        """The nodes to feed for the first candidates, at most `rows`, parents first; `batch` is fed before them."""
         tree = self._tree
         chosen: list[int] = []
         for work in works:
@@ -263,25 +271,25 @@ class OutcomeDrafter:
         return chosen
 
     def _works(self, size: int) -> list[PendingNode]:
-        """What may be done for possible verdicts on what is on its way, first things first; no more than a forward may
-        take in.
+        """Candidate nodes for possible verdicts on the draft in flight, best first; no more than a forward pass can
+        use.
         """
         tree, least = self._tree, self._tree.assumed.least_chance
         works: list[PendingNode] = []
         if self.guesses:
             for node, reach in tree.reached():
                 if not tree.is_known(node) and tree.tokens.ids[node] not in self._model.eos_ids:
-                    works.append(self._work(reach, node))  # once it is fed it is known what may follow
+                    works.append(self._work(reach, node))  # feeding it shows what may follow
         outcomes = [one for one in tree.outcomes(self.guesses) if one.chance >= least]
         if self.order != "priority":
             return works + [work for one in self._ordered(outcomes) for work in self._works_for(one, size)]
         most = _LOOKED_AT * max(self.rows, 0 if self.shape is None else self.shape.beam, 1)
-        best: list[float] = []  # a heap of the values of the likeliest works
+        best: list[float] = []  # a heap of the highest candidate values
         for work in works:
             _keep_best(best, work.value, most)
         for outcome in sorted(outcomes, key=lambda one: -one.chance):
             if len(best) >= most and best[0] >= outcome.chance:
-                break  # nothing behind an outcome is likelier than that is
+                break  # no node after an outcome is likelier than the outcome
             for work in self._works_for(outcome, size):
                 works.append(work)
                 _keep_best(best, work.value, most)
@@ -313,7 +321,7 @@ class OutcomeDrafter:
         return outcomes
 
     def _below_in_tree(self, top: int, size: int, chance: float) -> Iterable[PendingNode]:
-        """Nodes behind `top` that may go through the model next, for a tree `size` levels deep."""
+        """Candidate nodes below `top` for the next forward pass, for a tree `size` levels deep."""
         waiting = [(top, chance, 1)]
         least = self._tree.assumed.least_chance
         while waiting:
@@ -352,7 +360,7 @@ class OutcomeDrafter:
         return True
 
     def _with_unfed_parents(self, batch: list[int]) -> list[int]:
-        """The batch, parents first, with what has not gone through the model above it: tokens that a grammar forced."""
+        """The batch with unfed ancestors (tokens that a grammar forced) inserted, parents first."""
         if not self._model.options.grammar:
             return batch
         tree = self._tree
@@ -363,7 +371,7 @@ class OutcomeDrafter:
         return list(dict.fromkeys(found))
 
     def _force(self, node: int) -> None:
-        """What a grammar forces behind the likeliest child of a node is known without a forward."""
+        """Add the tokens that a grammar forces after a node's likeliest child; they need no forward pass."""
         if not self._model.options.grammar or not self._tree.best(node):
             return
         token = self._tree.best(node)[0][0]
@@ -379,7 +387,7 @@ class OutcomeDrafter:
         return number
 
     def _best(self, rows: Tensor, places: list[int]) -> list[list[tuple[int, float]]]:
-        """What may follow, of rows [n, vocab] at these answer positions: (token, log-probability), likeliest first."""
+        """Likeliest next tokens for rows [n, vocab] at these answer positions: (token, log-probability), best first."""
         positions = torch.tensor(places, device=rows.device)
         scores = self._model.chooser.log_scores(self._model.without_placeholders(rows), positions)
         best, tokens = torch.topk(scores, min(self._tree.assumed.children, scores.shape[-1]), dim=-1)
@@ -394,7 +402,7 @@ def _values(works: Sequence[PendingNode]) -> list[float]:
 
 
 def _keep_best(best: list[float], value: float, most: int) -> None:
-    """Put a value into a heap of the largest ones, at most this many."""
+    """Push a value onto a heap that keeps the `most` largest values."""
     if len(best) < most:
         heapq.heappush(best, value)
     elif value > best[0]:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Possible verdicts on a draft, how likely each is, and what has been drafted behind each: the pre-draft cache.
+"""The pre-draft cache: possible verdicts on a draft, their chances, and the tokens drafted after each.
 
-An *outcome* is what a verdict may say: the draft is accepted up to some node, then the target says a token. The cache
-is one token tree below the verified answer: the draft that left, a branch for every outcome that was begun, and
-whatever grew there. It is keyed by (node, token), so a hint that names what is there already costs nothing, and a
-verdict that names it finds its next draft (FSD, pre-draft cache). Knows no model: scores come in.
+An *outcome* is a possible verdict: the draft is accepted up to some node, then the target's next token follows. The
+cache is one token tree below the verified answer. It holds the draft in flight, and a branch for each outcome that was
+prepared for. It is keyed by (node, token): a hint for an existing branch costs nothing, and a verdict finds its next
+draft there (FSD, pre-draft cache). Independent of models: scores are passed in.
 """
 
 from __future__ import annotations
@@ -23,17 +23,19 @@ ORDERS: tuple[Order, ...] = ("priority", "fifo", "random")
 
 @dataclass(frozen=True)
 class Assumptions:
-    """What is assumed of possible verdicts where nothing is measured, and how far looking for them goes.
+    """Constants for the chances of outcomes.
 
-    These numbers only decide what is drafted first: a wrong one costs time, never a token. `repeated` is a little below
-    the middle of what was measured on the text pair (0.37 to 0.52); no measurement of the others is on record, they
-    were set by hand.
+    They only decide what is drafted first: a wrong value costs time, never a token. `repeated` is a little below the
+    middle of the range measured on the text pair (0.37 to 0.52). The others were set by hand, without a recorded
+    measurement.
 
-    exit_weight: of the deepest exit's word, in the geometric mean of its chances and the draft model's own. untold:
-    however sure that exit is, so much at least is left for what it did not name. unguessed: the draft model's chance of
-    a hinted token that is not among those it would think of. repeated: at least so likely is a token that followed the
-    same two tokens before. children: possible next tokens that are remembered of a row. least_chance: a branch that is
-    less likely to be of use is not worth a row.
+    Attributes:
+        exit_weight: Weight of the deepest exit in the geometric mean of its chance and the draft model's.
+        untold: Probability that is reserved for outcomes the exit did not name, however confident it is.
+        unguessed: Assumed draft-model chance of a hinted token that is not among its likeliest ones.
+        repeated: Least chance of a token that followed the same two tokens before.
+        children: Next tokens that are stored per row.
+        least_chance: A branch that is less likely to be useful is not worth a row.
     """
 
     exit_weight: float = 0.8
@@ -46,9 +48,9 @@ class Assumptions:
 
 @dataclass
 class Node:
-    """What is known of a node. logp: the draft model's log-probability of its token after its parent. fed: its number
-    in the model's own tree; None before it went through the model. best: what may follow it, (token, log-probability),
-    likeliest first, once it went through, or where a grammar says it.
+    """Data of a tree node. logp: the draft model's log-probability of its token after its parent. fed: its number in
+    the model session's tree; None before it was fed. best: likeliest next tokens as (token, log-probability), best
+    first; set once the node is fed, or by a grammar.
     """
 
     logp: float
@@ -58,7 +60,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Hint:
-    """What an early exit of the target makes of a draft (see the wire's HintDown). node: the last accepted node."""
+    """An early exit's prediction (see HintDown in specdec.link.wire). node: the last accepted node."""
 
     node: int
     token: int
@@ -69,7 +71,7 @@ class Hint:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A possible verdict. chance: how likely it seems. hinted: an exit has named it; number: of that hint."""
+    """A possible verdict. chance: its estimated probability. hinted: whether an exit named it. number: of that hint."""
 
     node: int
     token: int
@@ -79,10 +81,10 @@ class Outcome:
 
 
 class OutcomeTree:
-    """What may follow one verified answer. ROOT stands for its end; nodes: what is known of those of `tokens`."""
+    """The outcomes and drafts below one verified answer, whose end is ROOT. nodes: data of each node in `tokens`."""
 
     def __init__(self, stop_ids: frozenset[int]) -> None:
-        """stop_ids: what ends an answer; nothing is drafted behind it."""
+        """stop_ids: tokens that end an answer; nothing is drafted after them."""
         self.assumed = Assumptions()
         self._stop_ids = stop_ids
         self.tokens = TokenTree()
@@ -93,30 +95,30 @@ class OutcomeTree:
         self.hints: dict[tuple[int, int], Hint] = {}
 
     def plant(self, best: list[tuple[int, float]]) -> None:
-        """Begin anew at an answer's end. best: what may follow it."""
+        """Reset the tree to the end of an answer. best: likeliest next tokens there."""
         self.tokens, self.nodes = TokenTree(), []
         self.root_best = best
         self.recall()
 
     def recall(self) -> None:
-        """Nothing is on its way any more."""
+        """Note that no draft is in flight any more."""
         self.sent = []
         self.hints.clear()
 
     def best(self, node: int) -> list[tuple[int, float]]:
-        """What may follow a node, or the answer; empty before it went through the model."""
+        """Likeliest next tokens after a node or ROOT; empty before the node was fed."""
         return self.root_best if node == ROOT else self.nodes[node].best
 
     def is_fed(self, node: int) -> bool:
-        """Whether a node went through the model."""
+        """Whether a node was fed to the model."""
         return node == ROOT or self.nodes[node].fed is not None
 
     def is_known(self, node: int) -> bool:
-        """Whether it is known what may follow a node."""
+        """Whether the next tokens after a node are known."""
         return self.is_fed(node) or bool(self.nodes[node].best)
 
     def force(self, node: int, tokens: Sequence[int]) -> None:
-        """Behind the likeliest child of a node come these tokens and no others: a grammar says so."""
+        """Add the tokens that a grammar forces after a node's likeliest child."""
         token, logp = self.best(node)[0]
         for forced in tokens:
             node = self.grow(node, token, logp)
@@ -125,7 +127,7 @@ class OutcomeTree:
             token, logp = forced, 0.0
 
     def grow(self, node: int, token: int, logp: float) -> int:
-        """The node of `token` behind `node`; made where it is not there."""
+        """The child of `node` that holds `token`; created if missing."""
         found = self.tokens.child(node, token)
         if found is None:
             found = self.tokens.append(token, node)
@@ -133,7 +135,7 @@ class OutcomeTree:
         return found
 
     def line(self, node: int, size: int) -> list[int]:
-        """The likeliest tokens behind a node, one after another as far as they are known, at most `size`."""
+        """The likeliest chain of tokens after a node, as far as it is known, at most `size` tokens."""
         tokens: list[int] = []
         at: int | None = node
         while at is not None and len(tokens) < size and self.best(at):
@@ -144,8 +146,9 @@ class OutcomeTree:
         return tokens
 
     def tip(self, node: int, size: int) -> int | None:
-        """The node to feed next for `size` tokens behind `node`, made where it is missing; None where they are known
-        already or an end comes first. What may follow the node itself must be known.
+        """The node to feed next to get a chain of `size` tokens after `node`; created if missing.
+
+        None if the chain is known already or ends first. The next tokens after `node` itself must be known.
         """
         for _ in range(size - 1):
             token, logp = self.best(node)[0]
@@ -157,14 +160,14 @@ class OutcomeTree:
         return None
 
     def walk(self, tokens: Sequence[int]) -> int | None:
-        """The node that tokens lead to from the root; None where they leave the tree."""
+        """The node at the end of a token path from the root; None if the path leaves the tree."""
         path = self.tokens.along(tokens)
         if len(path) < len(tokens):
             return None
         return path[-1] if path else ROOT
 
     def hint(self, last: int, token: int, confidence: float, layer: int) -> None:
-        """An exit's word on the draft that is on its way: accepted up to node `last - 1` of the draft, then `token`."""
+        """Store a hint about the draft in flight: node `last - 1` of the draft is the last accepted, then `token`."""
         if 0 <= last <= len(self.sent) and token not in self._stop_ids:
             node = self.sent[last - 1] if last else ROOT
             known = self.hints.get((node, token))
@@ -173,7 +176,7 @@ class OutcomeTree:
                 self.hints[node, token] = Hint(node, token, confidence, layer, number)
 
     def outcomes(self, guesses: bool) -> list[Outcome]:
-        """Possible verdicts on the draft on its way. guesses: also those that only the draft model thinks of."""
+        """Possible verdicts on the draft in flight. guesses: include those that only the draft model suggests."""
         assumed, known = self.assumed, self._guesses()
         layer = max((hint.layer for hint in self.hints.values()), default=-1)
         told = {key: hint for key, hint in self.hints.items() if hint.layer == layer}
@@ -196,13 +199,13 @@ class OutcomeTree:
         return found
 
     def _joined(self, by_exit: float, guess: float) -> float:
-        """The weighted geometric mean of what an exit and what the draft model holds of an outcome."""
+        """The weighted geometric mean of the exit's and the draft model's chance of an outcome."""
         weight = self.assumed.exit_weight
         mean: float = by_exit**weight * guess ** (1 - weight)
         return mean
 
     def _guesses(self) -> dict[tuple[int, int], float]:
-        """The draft model's own chances of the outcomes it can think of."""
+        """The draft model's chances of its likeliest outcomes, by (node, token)."""
         sent, least = set(self.sent), self.assumed.least_chance
         chances: dict[tuple[int, int], float] = {}
         for node, reach in self.reached():
@@ -220,11 +223,11 @@ class OutcomeTree:
         return chances
 
     def _may_follow(self, node: int, token: int, sent: set[int]) -> bool:
-        """Whether a verdict may say so: it is not an end, and was not sent."""
+        """Whether the token may be a verdict's next token that needs a draft: it ends nothing and was not sent."""
         return token not in self._stop_ids and self.tokens.child(node, token) not in sent
 
     def with_repeated(self, node: int, best: list[tuple[int, float]]) -> list[tuple[int, float]]:
-        """What may follow a node, what followed the last time among it."""
+        """Likeliest next tokens, with the token that followed the same pair the last time included."""
         repeated = self.ngrams.after(self._pair(node))
         if repeated is None:
             return best
@@ -233,7 +236,7 @@ class OutcomeTree:
         return sorted(known.items(), key=lambda one: -one[1])
 
     def _pair(self, node: int) -> tuple[int, int] | None:
-        """The two tokens that end with a node, or with the answer."""
+        """The last two tokens of the path to a node, or of the answer for ROOT."""
         last = self.ngrams.pair()
         if node == ROOT or last is None:
             return last
@@ -241,7 +244,7 @@ class OutcomeTree:
         return (last[1] if parent == ROOT else self.tokens.ids[parent]), self.tokens.ids[node]
 
     def reached(self) -> Iterator[tuple[int, float]]:
-        """The answer's end and every node on its way, with the draft model's chance that the verdict gets there."""
+        """ROOT and every node in flight, with the draft model's chance that the verdict accepts it."""
         chances = {ROOT: 1.0}
         yield ROOT, 1.0
         for node in self.sent:
@@ -252,7 +255,8 @@ class OutcomeTree:
             yield node, chances[node]
 
     def descend(self, top: int, numbers: dict[int, int]) -> None:
-        """Make `top` the root: what grew behind it stays. numbers: where in the model's tree its fed nodes are now."""
+        """Make `top` the root and keep only its descendants. numbers: new model-tree numbers of fed nodes, by old ones.
+        """
         if top != ROOT:
             self.root_best = self.nodes[top].best
         kept = self.tokens.below(top)

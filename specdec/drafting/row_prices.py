@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many rows a draft forward is worth filling, from what forwards of this many rows take on this device.
+"""How many rows of a draft forward pass are worth filling, from measured times per row count.
 
-Most devices take rows for nothing up to some number and then much longer: up to the cliff all rows are filled, and
-beyond it those that pay. Who is told no prices fills them all.
+On most devices rows are free up to some number and then cost much more. Up to that cliff all rows are filled; beyond
+it, only rows that pay. Without prices all rows are filled.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 CLIFF = 1.3
-"""This many times as long with one row more: below that, what is measured is mostly chance."""
+"""One more row is a cliff if the pass then takes this many times as long; smaller ratios are mostly noise."""
 RETRIED = 64
-"""Once in this many forwards another number of rows is tried: what they cost may have changed."""
+"""Every this many forward passes another row count is tried, because costs may have changed."""
 LOOKED_AT = 16
-"""Once in this many forwards the prices are looked at."""
+"""Every this many forward passes the prices are read."""
 
 
 class RowPrices:
-    """price_s: seconds of a forward over n rows, None if unknown. tried: it was told before any forward, so
-    that none need be spent on trying. most: rows that a forward may have.
+    """price_s: seconds of a forward pass over n rows, None if unknown. tried: prices were known before any pass, so
+    none is spent on trying. most: most rows per pass.
     """
 
     def __init__(self, most: int) -> None:
@@ -32,9 +32,9 @@ class RowPrices:
         self._prices: dict[int, float] = {}
 
     def beside(self, values: Sequence[float]) -> int:
-        """How many rows go along with one that has to be fed anyway: those that save more time later than they take.
+        """How many rows to add to one that is needed anyway: those that save more time later than they take.
 
-        values: what each row is likely to be worth, in forwards that are saved, as they would be filled.
+        values: expected worth of each row, in forward passes saved, in the order of filling.
         """
         if tried := self._next():
             return tried - 1
@@ -44,7 +44,7 @@ class RowPrices:
         return max(self._prices, key=lambda rows: sum(values[: rows - 1]) * alone_s - self._prices[rows]) - 1
 
     def ahead(self, values: Sequence[float]) -> int:
-        """How many rows a forward has that no thread waits for: as many as bring most in its time."""
+        """How many rows to fill in a pass that no thread waits for: the number with the most value per second."""
         if not self.most:
             return 0
         if tried := self._next():
@@ -54,7 +54,7 @@ class RowPrices:
         return max(self._prices, key=lambda rows: sum(values[:rows]) / self._prices[rows])
 
     def _next(self) -> int:
-        """One forward more; how many rows it is to try, 0: as many as pay."""
+        """Count a forward pass; returns the row count it should try, or 0 for as many as pay."""
         if self._forwards % LOOKED_AT == 0 and not self._look():
             return 0
         if self.tried and not self._forwards:
@@ -66,7 +66,7 @@ class RowPrices:
         return 0 if between else self._tries[turn % len(self._tries)]
 
     def _look(self) -> bool:
-        """Remember one row, those that one more would make much dearer, and all there may be; False without prices."""
+        """Store the prices of one row, of the last row before each cliff, and of `most` rows; False without prices."""
         prices = [price for rows in range(1, self.most + 1) if (price := self.price_s(rows)) is not None]
         if len(prices) < self.most:
             return False

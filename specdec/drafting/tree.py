@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Growing a token tree with a draft model: best nodes first, pruned to a budget (SpecExec, Sequoia, SpecEdge).
+"""Grows a token tree with a draft model: best nodes first, pruned to a budget (SpecExec, Sequoia, SpecEdge).
 
-Nodes are ranked by the cumulative log-probability of their path. Those of one level that are worth expanding go
-through the model in one pass; what is sent is the best `budget` nodes of all, parents before children.
+Nodes are ranked by the cumulative log-probability of their path. The nodes of one level that are worth expanding are
+fed in one forward pass. The best `budget` nodes of all levels are sent, parents before children.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from specdec.drafting.drafter import read_both
 
 
 class TreeGrowth:
-    """What grows below one root, level by level. Knows no model: scores come in.
+    """A tree that grows below one root, level by level. Independent of models: scores are passed in.
 
-    scores: log-probability of a node's whole path, one a node of `tree`. fed: a node's number in the model's own tree,
-    once it went through the model. root_fed: the same of the root. newest: nodes of the last level.
+    scores: log-probability of the whole path to each node of `tree`. fed: each node's number in the model session's
+    tree, once fed. root_fed: the root's number there. newest: nodes of the last level.
     """
 
     def __init__(self, stop_ids: frozenset[int], root_fed: int = ROOT) -> None:
-        """stop_ids: what ends an answer never grows."""
+        """stop_ids: tokens that end an answer; their nodes are never expanded."""
         self.stop_ids = stop_ids
         self.root_fed = root_fed
         self.tree = TokenTree()
@@ -34,29 +34,31 @@ class TreeGrowth:
         self.levels = 0
 
     def frontier(self, beam: int) -> list[int]:
-        """The nodes of the newest level that are worth expanding, best first; empty where nothing can grow."""
+        """The nodes of the newest level to expand, best first; empty if nothing can grow."""
         alive = [node for node in self.newest if self.tree.ids[node] not in self.stop_ids]
         return sorted(alive, key=lambda node: -self.scores[node])[:beam]
 
     def parent_fed(self, node: int) -> int:
-        """Number in the model's tree of a node's parent, which went through the model."""
+        """Number of a node's parent in the model session's tree; the parent must have been fed."""
         parent = self.tree.parents[node]
         number = self.root_fed if parent == ROOT else self.fed[parent]
         assert number is not None
         return number
 
     def plant(self, scores: Tensor, width: int) -> None:
-        """The first level: the `width` likeliest of the log-scores [vocab] of what may follow the root."""
+        """Create the first level: the `width` likeliest tokens after the root. scores: log-probabilities [vocab]."""
         self._add(scores[None], [ROOT], width)
 
     def expand(self, frontier: Sequence[int], first_fed: int, scores: Tensor, width: int) -> None:
-        """The frontier went through the model: as nodes first_fed, +1, ..., log-scores [len, vocab] behind them."""
+        """Create the next level after the frontier was fed. first_fed: number of its first node in the model session's
+        tree. scores: log-probabilities [len(frontier), vocab] after each node.
+        """
         for offset, node in enumerate(frontier):
             self.fed[node] = first_fed + offset
         self._add(scores, frontier, width)
 
     def descend(self, token: int) -> TreeGrowth | None:
-        """What grew below the root's child `token`, with that child as its root; None where nothing did."""
+        """The subtree below the root's child `token`, with that child as its root; None if that child was not fed."""
         top = self.tree.child(ROOT, token)
         fed = None if top is None else self.fed[top]
         if top is None or fed is None:
@@ -66,7 +68,7 @@ class TreeGrowth:
         grown.tree = self.tree.select(kept, top)
         grown.scores = [self.scores[node] - self.scores[top] for node in kept]
         grown.fed = [self.fed[node] for node in kept]
-        # Below this child the tree may be less deep than elsewhere: it goes on growing where it is deepest.
+        # The subtree may be shallower than the tree was. It continues to grow at its own deepest level.
         grown.levels = max(grown.tree.depths, default=-1) + 1
         grown.newest = [node for node, depth in enumerate(grown.tree.depths) if depth == grown.levels - 1]
         return grown
@@ -88,7 +90,7 @@ class TreeGrowth:
 def prune(
     base: int, tree: TokenTree, scores: Sequence[float], budget: int, room: int
 ) -> tuple[Draft, tuple[int, ...]]:
-    """The best `budget` nodes at depths below `room` as a draft, and the ids on the way to its likeliest leaf."""
+    """The best `budget` nodes at depths below `room` as a draft, and the ids on the path to its likeliest leaf."""
     kept = tree.prune(scores, budget, room)
     chosen = tree.select(kept)
     inner = set(chosen.parents)

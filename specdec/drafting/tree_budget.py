@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many nodes of a token tree are worth sending, from what verifications of this many rows take.
+"""How many nodes of a token tree are worth sending, from the time of a verification by its rows.
 
-Every node is a row of the target's forward. Where rows are free all nodes go; where they cost, the next likeliest one
-goes along only as long as it brings more tokens than come in the time that its row takes.
+Each node is a row of the target's forward pass. If rows are free, all nodes are sent. If they cost time, the next
+likeliest node is sent only while it gains more tokens than arrive on average in the time of its row.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 NOISE = 0.05
-"""Rows that take so little longer, as a share, are free: less than that is mostly chance."""
+"""Rows that lengthen a verification by less than this share count as free; smaller differences are mostly noise."""
 
 
 def nodes_worth_sending(
@@ -19,11 +19,16 @@ def nodes_worth_sending(
     rest_s: float,
     rate: float | None = None,
 ) -> int:
-    """How many of a tree's nodes, likeliest first, at least 1; all of them where no caller knows what rows take.
+    """How many of a tree's nodes, likeliest first, to send.
 
-    chances: of each to be accepted. price_s: seconds of a verification of this many rows; one row is the answer's own.
-    rest_s: of a round without its verification. rate: tokens a second that come on average; None: no caller knows, then
-    what this draft alone would bring decides.
+    Args:
+        chances: Acceptance chance of each node, likeliest first.
+        price_s: Seconds of a verification over n rows, one of which is the answer's own; None if unknown.
+        rest_s: Seconds of a round without its verification.
+        rate: Average tokens per second; None: maximise the tokens per second of this draft alone.
+
+    Returns:
+        At least 1; all nodes if prices are unknown.
     """
     least, all_rows = price_s(2), price_s(len(chances) + 1)
     if least is None or all_rows is None or all_rows <= (1.0 + NOISE) * least:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drafting a token tree, one level a step, and growing on below its likeliest leaf while the verdict is out.
+"""Drafts a token tree, one level per step, and grows it below its likeliest leaf while waiting for the verdict.
 
-Proactive drafting as in SpecEdge: what has grown below the likeliest leaf stays when the verdict is that very leaf
-and the token after it is one that grew there.
+Proactive drafting as in SpecEdge: the growth below the likeliest leaf is kept if the verdict ends at that leaf and its
+next token is in that growth.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from specdec.models import Prompt
 
 
 class TreeDrafter:
-    """Grows one tree at a time, below an answer that is verified or only assumed.
+    """Grows one tree at a time, below a verified or assumed answer.
 
-    pays: how many nodes are worth sending; None: as many as the budget says.
+    pays: decides how many nodes are worth sending; None: the full budget.
     """
 
     def __init__(self, model: DraftModel, budget: int) -> None:
@@ -34,12 +34,12 @@ class TreeDrafter:
         self._nodes = 0
 
     def prefill(self, prompt: Prompt) -> None:
-        """Feed the prompt. Raises ModelError where the draft model cannot take it."""
+        """Prefill the prompt. Raises ModelError if the draft model cannot take it."""
         self._model.prefill(prompt)
         self._growth = None
 
     def drafted(self, answer: Sequence[int]) -> int:
-        """How many levels stand below `answer`; the tree is moved there if it grew on the way to it."""
+        """How many levels exist below `answer`; the tree's root is moved there if it is one token behind."""
         if self._growth is None:
             return 0
         if self._root == list(answer):
@@ -53,7 +53,7 @@ class TreeDrafter:
 
     @torch.inference_mode()
     def step(self, answer: Sequence[int], size: int) -> bool:
-        """Grow one level of a tree `size` levels deep; False where it is so deep or nothing can grow."""
+        """Grow one more level, up to `size` levels; False if the tree is that deep or cannot grow."""
         levels = self.drafted(answer)
         beam = TreeSize(self._budget, size).beam
         room = self._model.room(len(answer)) - 1
@@ -76,7 +76,7 @@ class TreeDrafter:
         return True
 
     def take(self, answer: Sequence[int], size: int, room: int) -> Proposal:
-        """The best nodes below `answer`, however deep they are up to `room`."""
+        """The best nodes below `answer`, at depths below `room`."""
         if not self.drafted(answer) or self._growth is None:
             return Proposal(Draft(len(answer), ()), ())
         tree, scores, budget, promise = self._growth.tree, self._growth.scores, self._budget, 0.0

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Confidence triggers: a draft leaves when it has become doubtful. One rule a class; the axis `length` names them.
+"""Confidence triggers: a draft is sent once it is doubtful. One rule per class; the axis `length` names them.
 
 Vocabulary
-    chance: the draft's probability of one of its own tokens (q_n of PipeSD).
-    chain chance: the product of the chances since the last verdict was asked for (C_n).
-    fire: a verdict is asked for. The token that fires belongs to the draft.
+    chance: the draft model's probability of one of its own tokens (q_n of PipeSD).
+    chain chance: the product of the chances since the last verdict was requested (C_n).
+    fire: to request a verdict. The token that fires belongs to the draft.
 
-A trigger only sees tokens in the order they were drawn, and a token that was drawn always leaves: sampled answers stay
-exact, because no token is dropped for what it is. Whatever a trigger learns may depend on drafts that were refuted;
-`ChainDrafter` therefore draws a position anew with a number of its own.
+A trigger sees tokens in the order they were drawn, and every drawn token is sent. Sampled answers stay exact because no
+token is dropped for its value. A trigger's state may depend on refuted drafts, so `ChainDrafter` uses fresh random
+numbers when it draws a position again.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _MOST_R1 = 1.99
 _LEAST_R1 = 1e-6
 _BINS = 20
 _FORGET = 0.99
-"""With each draft token of the same bin."""
+"""Decay per draft token of the bin."""
 _AS_TOLD = 4.0
-"""This many tokens of each bin are held to be right as often as the draft model says."""
+"""Prior: this many tokens per bin that were right as often as the draft model says."""
 _START_R1, _START_R2 = 0.5, 0.3
 _USUALLY_RIGHT, _LEAST_RIGHT = 0.7, 0.05
 
@@ -39,16 +39,16 @@ class Trigger(Protocol):
     """Decides after every token whether the draft leaves now."""
 
     def fires(self, chance: float, chain: float) -> bool:
-        """Whether a verdict is asked for. chance: of the last token; chain: of all since the last verdict."""
+        """Whether to request a verdict. chance: of the last token. chain: product since the last verdict."""
         ...
 
     def judged(self, chances: Sequence[float], accepted: int, price: float | None = None) -> None:
-        """A draft with these chances was judged. price: tokens that come in the time of a draft forward on average."""
+        """A draft with these chances was judged. price: average tokens gained in the time of a draft forward pass."""
         ...
 
 
 class Dual:
-    """The chain as a whole is doubtful, or its last token is (PipeSD). token alone is HSL; 0 never fires."""
+    """Fires if the chain as a whole, or its last token, is doubtful (PipeSD). `token` alone is HSL; 0 never fires."""
 
     def __init__(self, chain: float = 0.0, token: float = 0.0) -> None:
         self.chain, self.token = chain, token
@@ -58,11 +58,11 @@ class Dual:
         return chain <= self.chain or chance <= self.token
 
     def judged(self, chances: Sequence[float], accepted: int, price: float | None = None) -> None:
-        """Nothing is learnt."""
+        """Learns nothing."""
 
 
 class Moving(Dual):
-    """A chain threshold that falls while drafts are accepted whole and rises with what is refuted (EdgeLLM).
+    """A chain threshold that falls when a draft is fully accepted and rises when tokens are rejected (EdgeLLM).
 
     A draft of 4 tokens with a chain chance of 0.25, of which 2 are accepted, divides it by 0.25 ** (2 / 4) = 0.5.
     """
@@ -80,9 +80,9 @@ class Moving(Dual):
 
 
 class AcceptanceByChance:
-    """How often drafts are right where the draft model gave them a chance, by bins of that chance.
+    """How often drafts are right, by bins of the draft model's chance for them.
 
-    Starts from a draft model that is right as often as it says, which a few drafts outweigh.
+    The prior is a calibrated draft model; a few drafts outweigh it.
     """
 
     def __init__(self) -> None:
@@ -90,30 +90,30 @@ class AcceptanceByChance:
         self._kept = [_AS_TOLD * (place + 0.5) / _BINS for place in range(_BINS)]
 
     def add(self, chance: float, kept: bool) -> None:
-        """One token, or one chain, of this chance; kept: whether it was right."""
+        """Count one token or chain with this chance. kept: whether it was right."""
         place = min(int(chance * _BINS), _BINS - 1)
         self._tried[place] = _FORGET * self._tried[place] + 1.0
         self._kept[place] = _FORGET * self._kept[place] + kept
 
     def threshold(self, least: float) -> float:
-        """The chance up to which drafts are right no more often than `least`; 0 where all are.
+        """The chance up to which drafts are right no more often than `least`; 0 if all are right more often.
 
-        With bins of a twentieth and drafts that are right as often as they say, 0.5 gives 0.5.
+        With bins of width 1/20 and calibrated drafts, 0.5 gives 0.5.
         """
         worth = (place for place in range(_BINS) if self._kept[place] > least * self._tried[place])
         return next(worth, _BINS) / _BINS
 
 
 class Learned(Dual):
-    """Thresholds below which one more forward brings fewer tokens than come in its time. The next token brings the
-    chance that all before it is accepted, by a table that is learnt as drafts are judged, times the share of tokens
-    that are accepted.
+    """Thresholds below which one more forward pass gains fewer tokens than arrive in its time.
 
-    Two tables: of tokens behind accepted ones by their own chance (R2), and of whole chains by their product (R1).
+    The expected gain of the next token is the chance that everything before it is accepted, from a table learnt from
+    verdicts, times the share of accepted tokens. There are two tables: tokens after accepted ones, by their own chance
+    (R2), and whole chains, by the product of their chances (R1).
     """
 
     def __init__(self, by_chain: bool, by_token: bool) -> None:
-        """As `pipesd`, as far as each is used, until times are known."""
+        """Starts with the thresholds of `pipesd`, for those in use, until times are known."""
         super().__init__(_START_R1 if by_chain else 0.0, _START_R2 if by_token else 0.0)
         self._by_chain = AcceptanceByChance() if by_chain else None
         self._by_token = AcceptanceByChance() if by_token else None
@@ -123,7 +123,7 @@ class Learned(Dual):
         """As Trigger.judged."""
         for place, (chance, chain) in enumerate(zip(chances, accumulate(chances, mul), strict=True)):
             kept = place < accepted
-            if place <= accepted:  # those behind are compared with another answer
+            if place <= accepted:  # later tokens followed a rejected one and cannot be compared
                 self._right.add(kept)
                 if self._by_token is not None:
                     self._by_token.add(chance, kept)
@@ -156,7 +156,7 @@ def make_trigger(length: str) -> Trigger | None:
 
 
 def fires_at(trigger: Trigger, chances: Sequence[float]) -> int | None:
-    """How many of the tokens leave: up to and with the first that fires; None where none does."""
+    """How many tokens to send: up to and including the first that fires; None if none does."""
     for count, (chance, chain) in enumerate(zip(chances, accumulate(chances, mul), strict=True), start=1):
         if trigger.fires(chance, chain):
             return count

@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When do drafted tokens leave before the draft is complete? The batch plan of PipeSD, as pure functions.
+"""When to send drafted tokens before the draft is complete: the batch plan of PipeSD, as pure functions.
 
 Vocabulary
-    message_s: what one message costs the link, whatever its size (a of PipeSD).
-    token_s: what one token takes on the link (b).
-    draft_s: what it takes to draft one token (g).
-    batch: tokens that leave in one message.
+    message_s: fixed cost of one message, in seconds (a of PipeSD).
+    token_s: seconds that one token takes on the link (b).
+    draft_s: seconds to draft one token (g).
+    batch: the tokens of one message.
 
-A batch leaves once its tokens are drafted and the link has passed the batch before it. With dp[j] the earliest time at
+A batch is sent once its tokens are drafted and the previous batch has passed the link. With dp[j] the earliest time at
 which j tokens have passed,
 
     dp[0] = 0,  dp[j] = min over i < j of max(dp[i], draft_s * j) + message_s + token_s * (j - i)
 
-Small batches start the upload early, large ones pay for fewer messages. With 25 ms a message, 116 ms a token and 36 ms
-to draft one, 6 tokens leave as (1, 1, 4): they have passed after 0.807 s. Sent whole they would take 0.937 s.
+Small batches start the upload early; large batches pay for fewer messages. With 25 ms per message, 116 ms per token and
+36 ms to draft one, 6 tokens are sent as (1, 1, 4). They have passed after 0.807 s; sent whole they would take 0.937 s.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 _LEAST_GAIN = 0.01
-"""A plan that saves a smaller share of the time than this is not worth its messages: the draft leaves whole."""
+"""A plan must save at least this share of the time; otherwise the draft is sent whole."""
 MOST_PLANNED = 32
-"""Tokens that are planned for at once: the rest of a longer draft goes on in batches as large as the last."""
+"""Most tokens to plan for. The rest of a longer draft is sent in batches of the last size."""
 _MOVED = 0.2
-"""Costs that have changed by a larger share than this are planned for anew."""
+"""The plan is made anew if a cost changes by more than this share."""
 
 
 def passed_s(batches: Sequence[int], message_s: float, token_s: float, draft_s: float) -> float:
-    """When the last of these batches has passed the link, in seconds since drafting began."""
+    """Seconds from the start of drafting until the last of these batches has passed the link."""
     free_s, drafted = 0.0, 0
     for batch in batches:
         drafted += batch
@@ -42,14 +42,14 @@ def passed_s(batches: Sequence[int], message_s: float, token_s: float, draft_s: 
 def plan_batches(
     tokens: int, message_s: float, token_s: float, draft_s: float, most: int | None = None
 ) -> tuple[int, ...]:
-    """Batch sizes with which this many tokens have passed the link earliest; one batch where more would gain little.
+    """Batch sizes with which `tokens` tokens pass the link earliest; one batch if more would gain little.
 
-    most: batches, at most. Takes most * tokens ** 2 / 2 steps.
+    most: most batches; None: no bound. Takes most * tokens ** 2 / 2 steps.
     """
     limit = tokens if most is None else min(most, tokens)
     if tokens < 1:
         return ()
-    # earliest[k][j]: when j tokens have passed in k batches, and how many of them are in the last one.
+    # row[j]: earliest time at which j tokens have passed in `count` batches; last[count - 1][j]: size of the last one.
     never = float("inf")
     row: list[float] = [0.0, *[never] * tokens]
     last: list[list[int]] = []
@@ -79,14 +79,14 @@ def plan_batches(
 
 @dataclass(frozen=True)
 class UploadCosts:
-    """message_s, token_s, draft_s: see above."""
+    """message_s, token_s, draft_s: see the module's vocabulary."""
 
     message_s: float
     token_s: float
     draft_s: float
 
     def moved_from(self, before: UploadCosts) -> bool:
-        """Whether one of the costs has changed so much that a plan by those before no longer holds."""
+        """Whether a cost has changed so much that a plan made with `before` is out of date."""
         pairs = (
             (self.message_s, before.message_s),
             (self.token_s, before.token_s),
@@ -96,7 +96,7 @@ class UploadCosts:
 
 
 class UploadPlan:
-    """Follows one draft after another by the plan; plans anew when the costs move, or the length of drafts does."""
+    """Applies the batch plan to one draft after another; makes a new plan when costs or draft lengths change."""
 
     def __init__(self) -> None:
         self._costs: UploadCosts | None = None
@@ -105,10 +105,18 @@ class UploadPlan:
         self._batches: tuple[int, ...] = ()
 
     def due(self, drafted: int, tokens: int, most: int, costs: UploadCosts) -> int:
-        """How many of the drafted tokens of a draft have left by now; the others wait for a fuller batch.
+        """How many of the drafted tokens should have been sent by now; the others wait for a fuller batch.
 
-        tokens: how long the draft is likely to become; a longer one goes on in batches as large as the last. most:
-        batches. A plan of (1, 1, 4) answers 1, 2, 2, 2, 2, 6, 6, 6, 6, 10 for 1 to 10 drafted tokens.
+        A plan of (1, 1, 4) gives 1, 2, 2, 2, 2, 6, 6, 6, 6, 10 for 1 to 10 drafted tokens.
+
+        Args:
+            drafted: Tokens drafted so far.
+            tokens: Expected length of the draft; a longer one continues in batches of the last size.
+            most: Most batches.
+            costs: The present costs.
+
+        Returns:
+            The number of tokens; 0 if the draft should be sent whole.
         """
         stale = self._costs is None or costs.moved_from(self._costs)
         if stale or tokens != self._tokens or most != self._most:

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The edge: a draft model proposes, the verifier disposes, and what is verified streams out."""
+"""The edge: a draft model proposes tokens, the verifier judges them, and verified tokens stream out."""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The method `auto`: drive an answer by the plan that the controller holds best, and change plans between rounds.
+"""The method `auto`: drives an answer by the controller's best plan, and changes plans between rounds.
 
-While the cloud decodes alone the edge has nothing else to do, so it drafts all the same and compares what comes with
-that (*shadow drafts*): what drafting would bring is known before anything depends on it, and costs no time. What
-lookups would bring is known of the rounds of every plan.
+While the cloud decodes alone, the edge is idle. It then makes *shadow drafts*, which are not sent but compared with the
+tokens that arrive. So the benefit of drafting is known before anything depends on it, at no cost in time. The benefit
+of lookups is measured in the rounds of every plan.
 """
 
 from __future__ import annotations
@@ -25,21 +25,22 @@ from specdec.verifying import judge
 
 _SHADOW_DEPTH = 5
 _SHADOW_TOKENS = 1.5
-"""A shadow draft takes no longer than the cloud for this many tokens, if it can be had so quickly."""
+"""A shadow draft takes about as long as the cloud needs for this many tokens, if it has at least two levels then."""
 _TOKENS_BETWEEN_PINGS = 8
 _TOKENS_BETWEEN_NEAR_PINGS = 64
 _TOKENS_BETWEEN_CHOICES = 4
 _TOKENS_BETWEEN_HOPELESS = 16
-"""While the cloud decodes alone; where drafting would take much longer; at first, after every token."""
+"""Tokens between two choices, and the longer pause while drafting is hopeless. At first a choice follows every token.
+"""
 _POLICIES: dict[Mode, str] = {"lookup": "fixed", "chain": "marginal", "tree": "marginal", "stream": "worth"}
-"""What decides how long a draft of a plan becomes."""
+"""Length policy of each plan that drafts."""
 _BELIEVED = 0.9
-"""Of what a draft model expects of its first drafts, before any was compared with what the target said."""
+"""Share of the draft model's own chances that is assumed for its first drafts, before any was compared."""
 
 
 @dataclass(frozen=True)
 class ShadowDraft:
-    """A draft that was not sent. line: its likeliest chain. ranks: of a tree's nodes, 0 is the likeliest."""
+    """A draft that is not sent. line: its likeliest chain. ranks: rank of each tree node by likelihood, 0 first."""
 
     draft: Draft
     line: tuple[int, ...]
@@ -47,11 +48,11 @@ class ShadowDraft:
 
     @property
     def needs(self) -> int:
-        """How long the answer must be to compare all of it."""
+        """Answer length at which the whole draft can be compared."""
         return self.draft.base + max(len(self.line), *(depth + 1 for depth in self.draft.depths()), 1)
 
     def is_decided(self, answer: Sequence[int]) -> bool:
-        """Whether more of the answer would say nothing new: it is long enough, or has left the draft."""
+        """Whether more of the answer would add no information: it is long enough, or deviates from the draft."""
         if len(answer) >= self.needs:
             return True
         said = answer[self.draft.base :]
@@ -63,7 +64,7 @@ class ShadowDraft:
 
 
 class ShadowDrafts:
-    """Drafts that wait for the target's own words."""
+    """Shadow drafts that wait for the target's tokens."""
 
     def __init__(self, drafter: OutcomeDrafter, measured: Measured, budget: ShadowBudget) -> None:
         self._drafter = drafter
@@ -75,17 +76,18 @@ class ShadowDrafts:
 
     @property
     def wanted(self) -> bool:
-        """Whether there is one to make now."""
+        """Whether a shadow draft is due or in progress."""
         return self._base is not None or self._budget.due
 
     def begin(self, answer: Sequence[int]) -> None:
-        """One is to be made here, unless one is under way."""
+        """Begin a shadow draft at the end of `answer`, unless one is in progress."""
         if self._base is None:
             self._base = len(answer)
             self._depth = self._how_deep()
 
     def step(self, answer: Sequence[int]) -> Callable[[], bool]:
-        """The next forward for a shadow draft that is wanted."""
+        """A function that runs the next forward pass of the shadow draft; it returns False once the draft is complete.
+        """
         self.begin(answer)
         before = list(answer[: self._base])
         return lambda: self._grow(before)
@@ -110,7 +112,7 @@ class ShadowDrafts:
         return False
 
     def judge(self, answer: Sequence[int], over: bool) -> None:
-        """Compare with what is verified by now; over: there is no more of it."""
+        """Compare the drafts with the verified answer. over: the answer is complete."""
         ready = [one for one in self._waiting if over or one.is_decided(answer)]
         self._waiting = [one for one in self._waiting if one not in ready]
         for one in ready:
@@ -123,13 +125,13 @@ class ShadowDrafts:
                 self._measured.nodes.add(one.ranks, one.draft.depths(), path)
 
     def forget(self) -> None:
-        """The drafter is needed for something else."""
+        """Drop all shadow drafts: the drafter is needed otherwise."""
         self._waiting.clear()
         self._base = None
 
 
 def expect(measured: Measured, proposal: Proposal) -> None:
-    """Take the draft model at its word, nearly, as long as nothing better is known."""
+    """Seed the acceptance estimates with slightly reduced chances from the draft model, until drafts were compared."""
     draft, chances = proposal.draft, [_BELIEVED * chance for chance in proposal.chances]
     depths = draft.depths()
     levels = [0.0] * (max(depths) + 1)
@@ -141,15 +143,15 @@ def expect(measured: Measured, proposal: Proposal) -> None:
 
 
 def _path(draft: Draft, said: Sequence[int]) -> Sequence[int]:
-    """The nodes of a tree that go along with what the target said, one a level."""
+    """The nodes of a tree that match the target's tokens, one per level."""
     depths = [0, *(depth + 1 for depth in draft.depths())]
     picks = [said[depth] if depth < len(said) else -1 for depth in depths]
     return judge(draft, picks, frozenset()).path
 
 
 class ShadowLookups:
-    """Lookups that were not sent, unless plans are made of them: each begins where the last one was refuted or ended,
-    as rounds would. They take no forward.
+    """Lookups made only to measure their acceptance. Each begins where the last one was refuted or ended, as rounds
+    would. They take no forward pass.
     """
 
     def __init__(self, drafter: LookupDrafter, measured: Measured) -> None:
@@ -158,8 +160,8 @@ class ShadowLookups:
         self._open: Proposal | None = None
 
     def judge(self, answer: Sequence[int]) -> None:
-        """Compare with what is verified by now, and look up what may follow: also within what came at once, else
-        wrong lookups would be too few.
+        """Compare the open lookup with the verified answer, then look up what may follow. This also happens inside a
+        chunk that arrived at once; otherwise wrong lookups would be undercounted.
         """
         known = len(answer)
         while True:
@@ -179,7 +181,7 @@ class ShadowLookups:
 
 @dataclass(frozen=True)
 class AutoDrafters:
-    """What plans draft with. outcomes, chain: on one draft model. lookup: has the prompt."""
+    """The drafters of all plans. outcomes, chain: share one draft model. lookup: has consumed the prompt already."""
 
     outcomes: OutcomeDrafter
     chain: ChainDrafter
@@ -199,8 +201,8 @@ class AutoRounds:
         choice: Choice,
         prefill: Callable[[], None],
     ) -> None:
-        """choice: what the session was opened for (`opening`). prefill: of the draft model, for when it is needed, if
-        ever, where it does not draft at first.
+        """choice: the plan that the session was opened for (`opening`). prefill: prefills the draft model; called
+        later, and only if needed, when the first plan does not use that model.
         """
         measured, drafter, lookup = controller.measured, drafters.outcomes, drafters.lookup
         self._session = session
@@ -227,7 +229,7 @@ class AutoRounds:
         self._adopt(choice)
 
     def advance(self) -> list[int]:
-        """Do one thing; returns the ids it verified, if any. Raises what EdgeSession.receive raises."""
+        """Do one step; returns the ids that it verified, if any. Raises what EdgeSession.receive raises."""
         session = self._session
         rounds, length = session.record.rounds, len(session.answer)
         plan = self._choice.plan
@@ -248,7 +250,9 @@ class AutoRounds:
         return self._streaming if plan.mode == "stream" else self._rounds
 
     def _came(self, plan: Plan, gained: int) -> None:
-        """A round is over: compare it with what was promised. The first one of a plan reports the change, too."""
+        """A round has ended: compare it with the prediction. The first round of a plan includes the change, so it is
+        not compared.
+        """
         before, self._went_on_s = self._went_on_s, self._clock()
         drafting_s, self._drafting_s = self._drafting_s, 0.0
         self._controller.trial.came(
@@ -262,15 +266,15 @@ class AutoRounds:
         drafted = self._session.record.last_drafted > 0
         if plan.in_cloud:
             self._controller.shadows.heard(gained, took_s, drafting_s, took_s >= cloud_s, drafted)
-        # What comes for a round trip after a change, the cloud has said as it was told before.
+        # For one round trip after a change, tokens still come from the previous plan.
         of_before = plan.in_cloud and drafted != (plan.mode == "cloud-sd")
         if not self._shadowed and cloud_s > 0.0 and not of_before:
             self._controller.came(plan, took_s, cloud_s, gained)
-        # The forward that goes on has felt a draft, too, and what came meanwhile was there when it was looked for.
+        # A forward pass still running was slowed by the draft, too, and messages that came meanwhile were queued.
         self._shadowed = drafting_s > 0.0 or (self._shadowed and took_s < cloud_s)
 
     def _listen(self) -> list[int]:
-        """The cloud goes on alone: take what comes, and draft in its shadow."""
+        """The cloud decodes alone: receive its tokens, and make shadow drafts meanwhile."""
         session = self._session
         chunk = session.poll() if self._shadows.wanted or self._is_to_prefill else session.receive()
         if chunk is None:
@@ -285,17 +289,17 @@ class AutoRounds:
 
     @property
     def _ping_pause(self) -> int:
-        """Tokens between two pings: each may make a forward late that is hardly longer than itself."""
+        """Tokens between two pings. With a near cloud a ping may delay a forward pass that is hardly longer than it."""
         if self._measured.may_feel_drafts_unseen:
             return _TOKENS_BETWEEN_NEAR_PINGS
         return _TOKENS_BETWEEN_HOPELESS if self._controller.hopeless else _TOKENS_BETWEEN_PINGS
 
     def _draft_in_shadow(self) -> None:
-        """One forward, or the prompt's."""
+        """One forward pass of a shadow draft, or the prefill."""
         if self._prefill is not None:
             if (
                 self._shadows.wanted
-            ):  # it is made then, whatever the prompt has cost: else that was for nothing
+            ):  # after a prefill the draft is always made; otherwise the prefill would be wasted
                 self._shadows.begin(self._session.answer)
             self._make_ready()
             return
@@ -310,13 +314,13 @@ class AutoRounds:
         self._session.record.drafted("draft in the shadow", started, ended)
 
     def _has_drafted(self, seconds: float) -> None:
-        """While the cloud went on alone."""
+        """Account for drafting while the cloud decoded alone."""
         self._controller.shadows.drafted(seconds)
         self._drafting_s += seconds
         self._shadowed = True
 
     def _shadow_is_made(self) -> None:
-        """Plan by the first one at once: every token until then is one of the cloud alone."""
+        """A shadow draft is complete. Choose a plan as soon as drafts are known: until then the cloud decodes alone."""
         controller = self._controller
         controller.shadows.made(self._measured.chain.drafts > ENOUGH_DRAFTS, not controller.hopeless)
         if controller.knows_drafts and not self._knew_drafts and self._session.record.opened_s is not None:
@@ -326,15 +330,14 @@ class AutoRounds:
 
     @property
     def _is_to_prefill(self) -> bool:
-        """Whether the draft model is to take in the prompt before a shadow draft is due: while the cloud does, too, the
-        edge has nothing else to do.
+        """Whether to prefill the draft model before a shadow draft is due: the edge is idle during the cloud's prefill.
         """
         if self._prefill is None or self._controller.hopeless or self._measured.may_feel_drafts_unseen:
             return False
         return self._controller.shadows.affordable
 
     def _make_ready(self) -> None:
-        """The draft model takes in the prompt, if it has not yet."""
+        """Prefill the draft model, unless that is done."""
         if self._prefill is not None:
             prefill, self._prefill = self._prefill, None
             started = self._clock()
@@ -364,7 +367,7 @@ class AutoRounds:
             return 1
         controller = self._controller
         if controller.hopeless and now.mode == "alone" and not controller.lookups_promise:
-            return _TOKENS_BETWEEN_HOPELESS  # a draft model in the cloud has a size to choose
+            return _TOKENS_BETWEEN_HOPELESS  # not for "cloud-sd", whose draft size is chosen more often
         return _TOKENS_BETWEEN_CHOICES
 
     def _adopt(self, choice: Choice) -> None:
@@ -377,7 +380,7 @@ class AutoRounds:
             return
         if plan.needs_model:
             self._make_ready()
-        if before.mode != plan.mode:  # another shape, another tree
+        if before.mode != plan.mode:  # drafts have another shape
             self._shadows.forget()
             if "stream" in (before.mode, plan.mode):
                 self._drafter.forget()
@@ -390,7 +393,7 @@ class AutoRounds:
 
 
 def opening(method: Method, choice: Choice) -> tuple[Method, int]:
-    """How a session is opened for a plan: the method, and the draft tokens of a cloud with its own draft model."""
+    """The method to open a session with for a plan, and the cloud's own draft tokens per round."""
     plan: Plan = choice.plan
     if not plan.in_cloud:
         return method, 0

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The controller behind `auto`: from what was measured, how long a token takes with each plan, and which is best.
+"""The controller of the method `auto`: predicts the time per token of each plan and picks the fastest.
 
-Expected time of a token = time of a round / tokens of a round, with the latency formulas of the papers (METHODS.md)
-and live figures in them. Pure: no clock, no model, no link. It never leaves a good plan for a better one that would not
-earn what changing costs before the answer ends.
+Expected time per token = time per round / tokens per round, from the papers' latency formulas (docs/references.md) with
+live measurements. Pure: no clock, no model, no link. It changes plans only if the gain before the answer ends exceeds
+the cost of the change.
 """
 
 from __future__ import annotations
@@ -31,45 +31,54 @@ SIZES = range(1, MAX_CHAIN + 1)
 MAX_TREE = 8
 TREE_BUDGET = 32
 BUDGETS = (TREE_BUDGET, 23, 15, 11, 7, 5, 4, 3, 2)
-"""Nodes of the trees that are thought of, with the answer's own row about what forwards are timed by. The largest
-first: where none is much cheaper, the whole one is taken.
+"""Tree sizes to consider, in nodes. With the answer's own row they are close to the row counts at which forward passes
+are timed. Largest first: unless a smaller tree is much cheaper, the largest is taken.
 """
 ENOUGH_DRAFTS = 4
-"""Before this many drafts were compared with what the target said, or the chances of one are known, nothing is risked
-on them.
+"""No draft is sent before this many were compared with the target's tokens, or the model's chances stand in for them.
 """
 _WORTH_IT = 0.03
-"""A plan that promises less than this over the present one is not worth a change."""
+"""A plan must be faster than the present one by at least this share."""
 _HORIZON = 16
-"""A change must pay within this many tokens: who knows what is then."""
+"""A change must pay off within this many tokens, because later conditions are unknown."""
 _DOUBT = 0.3
-"""By so much, over the root of the drafts that were compared, a token may take longer than expected: as means are."""
+"""Margin on the expected time per token: this share, divided by the square root of the number of drafts compared, like
+the standard error of a mean.
+"""
 _SETTLED_DRAFTS = 8
 _HOPELESS = 0.1
-"""Where drafting takes so much longer than the cloud alone, as this many drafts say, that will hardly change soon."""
+"""If drafting is slower than the cloud alone by this share after _SETTLED_DRAFTS drafts, that will hardly change soon.
+"""
 _PROVEN, _PLAIN = 2, 1.5
-"""What a token of the cloud alone takes is known when it has decoded _PROVEN of them. A near cloud must have, before
-plans are tried that promise less than _PLAIN times its speed.
+"""The cloud's own time per token is known once it has decoded _PROVEN tokens alone. A near cloud must have done so
+before plans that promise less than _PLAIN times its speed are tried.
 """
 _NEWS = 0.1
-"""A link that is quicker by this much may change what is best."""
+"""A round trip that is shorter by this share may change which plan is best."""
 _SHARED = 0.1
-"""A second of drafting that costs the cloud more than this is no longer free."""
+"""If one second of drafting slows the cloud by more than this, in seconds, drafting is no longer free."""
 _ENDED_IN_TIME = 1.08
-"""This many times as fast are drafts in flight that end once they are doubtful, as those of a fixed length, in random
+"""Speed of drafts in flight that end once they are doubtful, relative to drafts of a fixed length, in simulated random
 worlds (benchmarks.regret --compare).
 """
 _CLOUD_SHARE = 0.5
-"""A draft forward in the cloud, of one on the edge, before it was tried: it is tried where that might pay."""
+"""Assumed duration of a draft forward pass in the cloud, relative to the edge, until it was tried."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How to go on. size: draft tokens of a chain, levels of a tree; 0 where nothing is drafted.
+    """How to decode the next rounds.
 
-    token_s: what it should take for a token, None where nothing is known; promised_s: the same where it is chosen;
-    round_s, tau: of a round, as the formulas have it before they are corrected by what came; cloud_s: of it the
-    cloud's, waiting included. budget: nodes of a tree; grown: as in TreeSize.
+    Attributes:
+        mode: Kind of plan.
+        size: Draft tokens of a chain, or levels of a tree; 0 if nothing is drafted.
+        token_s: Expected seconds per token; None if unknown.
+        budget: Nodes of a tree.
+        grown: As in TreeSize.
+        round_s: Seconds per round by the formulas, before correction by observed rounds.
+        tau: Tokens per round by the formulas, before correction.
+        cloud_s: The cloud's share of `round_s`, queueing included.
+        promised_s: Seconds per token predicted if this plan is chosen.
     """
 
     mode: Mode
@@ -84,22 +93,22 @@ class Plan:
 
     @property
     def in_cloud(self) -> bool:
-        """True where the cloud goes on without the edge."""
+        """True if the cloud decodes without drafts from the edge."""
         return self.mode in ("alone", "cloud-sd")
 
     @property
     def needs_model(self) -> bool:
-        """True where the edge's draft model drafts."""
+        """True if the edge's draft model drafts."""
         return self.mode in ("chain", "tree", "stream")
 
     @property
     def tree(self) -> TreeSize | None:
-        """The shape of a draft."""
+        """Shape of the token tree; None for other plans."""
         return TreeSize(self.budget, self.size, self.grown) if self.mode == "tree" else None
 
     @property
     def label(self) -> str:
-        """In words: "tree 32x4", "chain 5", "alone"."""
+        """A short name: "tree 32x4", "chain 5", "alone"."""
         if self.mode == "tree":
             return f"tree {self.budget}x{self.size}"
         return f"{self.mode} {self.size}" if self.size else self.mode
@@ -107,7 +116,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Choice:
-    """A plan, and why it was chosen."""
+    """A plan and the reason for it."""
 
     plan: Plan
     why: str
@@ -115,7 +124,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class _Tree:
-    """A tree that is thought of."""
+    """A candidate tree."""
 
     size: int
     budget: int
@@ -132,16 +141,17 @@ FIRST = Choice(
     Plan("alone"), "nothing is known yet: the cloud decodes alone while drafts are compared with it"
 )
 _USUALLY: dict[Mode, float] = {"cloud-sd": 0.94, "chain": 0.89, "tree": 0.86, "stream": 0.89}
-"""Tokens that come of a plan that is chosen, for each that was reckoned, as in random worlds (docs/auto.md)."""
+"""Tokens that a chosen plan really yields per predicted token, from simulated random worlds (docs/auto.md)."""
 _NOTHING: tuple[int, float, list[Plan]] = (0, 0.0, [])
-"""Weighed: at how many drafts that were compared, at what round trip, which plans beside the cloud alone."""
+"""State of the last comparison of plans: drafts compared so far, round trip, and the plans other than the cloud alone.
+"""
 
 
 class Controller:
-    """Chooses plans for one decoder; keeps what it knows over the answers."""
+    """Chooses plans for one decoder; its knowledge persists over answers."""
 
     def __init__(self, measured: Measured, gamma: int) -> None:
-        """gamma: the size that a plan has before anything is known."""
+        """gamma: draft length for which reports quote tau."""
         self.measured = measured
         self._gamma = gamma
         self._present = CurrentTimes(measured)
@@ -158,7 +168,7 @@ class Controller:
         self.several = True
 
     def told(self, welcome: Welcome) -> None:
-        """What the verifier's engine can do: plans are made of that, and weighed anew where it is not as before."""
+        """Note what the verifier's engine can do; if that changed, plans are compared anew."""
         before = self.drafts_in_cloud, self.trees, self.several
         self.drafts_in_cloud = welcome.drafts
         self.trees = LACKS_TREES not in welcome.lacks
@@ -167,8 +177,10 @@ class Controller:
             self._weighed = _NOTHING
 
     def opening(self, remaining: int) -> Choice:
-        """The plan to begin an answer with. Where drafting is hopeless, or the cloud near and its tokens short, the
-        last one, if this verifier can do it: the prompt waits for it, and plans are weighed after a few tokens anyway.
+        """The plan to begin an answer with.
+
+        If drafting is hopeless, or the cloud is near and fast, this is the last plan, provided that it lets the cloud
+        decode alone: choosing would delay the prompt, and plans are compared after a few tokens anyway.
         """
         plan = self._last.plan
         possible = plan.mode == "alone" or (plan.mode == "cloud-sd" and self.drafts_in_cloud)
@@ -176,7 +188,9 @@ class Controller:
         return self._last if at_once else self.choose(None, remaining)
 
     def choose(self, now: Plan | None, remaining: int) -> Choice:
-        """The plan for the next round. now: the present one, None before an answer. remaining: tokens that may come."""
+        """Choose the plan for the next round. now: the present plan; None before an answer. remaining: most tokens
+        left.
+        """
         measured = self.measured
         self._present = CurrentTimes(measured)
         alone_s = self._alone_s
@@ -210,9 +224,10 @@ class Controller:
         return self._last
 
     def may_leave(self, now: Plan) -> bool:
-        """Whether weighing all plans anew may show one that is faster than a cloud that goes on alone: drafts were
-        compared, the link has become quicker, or the cloud so slow that what drafting was to take is less, or lookups
-        have become good. Never while drafts are barred. Cheap.
+        """Whether comparing all plans anew may find one that is faster than the cloud alone. Cheap.
+
+        It may if drafts were compared since, the link became faster, the cloud became slower than a drafting plan, or
+        lookups became good. Never while drafts are barred.
         """
         drafts, rtt_s, others = self._weighed
         measured = self.measured
@@ -233,12 +248,12 @@ class Controller:
 
     @property
     def lookups_promise(self) -> bool:
-        """Whether looking drafts up may be faster than the cloud alone. Cheap."""
+        """Whether lookups may be faster than the cloud alone. Cheap."""
         measured, alone_s = self.measured, self._alone_s
         if alone_s is None or measured.rtt_s is None or not self._knows_lookups:
             return False
         least = (1.0 + _WORTH_IT) * self._doubt("lookup")
-        if measured.lookups.expected(MAX_CHAIN) < least:  # were a round free of all but the forward
+        if measured.lookups.expected(MAX_CHAIN) < least:  # even if a round cost nothing but the forward pass
             return False
         self._present = CurrentTimes(measured)
         return least * _token_s(self._lookup()) < alone_s
@@ -249,10 +264,11 @@ class Controller:
 
     @property
     def _alone_s(self) -> float | None:
-        """A token of the cloud alone. Where that may feel drafts for longer than is seen, it is as it was in peace:
-        else it would be taken for slow because the edge drafts, and drafting for worth its while because it is slow.
-        Before it was tried it is no slower than the verifier says: drafts that take long may do so because of their
-        rows, and trying it tells.
+        """Seconds per token of the cloud alone.
+
+        If drafting may slow the cloud more than is visible, this is the time measured without drafting. Otherwise
+        drafting would make the cloud look slow, and the slow cloud would make drafting look worthwhile. Until the cloud
+        has decoded alone, it is at most what the verifier reports: verifying drafts may be slow because of their rows.
         """
         measured = self.measured
         alone_s, in_peace_s = measured.alone_s, measured.alone_in_peace_s
@@ -264,15 +280,17 @@ class Controller:
         return min(alone_s, in_peace_s)
 
     def _fade(self, taken: Plan) -> None:
-        """What was said of plans that are not taken is believed a little less."""
+        """Let the corrections of plans that are not chosen decay a little."""
         for mode, reckoned in self._reckoned.items():
             if mode != taken.mode and reckoned.longer > 1.0:
                 reckoned.fade()
 
     def _is_unproven(self, best: Plan, alone: Plan) -> bool:
-        """Whether to measure first: what a cloud told of its tokens may be old, and where it may be this machine it
-        is impossible to know afterwards what they would take with nothing beside. There is no link to hide there, so
-        that drafts bring little, and where their cost is not seen it takes more of them to know.
+        """Whether to measure the cloud alone first.
+
+        The times that a cloud reports may be old. If the cloud may be this machine, its undisturbed speed cannot be
+        measured once drafting has begun. A near cloud also leaves little latency to hide, so drafts gain little. If
+        their cost is not visible, more of them are needed to know.
         """
         measured = self.measured
         if best.in_cloud or not measured.is_near or _token_s(best) <= _token_s(alone) / _PLAIN:
@@ -281,7 +299,7 @@ class Controller:
         return few or measured.tokens_alone < _PROVEN
 
     def _safely_s(self, plan: Plan) -> float:
-        """What a token may take with a plan; with drafts of which few were compared, more than what is expected."""
+        """Seconds per token of a plan, with a margin that is larger the fewer drafts were compared."""
         return _token_s(plan) * (1.0 if plan.mode == "alone" else self._doubt(plan.mode))
 
     def _doubt(self, mode: Mode) -> float:
@@ -290,17 +308,23 @@ class Controller:
         return 1.0 + _DOUBT / math.sqrt(max(drafts, 1))
 
     def came(self, plan: Plan, took_s: float, cloud_s: float, gained: int) -> None:
-        """A round of a plan: how long after the one before it ended, what the cloud took of that, and how many tokens
-        it brought. A cloud that has become slower was not a wrong promise: what it takes is measured by itself. Nor
-        is it one that its own drafts bring less: that is known of these very rounds.
+        """A round of a plan has ended.
+
+        Args:
+            plan: The plan.
+            took_s: Seconds since the previous round ended.
+            cloud_s: The cloud's share of that. A slower cloud does not count as a wrong prediction, because its time is
+                measured separately.
+            gained: Tokens gained. With "cloud-sd" the plan's own tau is used instead: its acceptance is measured from
+                these rounds.
         """
         round_s = plan.round_s - plan.cloud_s + cloud_s
         brought = plan.tau if plan.mode == "cloud-sd" else gained
         self._reckoned[plan.mode].came(round_s, plan.tau, took_s, brought)
 
     def prepares(self, size: int) -> bool:
-        """Whether to draft on while a verdict is out: it saves drafting later, and makes the verdict late where both
-        sides share a device.
+        """Whether to draft while waiting for a verdict: it saves drafting later, but delays the verdict if both sides
+        share a device.
         """
         measured, cost = self.measured, self._present.beside_cost
         if cost < _SHARED or measured.draft_s is None:
@@ -310,11 +334,11 @@ class Controller:
 
     @property
     def knows_drafts(self) -> bool:
-        """Whether enough drafts were compared with what the target said."""
+        """Whether enough drafts were compared with the target's tokens."""
         return self.measured.chain.drafts >= ENOUGH_DRAFTS
 
     def _reckoned_s(self, mode: Mode, round_s: float, tau: float) -> float:
-        """A token of a plan, as the formulas have it and corrected by what came of such plans."""
+        """Seconds per token by the formulas, corrected by the observed rounds of this mode."""
         return self._reckoned[mode].longer * round_s / tau
 
     def _plan(
@@ -332,7 +356,7 @@ class Controller:
         return Plan(mode, size, token_s, budget, grown, round_s, tau, cloud_s, promised_s)
 
     def _plans(self, alone_s: float) -> Iterator[Plan]:
-        """The best of each kind."""
+        """The best plan of each mode."""
         measured = self.measured
         yield self._plan("alone", 0, alone_s, 1.0, alone_s)
         if self._knows_lookups:
@@ -351,7 +375,7 @@ class Controller:
             yield self._tree()
 
     def _cloud_sd(self) -> Plan:
-        """The draft model is the edge's; in the cloud it may be quicker, which shows when it is tried."""
+        """Draft model in the cloud. Its speed is assumed from the edge's until it was tried."""
         measured = self.measured
         draft_s = measured.cloud_draft_s
         if draft_s is None:
@@ -365,7 +389,7 @@ class Controller:
         return self._plan("cloud-sd", size, round_s(size), taus[size], round_s(size))
 
     def _lookup(self) -> Plan:
-        """No draft model: where nothing is found, a round is the target's own token."""
+        """Lookups without a draft model. If nothing is found, a round yields only the target's own token."""
         taus, found = self.measured.lookups.by_depth(MAX_CHAIN), self.measured.found.value
 
         def mean(size: int, one: Callable[[int], float]) -> float:
@@ -379,7 +403,7 @@ class Controller:
         return self._plan("lookup", size, round_s(size), taus[size], cloud_s)
 
     def _chain(self, taus: Sequence[float]) -> Plan:
-        """taus: tokens of a round by the draft's length."""
+        """taus: expected tokens per round, by draft length."""
         draft_s, ready = self._present.draft_s(1), self.measured.chain_ready.value
 
         def round_s(size: int) -> float:
@@ -392,9 +416,11 @@ class Controller:
         return self._plan("chain", size, round_s(size), taus[size], cloud_s)
 
     def _tree(self) -> Plan:
-        """The best of every depth and size. Fewer nodes take fewer rows of a forward, on either side, and bring fewer
-        tokens; a small one is grown as a large one, unless that takes the draft device longer. Before enough trees were
-        looked at node by node, only whole ones are thought of.
+        """The best tree over all depths and budgets.
+
+        Fewer nodes take fewer rows on either side, and gain fewer tokens. A small tree is grown like a large one,
+        unless that takes the draft device longer. Until enough trees were compared node by node, only the full budget
+        counts.
         """
         measured, known = self.measured, self.measured.nodes.drafts >= ENOUGH_DRAFTS
         budgets = BUDGETS if known else (TREE_BUDGET,)
@@ -425,14 +451,16 @@ class Controller:
         return self._plan("tree", best.size, best.round_s, best.tau, cloud_s, best.budget, best.grown)
 
     def _late(self, size: int, level_s: float, rows: int, ready: float) -> float:
-        """Levels that are still to be drafted when a verdict has come. ready: times as many stand as time says."""
+        """Levels still to be drafted when a verdict comes. ready: observed ratio of levels ready to levels that the
+        waiting time would allow.
+        """
         ahead_s = level_s * self._present.slower
         return max(
             0.0, size - ready * Measured.levels_ready(size, ahead_s, self._present.exchange_s(rows, True))
         )
 
     def _level_s(self, budget: int, size: int) -> tuple[float, int]:
-        """Seconds of a level, and `grown`: as a large tree, which brings no less, where that takes no longer."""
+        """Seconds per level, and `grown`: a small tree is grown like a large one if that takes no longer."""
         own_s = self._present.draft_s(TreeSize(budget, size).beam)
         if budget == TREE_BUDGET:
             return own_s, 0
@@ -440,16 +468,17 @@ class Controller:
         return (large_s, TREE_BUDGET) if large_s <= own_s else (own_s, 0)
 
     def _stream(self, taus: Sequence[float]) -> Plan:
-        """Several drafts on their way (PicoSpec): a whole one costs what is slowest, any other the whole way round."""
+        """Several drafts in flight (PicoSpec): a fully accepted draft costs the slowest stage, any other a full round.
+        """
         draft_s = self.measured.draft_s or 0.0
 
         def cost(size: int) -> tuple[float, float]:
-            """Seconds and tokens of a round."""
+            """Seconds and tokens per round."""
             drafting_s, exchange_s = size * draft_s, self._present.exchange_s(size + 1, True)
             verify_s = self._present.verify_s(size + 1, True)
             whole = taus[size] - taus[size - 1]
             steady_s = max(drafting_s, verify_s, exchange_s / STREAM_IN_FLIGHT)
-            # A draft that is accepted whole brings no token of its own: the next one on its way has it already.
+            # A fully accepted draft yields no bonus token: the next draft in flight holds that token already.
             round_s = whole * steady_s + (1 - whole) * (drafting_s + exchange_s)
             return round_s / _ENDED_IN_TIME, taus[size] - whole
 
@@ -459,14 +488,16 @@ class Controller:
         return self._plan("stream", size, round_s, tau, self._present.cloud_s(size + 1, True))
 
     def _change_s(self, now: Plan, then: Plan) -> float:
-        """What a change costs: the cloud, or the link, is idle for about a round trip; a draft starts from nothing."""
+        """Seconds that a change costs: cloud or link idle for about a round trip, and a draft starts from scratch."""
         if now.in_cloud == then.in_cloud:
             return 0.0
         drafting_s = then.size * (self.measured.draft_s or 0.0) if then.needs_model else 0.0
         return (self.measured.rtt_s or 0.0) + drafting_s
 
     def _words(self, best: Plan, plans: dict[Mode, Plan]) -> str:
-        """E.g. "tree 32x4: 258 ms a token (tau 3.4); chain 5: 340; alone: 622; RTT 240, draft 72, verify 620 ms"."""
+        """For example: "tree 32x4: 258 ms a token; chain 5: 340; alone: 622; RTT 240 ms, draft 72 ms, verify 620 ms;
+        tau 3.40 at 4".
+        """
         measured = self.measured
         others = sorted((plan for plan in plans.values() if plan.mode != best.mode), key=_token_s)
         parts = [f"{best.label}: {_token_s(best) * 1e3:.3g} ms a token"]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The edge's side of an answer: open a session, draft, send, take verdicts, stream out what is verified.
+"""The edge's side of an answer: open a session, draft, send, receive verdicts, yield verified tokens.
 
-EdgeDecoder speaks to one Link and owns no model weights. It never gives out a token that the cloud has not
-verified, and what it gives out does not depend on the draft model, the link, or how often the link was lost.
+EdgeDecoder uses one Link and owns no model weights. It yields only tokens that the cloud has verified. Its output does
+not depend on the draft model, the link, or how often the link was lost.
 """
 
 from __future__ import annotations
@@ -69,12 +69,12 @@ __all__ = ["EdgeDecoder", "GenerationOptions", "Prompt", "connect"]
 
 MAX_GAMMA = 64
 _GREETINGS = 3
-"""Of a verifier that refuses an answer because it has another target, during one answer."""
+"""Most new greetings during one answer, after the verifier refused it because its target changed."""
 _log = logging.getLogger(__name__)
 
 
 class DraftFailed(SpecdecError):
-    """The draft model has failed, or its context is full: the answer goes on without it."""
+    """The draft model has failed: the answer continues without it."""
 
 
 class EdgeDecoder:
@@ -106,8 +106,8 @@ class EdgeDecoder:
             front_model: The target, for a method that runs its first layers on the edge.
             tokenizer: Spells answers with stop strings; None: the tokenizer of a model given here.
             tracing: Where spans go; None: as the environment says (specdec.tracing).
-            keep_bytes: Largest cache of the draft model kept from one prompt to the next; 0: none.
-            verdict_log: Where finished answers are kept; None: nowhere.
+            keep_bytes: Largest cache of the draft model that is kept between prompts; 0: none.
+            verdict_log: Log for finished answers; None: no log.
 
         Raises:
             OptionsError: Unknown method, gamma out of range, a method that lacks its model, or tracing that is
@@ -119,11 +119,11 @@ class EdgeDecoder:
             raise OptionsError(f"resume_timeout_s must be a number from 0 to 86400 s, got {resume_timeout_s!r}")
         if self._method.needs_draft_model and draft_model is None:
             raise OptionsError(
-                f"method {method!r} drafts on the edge: give it a draft model, or use method 'ngram' or 'ar'"
+                f"method {method!r} drafts on the edge: give a draft model, or use method 'ngram' or 'ar'"
             )
         if self._method.split and front_model is None:
             raise OptionsError(
-                f"method {method!r} runs layers of the target on the edge: give it the target model"
+                f"method {method!r} runs layers of the target on the edge: give the target model"
             )
         self._link = link
         self._draft_model = draft_model
@@ -149,10 +149,13 @@ class EdgeDecoder:
         self._session: EdgeSession | None = None
 
     def swap_draft(self, draft_model: LoadedModel) -> None:
-        """Draft with another model from the next answer on; an answer in progress ends with the one it has.
+        """Use another draft model from the next answer on. An answer in progress keeps its model.
 
-        From any thread. No answer changes by it: a draft only proposes. Raises OptionsError where the method needs no
-        draft model, and ModelError for one of another vocabulary; the old one stays then.
+        Thread-safe. No answer changes, because a draft only proposes.
+
+        Raises:
+            OptionsError: The method uses no draft model.
+            ModelError: The new model has another vocabulary; the old model stays in use.
         """
         if not self._method.needs_draft_model:
             raise OptionsError(f"method {self._method.name!r} uses no draft model, so there is none to swap")
@@ -163,7 +166,7 @@ class EdgeDecoder:
             if draft_model.vocabulary_fingerprint != old.vocabulary_fingerprint:
                 raise ModelError(
                     f"drafts {draft_model.path} and {old.path} have different vocabularies "
-                    f"({first_difference(draft_model, old)}): the old one stays; use one of the target's family"
+                    f"({first_difference(draft_model, old)}): the old draft stays; use one of the target's family"
                 )
         self._next_draft = draft_model
         if self._busy.acquire(blocking=False):
@@ -173,7 +176,7 @@ class EdgeDecoder:
                 self._busy.release()
 
     def _take_over_next_draft(self) -> None:
-        """Between two answers: what was measured and kept was the old model's."""
+        """Switch to the next draft model, if any; discards the old model's measurements and caches."""
         model, self._next_draft = self._next_draft, None
         if model is not None:
             self._draft_model, self._memory = model, PromptMemory(model, self._keep_bytes)
@@ -184,7 +187,7 @@ class EdgeDecoder:
         self._plan_anew()
 
     def _plan_anew(self) -> None:
-        """By what is measured, which has changed."""
+        """Reset the controller and the length policy, because the measurements changed."""
         if self._draft_model is not None:
             self._measured.told_of_drafts(paced_row_times(self._draft_model))
         self._controller = Controller(self._measured, self._gamma)
@@ -192,20 +195,20 @@ class EdgeDecoder:
         self._length = LengthPolicy(self._method.length, self._gamma if tree is None else tree.depth)
 
     def knows_as(self, other: EdgeDecoder) -> None:
-        """Share what another decoder of these models and this verifier has measured and found best so far. For decoders
-        that answer one after the other.
+        """Share the measurements and the controller of another decoder with the same models and verifier. The two
+        decoders must not answer at the same time.
         """
         self._measured, self._controller = other._measured, other._controller
 
     @property
     def draft_model(self) -> LoadedModel | None:
-        """What drafts; None without a draft model."""
+        """The draft model, or None."""
         return self._draft_model
 
     def serve(self, scope: str) -> None:
-        """The answers from now on are another's: what was kept of earlier ones would show in the time they take.
+        """Serve another user from the next answer on. Drops all caches, whose timing would reveal earlier answers.
 
-        scope: up to 64 characters; the verifier shares caches of prompts and pictures within it only.
+        scope: up to 64 characters; the verifier shares caches of prompts and pictures only within one scope.
         """
         self._scope = scope
         if self._memory is not None:
@@ -215,12 +218,12 @@ class EdgeDecoder:
 
     @property
     def memory(self) -> PromptMemory | None:
-        """What is kept from one prompt to the next; None without a draft model."""
+        """The caches kept between prompts; None without a draft model."""
         return self._memory
 
     @property
     def stats(self) -> AnswerStats:
-        """What the answer in progress has cost so far, or the last one."""
+        """Statistics of the answer in progress, or of the last one."""
         session = self._session  # read once: the answer may end meanwhile, in another thread
         return self._stats if session is None else session.stats("running")
 
@@ -257,7 +260,7 @@ class EdgeDecoder:
         stop = StopText(self._tokenizer, options.stop, history, options.min_new_tokens)
         if not self._busy.acquire(blocking=False):
             raise OptionsError(
-                "this decoder is in the middle of an answer: use one decoder an answer at a time"
+                "this decoder is in the middle of an answer: use one decoder per concurrent answer"
             )
         self._take_over_next_draft()
         cancel = cancel or threading.Event()
@@ -289,14 +292,14 @@ class EdgeDecoder:
             self._busy.release()
 
     def _check_target(self, session: EdgeSession, welcome: Welcome) -> None:
-        """Forget what was measured of another target. Raises TargetChanged where the answer has begun with that, be it
-        in an earlier call whose tokens are this one's history.
+        """Discard measurements of a previous target. Raises TargetChanged if the answer began with that target, either
+        in this call or in an earlier call that produced its history.
         """
         if self._welcome is not None and not same_target(self._welcome, welcome):
             self._welcome = welcome
             self._measured.forget_target()
             self._plan_anew()
-            _log.warning("the verifier has another target now (%s): what was measured is forgotten", welcome.model)
+            _log.warning("the verifier has another target now (%s): discarding measurements", welcome.model)
         if not session.began or self._began_under is None:
             self._began_under = welcome
         elif not same_target(self._began_under, welcome):
@@ -319,7 +322,7 @@ class EdgeDecoder:
         if not self._method.needs_draft_model or model is None:
             return None
         if not _fits(model, prompt):
-            _log.warning("the prompt exceeds the draft model's context: the verifier goes on alone")
+            _log.warning("the prompt exceeds the draft model's context: the verifier continues alone")
             return None
         return DraftModel(model, options, self._memory)
 
@@ -329,7 +332,7 @@ class EdgeDecoder:
         method = self._method
         if method.drafts and not method.needs_draft_model:
             never = special_ids(self._tokenizer) if self._tokenizer is not None else frozenset(prompt.ids)
-            # Without a tokenizer nothing here knows which id of the prompt stands for a picture.
+            # Without a tokenizer the placeholder id of pictures is unknown, so no id of the prompt may be drafted.
             return LookupDrafter(self._said, never=never if prompt.images else frozenset())
         if model is None:
             return None
@@ -347,7 +350,7 @@ class EdgeDecoder:
         return FrontPart(self._front_model, self._method.front_layers)
 
     def _connect(self, session: EdgeSession) -> Welcome:
-        """The greeting of a verifier whose vocabulary the model on this side has."""
+        """Connect, and check the verifier's target and vocabulary; returns its greeting."""
         welcome = self._link.ensure_connected(session.cancel.is_set)
         self._check_target(session, welcome)
         self._welcome = welcome
@@ -358,10 +361,10 @@ class EdgeDecoder:
 
 
 class _Answer:
-    """One answer, through as many sessions as it takes: after a fault the next one goes on with what is verified.
+    """One answer, over as many sessions as needed: after a fault a new session continues from the verified tokens.
 
-    Three things may drive a session: rounds of drafts, a layer split, or the cloud alone. A draft model that fails, or
-    whose context is full, leaves the rest to the cloud.
+    A session is driven by rounds of drafts, by a layer split, or by the cloud alone. If the draft model fails or its
+    context is full, the cloud completes the answer alone.
     """
 
     def __init__(
@@ -380,7 +383,7 @@ class _Answer:
         self._greetings = 0
 
     def chunks(self) -> Iterator[list[int]]:
-        """Verified tokens, one chunk a verdict. Raises what cannot be made good."""
+        """Yield verified tokens, one chunk per verdict. Raises errors that cannot be recovered from."""
         session = self._session
         self._decoder._patience.begin()
         while not session.finished:  # a history may hold a stop string
@@ -391,7 +394,7 @@ class _Answer:
                     if chunk:
                         yield self._give(chunk)
                     if self._is_draft_context_full and session.alone_is_possible:
-                        _log.warning("the draft model's context is full: the verifier goes on alone")
+                        _log.warning("the draft model's context is full: the verifier continues alone")
                         session.go_alone(0)
                         self._stop_drafting()
                         advance = session.receive
@@ -409,7 +412,7 @@ class _Answer:
                 self._wait_for_link(error)
 
     def _open(self) -> Callable[[], list[int]]:
-        """Open a session with what is verified so far; returns what does one step of it."""
+        """Open a session with the tokens verified so far; returns the function that does one step of it."""
         decoder, session, options = self._decoder, self._session, self._options
         welcome = decoder._connect(session)
         check_prompt(welcome, self._prompt)
@@ -432,11 +435,11 @@ class _Answer:
             Opening(self._prompt, options, welcome, method, gamma, images, front_layers, decoder._scope)
         )
         if method.cloud != "stream" and (choice is None or choice.plan.needs_model):
-            self._prefill()  # while the cloud does its own
+            self._prefill()  # while the cloud prefills
         return self._driver(choice)
 
     def _driver(self, choice: Choice | None) -> Callable[[], list[int]]:
-        """What does one step of the session that was opened. choice: of a method that is controlled."""
+        """The function that does one step of the open session. choice: for a controlled method."""
         decoder, session, drafter = self._decoder, self._session, self._drafter
         method, clock = decoder._method, decoder._clock
         if drafter is None:
@@ -453,13 +456,13 @@ class _Answer:
         return Rounds(session, drafter, method, decoder._length, decoder._measured, clock).advance
 
     def _prefill(self) -> None:
-        """The draft model takes in the prompt, once."""
+        """Prefill the draft model, once."""
         drafter = self._drafter
         if drafter is None or self._is_prefilled:
             return
         try:
             self._session.measure_prefill(lambda: drafter.prefill(self._prompt))
-        except NoRoom as error:  # other answers have taken it
+        except NoRoom as error:  # other answers hold the memory
             raise _failed(error) from error
         except SpecdecError:
             raise
@@ -468,7 +471,7 @@ class _Answer:
         self._is_prefilled = True
 
     def _give(self, chunk: list[int]) -> list[int]:
-        """A chunk that leaves now: what went before it has come through."""
+        """Account for a chunk about to be yielded: it shows that the verifier has the pictures and that it replies."""
         if not self._is_confirmed:
             self._decoder._pictures.confirmed()
             self._is_confirmed = True
@@ -484,15 +487,15 @@ class _Answer:
         self._draft_model = self._drafter = None
 
     def _go_on_without_drafts(self, error: DraftFailed) -> list[int]:
-        """The draft model has failed: the next session is the cloud's alone. Returns what the step that failed had
-        verified before. Raises the error where a rejection was seen in part: what follows it takes the draft model.
+        """The draft model has failed: let the cloud decode alone in the next session. Returns tokens that the failed
+        step had verified. Raises the error if a rejection was received in part: resolving it takes the draft model.
         """
         session = self._session
         if self._decoder._memory is not None:
             self._decoder._memory.forget()
         if session.rejection_is_pending:
             raise error
-        _log.warning("%s: the verifier goes on alone", error)
+        _log.warning("%s: the verifier continues alone", error)
         verified = session.answer[self._given :]
         self._given += len(verified)
         if not session.finished:
@@ -501,22 +504,22 @@ class _Answer:
         return verified
 
     def _greet_again(self, error: TargetUnknown) -> None:
-        """Get ready to open again at once; raises ProtocolError where that has not helped."""
+        """Prepare to reopen at once; raises ProtocolError after too many greetings."""
         self._session.check_cancelled()
         self._greetings += 1
         if self._greetings > _GREETINGS:
-            raise ProtocolError(f"{error}; it says two things of its target: report this as a bug") from error
+            raise ProtocolError(f"{error}; its greetings contradict its replies: report this as a bug") from error
         self._session.prepare_resume(busy=True)
 
     def _wait_for_link(self, error: LinkLost) -> None:
-        """Get ready to open again, after a pause; raises the error where it has been tried for long enough."""
+        """Prepare to reopen after a pause; raises the error once the time for retries is over."""
         decoder, session = self._decoder, self._session
         session.check_cancelled()
         session.prepare_resume(isinstance(error, VerifierBusy))
         is_forgotten = isinstance(error, SessionForgotten)
         if not is_forgotten:
             decoder._link.move_on()
-        # A verifier that forgot the session is there, it only needs the session again.
+        # A verifier that forgot the session is reachable; it only needs the session again.
         pause_s = decoder._patience.pause_s(error, endless=is_forgotten and not session.fruitless)
         if pause_s is None:
             raise error
@@ -525,7 +528,7 @@ class _Answer:
 
 
 def _fits(model: LoadedModel, prompt: Prompt) -> bool:
-    """Whether a draft model has room for the prompt; True for one with images that it cannot take at all."""
+    """Whether the prompt fits the draft model's context; True if the model cannot take its images at all."""
     try:
         length = model.prompt_length(prompt) if prompt.images else len(prompt.ids)
         return length < model.context_limit
@@ -538,7 +541,7 @@ def _failed(error: Exception) -> DraftFailed:
 
 
 def _drafting(advance: Callable[[], list[int]]) -> list[int]:
-    """One step of a method that drafts. Raises DraftFailed for what neither the link nor the verifier has done."""
+    """One step of a method that drafts. Raises DraftFailed for errors that come from neither link nor verifier."""
     try:
         return advance()
     except (DraftFailed, LinkLost, ProtocolError, OptionsError, Cancelled):

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drafts on their way: what the edge assumes while verdicts are out, and what a verdict does to that.
+"""Drafts in flight: what the edge assumes while it waits for verdicts, and how a verdict changes that.
 
-A draft may leave before the verdict on the one before it is known, assuming that all of that will be
-accepted. The first verdict that says otherwise breaks the flight: everything behind it counts for nothing, on
-both sides, and the next draft carries a new epoch so that the cloud knows (PicoSpec: interrupt and
-rollback). Drafts that waited in the cloud together are judged together: one verdict may settle several.
-Early exits in the cloud send hints meanwhile: what they expect the verdict to be.
+A draft may be sent before the verdict on the previous one, assuming that the previous one is accepted whole. The first
+verdict that says otherwise breaks the flight: both sides discard all later drafts, and the next draft carries a new
+epoch to mark this (PicoSpec: interrupt and rollback). Drafts that waited in the cloud together are judged together, so
+one verdict may settle several. Meanwhile early exits in the cloud send hints: the verdicts that they expect.
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ from specdec.verifying import path_to
 
 @dataclass(frozen=True)
 class DraftPreparation:
-    """How a draft came about: how long it took, and as in specdec.edge.stats.RoundStats.
+    """How a draft was made. draft_ms, ready and sync_ms are those of specdec.edge.stats.RoundStats.
 
-    promise: tokens of it that the draft model expects to be accepted; 0 if not asked for. ranks: of a tree's nodes,
-    0 is the likeliest; none where it was not reported. chances: of a chain's tokens, for
-    `trigger`, which is told the result of them. looked_up: it says nothing of the draft model.
+    promise: tokens that the draft model expects to be accepted; 0 if not computed. ranks: rank of each tree node by
+    likelihood, 0 first; empty if unknown. chances: of a chain's tokens, for `trigger`, which is told how many were
+    accepted. looked_up: made by a lookup, so it says nothing about the draft model.
     """
 
     draft_ms: float
@@ -48,7 +47,7 @@ class DraftPreparation:
     looked_up: bool = False
 
     def followed_by(self, other: DraftPreparation) -> DraftPreparation:
-        """Of both as one chain."""
+        """The two preparations joined into one, for one chain."""
         draft_ms, chances = self.draft_ms + other.draft_ms, self.chances + other.chances
         promise = promise_of(chances) if chances else self.promise
         return replace(self, draft_ms=draft_ms, promise=promise, chances=chances)
@@ -56,12 +55,22 @@ class DraftPreparation:
 
 @dataclass
 class DraftInFlight:
-    """A draft on its way. guess: the ids it comes to if all goes well. q: its rows, with rejection sampling.
+    """A draft that was sent and has no verdict yet.
 
-    messages: when each of its messages left (seconds) and its size; parts: the same of those that had left before the
-    draft was complete; voided: of parts of drafts that were given up for it. received_bytes: of replies that did not
-    end it. hints: how many of those came from early exits. behind: it left while another was on its way, or while the
-    cloud went on alone, whose forward it has to wait for.
+    Attributes:
+        round: Number of its round.
+        draft: The draft.
+        guess: Its likeliest path, as token ids.
+        messages: For each message sent once the draft was complete: when it was sent (seconds) and its bytes.
+        preparation: How it was made.
+        q: Its rows of the draft's distribution, with rejection sampling.
+        recovery: State of a rejection that was received in part.
+        received_bytes: Bytes of replies that did not end the round.
+        hints: How many of these replies were hints.
+        behind: Whether it was sent while another draft was in flight or the cloud decoded alone, so that it has to wait
+            for a forward pass.
+        parts: As `messages`, for parts sent before the draft was complete.
+        voided: As `messages`, for parts of drafts that were abandoned before this one.
     """
 
     round: int
@@ -79,12 +88,12 @@ class DraftInFlight:
 
     @property
     def proposal(self) -> Proposal:
-        """The same as it was proposed."""
+        """The draft as it was proposed."""
         return Proposal(self.draft, self.guess, self.q)
 
     @property
     def sent_s(self) -> float:
-        """When a verdict was asked for."""
+        """When the verdict was requested."""
         return self.messages[0][0]
 
     @property
@@ -94,16 +103,18 @@ class DraftInFlight:
 
     @property
     def token_bytes(self) -> float:
-        """Bytes that one of its tokens took."""
+        """Mean bytes sent per token."""
         return sum(size for _, size in (*self.parts, *self.messages)) / max(1, len(self.draft.ids))
 
     def was_foreseen(self, answer: Sequence[int]) -> bool:
-        """Whether it is judged without a forward: what is verified already begins otherwise (see Verifier.verify)."""
+        """Whether the verified answer already contradicts its first token, so that it needs no forward pass
+        (Verifier.verify).
+        """
         known = list(answer[self.draft.base : self.draft.base + 1])
         return self.draft.is_chain and bool(known) and list(self.draft.ids[:1]) != known
 
     def compare(self, verified: Sequence[int], accepted: int, measured: Measured) -> None:
-        """Count how far the draft, and the likeliest chain in it, went along with what is verified."""
+        """Record in `measured` how many tokens of the draft, and of its likeliest chain, match the verified ones."""
         if not self.preparation.looked_up:
             measured.chain.compare(self.guess, verified)
         if self.preparation.promise > 0.0:
@@ -118,7 +129,7 @@ class DraftInFlight:
             measured.nodes.add(self.preparation.ranks, depths, path)
 
     def followed_by(self, other: DraftInFlight) -> DraftInFlight:
-        """Both as one chain, for one verdict."""
+        """The two drafts joined into one chain, for one verdict."""
         return DraftInFlight(
             other.round,
             Draft(self.draft.base, self.draft.ids + other.draft.ids),
@@ -136,7 +147,7 @@ class DraftInFlight:
 
 @dataclass
 class LeavingDraft:
-    """A draft of which parts have left, and that goes on. ids: those of the parts. messages: as in DraftInFlight."""
+    """An unfinished draft of which parts were sent. ids: tokens of these parts. messages: as in DraftInFlight."""
 
     base: int
     epoch: int
@@ -156,11 +167,11 @@ class Flight:
 
     @property
     def oldest(self) -> DraftInFlight | None:
-        """The draft whose verdict comes next."""
+        """The draft whose verdict is due next."""
         return self._sent[0] if self._sent else None
 
     def expected(self, answer: Sequence[int]) -> list[int]:
-        """The answer if everything on its way is accepted."""
+        """The answer if all drafts in flight are accepted."""
         if not self._sent:
             return list(answer)
         expected = [*answer[: self._sent[0].draft.base]]
@@ -169,11 +180,11 @@ class Flight:
         return expected
 
     def add(self, sent: DraftInFlight) -> None:
-        """A draft left."""
+        """Add a draft that was sent."""
         self._sent.append(sent)
 
     def judged(self, round_: int) -> DraftInFlight | None:
-        """What a verdict on `round_` is about: all drafts up to that one, from now on as one; None if it is stale."""
+        """Join all drafts up to `round_` into one, because one verdict judges them; None if the verdict is stale."""
         joined = self.up_to(round_)
         if joined is not None:
             while self._sent.popleft().round != round_:
@@ -182,7 +193,7 @@ class Flight:
         return joined
 
     def up_to(self, round_: int) -> DraftInFlight | None:
-        """All drafts up to that round as one; None where that is not on its way."""
+        """All drafts up to `round_`, joined into one; None if that round is not in flight."""
         joined: DraftInFlight | None = None
         for sent in self._sent:
             joined = sent if joined is None else joined.followed_by(sent)
@@ -191,10 +202,11 @@ class Flight:
         return None
 
     def settle(self, last: int, token: int | None) -> list[DraftInFlight]:
-        """The verdict on the oldest draft: its nodes up to `last` stay and `token` follows (None: the next draft).
+        """Apply the verdict on the oldest draft: the path to node `last` is accepted and `token` follows (None: the
+        next draft follows).
 
-        The flight breaks unless all was accepted and the next draft goes on with that very token. Returns the
-        drafts that were on their way for nothing.
+        The flight breaks unless everything was accepted and the next draft begins with `token`. Returns the drafts that
+        are invalidated.
         """
         sent = self._sent.popleft()
         whole = last == len(sent.draft.ids)
@@ -207,18 +219,16 @@ class Flight:
         return refuted
 
     def clear(self) -> None:
-        """Nothing is on its way any more; a session begins."""
+        """Forget all drafts; a session begins."""
         self._sent.clear()
         self.epoch = 0
 
 
 class PendingHints(list[HintDown]):
-    """Those that nothing took, of one session; cleared by every verdict."""
+    """Hints of one session that are not used yet; cleared by every verdict."""
 
     def take(self, flight: Flight, message: HintDown, size: int) -> bool:
-        """A hint about the draft that goes through the target, or about several that wait there as one; False where it
-        is about any other: then it comes too late. size: its bytes.
-        """
+        """Store a hint about drafts in flight; returns False for any other hint, which is too late. size: its bytes."""
         sent, about = flight.oldest, flight.up_to(message.round)
         if sent is None or about is None or message.last > len(about.draft.ids):
             return False
@@ -228,8 +238,8 @@ class PendingHints(list[HintDown]):
         return True
 
     def expected(self, flight: Flight, answer: Sequence[int]) -> tuple[list[int], float] | None:
-        """The answer as the deepest exit so far expects it to be after the next verdict, and how sure it is; None where
-        no exit has said anything of what is on its way.
+        """The answer that the deepest exit so far expects after the next verdict, and its confidence; None without a
+        hint about drafts in flight.
         """
         if not self:
             return None
@@ -242,10 +252,10 @@ class PendingHints(list[HintDown]):
 
 
 class RejectionRecovery:
-    """The rejections of one answer, with rejection sampling: what goes up of q, and which token follows a rejection.
+    """The rejections of one answer, with rejection sampling: which part of q is sent, and which token is recovered.
 
-    Where the cloud cannot draw that token it reports its row, one part after another; the token recovered here goes up
-    with the next draft. pending: the draft whose rejection was seen in part; a lost link leaves it.
+    If the cloud cannot draw the recovered token, it sends its row in parts. The token is then recovered here and sent
+    with the next draft. pending: the draft whose rejection was received in part; it survives a lost link.
     """
 
     def __init__(self) -> None:
@@ -260,11 +270,11 @@ class RejectionRecovery:
 
     @property
     def needed(self) -> bool:
-        """False where both sides pick by shared noise, and nothing is rejected by chance."""
+        """False if both sides use shared noise, so that nothing is rejected at random."""
         return self._kind is not Recovery.NOISE
 
     def message(self, session: int, round_: int, draft: Draft, q: Tensor, epoch: int) -> SampledUp:
-        """A draft with what the cloud needs of q, the rows float32 [k, vocab] that its k ids were sampled from."""
+        """A draft, with the part of q that the cloud needs. q: rows float32 [k, vocab] its k ids were sampled from."""
         ids = list(draft.ids)
         told = q
         if self._kind is not Recovery.CLOUD:
@@ -272,13 +282,13 @@ class RejectionRecovery:
         return SampledUp(session, round_, draft.base, ids, floats_to_wire(told), self._fix, epoch)
 
     def told(self) -> None:
-        """A draft left: the cloud has the recovered token."""
+        """A draft was sent, and the recovered token with it."""
         self._fix = None
 
     def take(self, sent: DraftInFlight, message: RowDown) -> int | None:
-        """The token that follows the rejection of `sent`, or None where more of the row is needed first.
+        """The token recovered after the rejection of `sent`; None if more of the row is needed first.
 
-        Raises ProtocolError for a rejection that does not fit.
+        Raises ProtocolError for a rejection that does not fit the draft.
         """
         if sent.q is None or message.last >= len(sent.draft.ids):
             raise ProtocolError(f"a verdict rejects token {message.last} of a draft of {len(sent.draft.ids)}")

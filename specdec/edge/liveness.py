@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Signs of life: when the verifier was last heard of, when to ask for one, when the link counts as lost, whether
-opening a session again still brings anything, and how soon and how long to try.
-"""
+"""Link supervision: heartbeats, detection of a lost link, and how often and how long to retry."""
 
 from __future__ import annotations
 
@@ -17,11 +15,11 @@ _PINGS_PER_TIMEOUT = 4
 _MAX_FRUITLESS_RESUMES = 3
 _PINGS_PER_SESSION_TIMEOUT = 4
 _LONGEST_SILENCE_S = 10.0
-"""Of an edge that only listens; a verifier may say that it wants to hear more often."""
+"""Longest time that a listening edge sends nothing; a verifier may require shorter intervals."""
 _PROMPT_TOKENS_A_S = 10.0
 _LONGEST_PROMPT_S = 600.0
-"""A verifier that lives may take this long over a prompt, beside the time of a round: a large model on a CPU needs it.
-An edge that opened the session again would have it begin the prompt anew, and never be answered.
+"""Longest extra time for a verifier to compute a prompt, beyond the time of a round: a large model on a CPU needs it.
+If the edge reopened the session too early, the verifier would restart the prompt and never reply.
 """
 _PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 2.0
@@ -30,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 
 class Resumes:
-    """How the sessions of one answer went. length_at_open: verified tokens when the last one was opened."""
+    """Counts fruitless sessions of one answer. length_at_open: verified tokens when the last session was opened."""
 
     def __init__(self) -> None:
         self.length_at_open = 0
@@ -47,7 +45,7 @@ class Resumes:
 
     @property
     def fruitless(self) -> bool:
-        """True after several in a row that verified nothing."""
+        """True after several resumes in a row that verified nothing."""
         return self._fruitless >= _MAX_FRUITLESS_RESUMES
 
 
@@ -65,17 +63,17 @@ class Heartbeat:
 
     @property
     def interval_s(self) -> float:
-        """Silence for this long is asked about."""
+        """After this much silence, a ping is sent."""
         return self._link.reply_timeout_s / _PINGS_PER_TIMEOUT
 
     @property
     def last_progress_s(self) -> float:
-        """When the session last went on."""
+        """When the session last made progress."""
         return self._progressed
 
     def restart(self, now: float, session_timeout_s: float = 0.0, prompt_tokens: int = 0) -> None:
-        """A session opens. session_timeout_s: the verifier forgets one that it hears nothing of; 0: not known.
-        prompt_tokens: it computes so many before it answers.
+        """A session opens. session_timeout_s: after this much silence the verifier drops a session; 0: unknown.
+        prompt_tokens: tokens to compute before the first reply.
         """
         self._heard = self._progressed = self._said = now
         self._prompt_s = min(prompt_tokens / _PROMPT_TOKENS_A_S, _LONGEST_PROMPT_S)
@@ -85,19 +83,19 @@ class Heartbeat:
         self._asked = None
 
     def opened(self) -> None:
-        """The prompt is computed."""
+        """The verifier has computed the prompt."""
         self._prompt_s = 0.0
 
     def heard(self, now: float) -> None:
-        """Something came, or nothing could have listened until now."""
+        """A message arrived, or the edge was not listening until now."""
         self._heard = now
 
     def progressed(self, now: float) -> None:
-        """A message of the session went up, or brought it on."""
+        """A message of the session was sent, or one arrived that advanced it."""
         self._progressed = now
 
     def mind(self, now: float, session: int, oldest_round: int) -> None:
-        """Ask for a sign of life now and then; raise LinkLost when none comes, or nothing else for too long."""
+        """Send pings during silence; raise LinkLost after too much silence, or too long without progress."""
         if now - self._heard > self._link.reply_timeout_s:
             raise self._link.silent(now - self._heard)
         if now - self._progressed > self._link.round_timeout_s + self._prompt_s:
@@ -108,38 +106,38 @@ class Heartbeat:
             self._asked = None
 
     def keep_alive(self, now: float, session: int, round_: int) -> None:
-        """Say now and then that this side lives, where the other one talks and nothing else is to be said."""
+        """Send a ping now and then while the cloud streams, so that it does not drop the session."""
         if now - self._said >= self._say_every_s:
             self._said = now
             if self._asked is None:
                 self.ask(now, session, round_)
-            else:  # the answer to the question before may have been lost, or may still come
+            else:  # the pong to the previous ping may be lost, or may still come
                 self._link.send(Ping(session))
 
     def ask(self, now: float, session: int, round_: int) -> None:
-        """Ask for a sign of life now, unless one is waited for already. round_: what the reply is compared with."""
+        """Send a ping unless one is unanswered. round_: the round with which the pong will be compared."""
         if self._asked is None:
             self._link.send(Ping(session))
             self._asked = now, round_
 
     def answered(self) -> tuple[float, int] | None:
-        """A Pong came: when it was asked for, and the round of then; None where it was not waited for."""
+        """A pong arrived: returns when its ping was sent and the round at that time; None if none was expected."""
         asked, self._asked = self._asked, None
         return asked
 
 
 class Patience:
-    """What one decoder has had to wait for. Times are seconds of the clock.
+    """Retry pauses of one decoder. Times are seconds of the clock.
 
-    A busy verifier is tried again after pauses that double, each between half and one and a half times as long as it
-    would be: edges that were turned away together do not come back together. A busy verifier and a lost link are said
-    once, until an answer goes on.
+    Pauses before a retry with a busy verifier double. Each is multiplied by a random factor from 0.5 to 1.5, so that
+    edges refused together do not return together. A busy verifier or a lost link is logged once until an answer
+    progresses.
     """
 
     def __init__(
         self, timeout_s: float, clock: Callable[[], float], chance: Callable[[], float] = random.random
     ) -> None:
-        """timeout_s: how long to try. chance: numbers from 0 to 1."""
+        """timeout_s: how long to retry. chance: random numbers from 0 to 1."""
         self._timeout_s = timeout_s
         self._clock = clock
         self._chance = chance
@@ -153,14 +151,14 @@ class Patience:
         self._pause_s = _PAUSE_S
 
     def went_on(self) -> None:
-        """Something was verified."""
+        """Tokens were verified."""
         self.begin()
         self._said = False
 
     def pause_s(self, error: LinkLost, endless: bool) -> float | None:
-        """How long to wait before the next attempt, or None where there is none any more.
+        """How long to wait before the next attempt; None if the time is over.
 
-        endless: an attempt does not count against the time.
+        endless: retry even after the time is over.
         """
         now = self._clock()
         self._since = now if self._since is None else self._since
@@ -171,9 +169,9 @@ class Patience:
         if not self._said and not endless:
             self._said = True
             if busy:
-                _log.warning("%s (trying for %g s)", error, self._timeout_s)
+                _log.warning("%s (retrying for %g s)", error, self._timeout_s)
             else:
-                _log.warning("link lost, trying again for %g s: %s", left, error)
+                _log.warning("link lost, retrying for %g s: %s", left, error)
         if not busy:
             return _PAUSE_S
         pause = self._pause_s * (0.5 + self._chance())

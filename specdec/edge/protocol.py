@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the edge says to the verifier, what it does not even ask for, and how it is refused: pure functions of what a
-session knows. No images are decoded for that.
+"""The opening message, checks before it is sent, and the meaning of the verifier's error messages. Pure functions; no
+image is decoded.
 """
 
 from __future__ import annotations
@@ -41,25 +41,25 @@ class Cancelled(SpecdecError):
 
 
 class PicturesWanted(LinkLost):
-    """The verifier lacks pictures that were named, and has opened no session. missing: which, counted from 0."""
+    """The verifier lacks pictures that were sent by name, and opened no session. missing: their indices, from 0."""
 
     def __init__(self, missing: Sequence[int]) -> None:
-        super().__init__("the verifier lacks pictures that were named: send them")
+        super().__init__("the verifier lacks pictures that were sent by name: send their contents")
         self.missing = missing
 
 
 class TargetUnknown(LinkLost):
-    """The verifier has another target than it said when it was greeted: greet it again."""
+    """The verifier's target differs from the one in its greeting: greet it again."""
 
 
 class SessionForgotten(LinkLost):
-    """The verifier is there but no longer has the session (restart, time-out) or a message got lost."""
+    """The verifier is reachable but no longer has the session (restart, time-out), or a message was lost."""
 
 
 @dataclass(frozen=True)
 class Opening:
-    """How a session is opened. method, gamma: as the edge means to go on. images: as they travel. front_layers: layers
-    that the edge runs. scope: with whose sessions caches may be shared.
+    """How a session is opened. method, gamma: those that the edge starts with. images: as they are sent. front_layers:
+    layers that the edge runs. scope: caches may be shared only with sessions of this scope.
     """
 
     prompt: Prompt
@@ -72,7 +72,9 @@ class Opening:
     scope: str = ""
 
     def message(self, session: int, answer: Sequence[int], *, pending: bool, hints_pay: bool) -> Open:
-        """The message. answer: what is verified so far. pending: a rejection was seen in part."""
+        """The opening message. answer: ids verified so far. pending: a rejection was received in part. hints_pay:
+        whether hints have proved useful enough to request.
+        """
         method = self.method
         return Open(
             session,
@@ -95,7 +97,7 @@ class Opening:
 
 
 def refusal(message: ErrorDown, address: str) -> SpecdecError:
-    """What an error message of the verifier at `address` means for this session."""
+    """The exception for an error message from the verifier at `address`."""
     if message.code == ERROR_UNKNOWN_SESSION:
         return SessionForgotten("the verifier no longer knows the session: open it again")
     if message.code == ERROR_SHUTDOWN:
@@ -103,7 +105,7 @@ def refusal(message: ErrorDown, address: str) -> SpecdecError:
     if message.code == ERROR_PICTURES:
         return PicturesWanted(message.missing)
     if message.code == ERROR_TARGET:
-        return TargetUnknown(f"the verifier at {address} has another target by now: greet it again")
+        return TargetUnknown(f"the verifier at {address} has another target now: greet it again")
     if message.code == ERROR_BUSY:
         return VerifierBusy(f"the verifier at {address} is busy: {message.message}")
     if message.code == ERROR_TOO_LARGE:
@@ -112,30 +114,32 @@ def refusal(message: ErrorDown, address: str) -> SpecdecError:
 
 
 def check_stream(message: Pong, asked: int, known: int) -> None:
-    """Raise SessionForgotten where a Pong shows that tokens of a stream, or the wish for them, did not arrive.
+    """Raise SessionForgotten if a Pong shows that streamed tokens, or the request for them, were lost.
 
-    asked: the round when the Pong was asked for. known: tokens of the answer that are here. The link keeps the order
-    of messages.
+    asked: the round when the ping was sent. known: tokens of the answer received so far. The link keeps messages in
+    order.
     """
     if message.streamed > known + 1 or message.received < asked:
-        raise SessionForgotten("some tokens of the stream, or the wish for them, got lost on the way")
+        raise SessionForgotten("some tokens of the stream, or the request for them, were lost")
 
 
 def check_rounds(message: Pong, asked: int, oldest: int | None) -> None:
-    """The same for a draft or its verdict. oldest: the round whose verdict comes next, None where none does."""
+    """Raise SessionForgotten if a Pong shows that a draft or its verdict was lost. asked: as in `check_stream`. oldest:
+    the round whose verdict is due next, if any.
+    """
     if oldest == asked and (message.received < asked or message.answered >= asked):
-        raise SessionForgotten("a draft or its verdict got lost on the way")
+        raise SessionForgotten("a draft or its verdict was lost")
 
 
 def same_target(one: Welcome, other: Welcome) -> bool:
-    """Whether two greetings are of one target: by its weights, or by its name where one does not tell them."""
+    """Whether two greetings name one target: compared by digest of the weights, or by name if a digest is missing."""
     if one.weights and other.weights:
         return one.weights == other.weights
     return (one.model, one.vocabulary) == (other.model, other.vocabulary)
 
 
 def check_vocabulary(welcome: Welcome, model: LoadedModel) -> None:
-    """Raise ModelError unless a draft has the target's vocabulary; it says what differs, as far as a greeting tells."""
+    """Raise ModelError unless a draft has the target's vocabulary. The message names the difference if it is known."""
     mine, theirs = model.vocab_size, welcome.vocab_size
     if mine == theirs and speaks(model, welcome.vocabulary):
         return
@@ -155,49 +159,51 @@ def check_vocabulary(welcome: Welcome, model: LoadedModel) -> None:
 
 
 def check_prompt(welcome: Welcome, prompt: Prompt) -> None:
-    """Raise OptionsError, with what is allowed, for a prompt that the verifier would refuse as too large.
+    """Raise OptionsError, naming the bound, for a prompt that the verifier would refuse as too large.
 
-    What is not an image at all is left to the verifier, and so is everything that it has not told about.
+    Invalid images, and bounds that the verifier has not reported, are left for the verifier to check.
     """
     allowed = welcome.allowed
     length = len(prompt.ids)
     if prompt.images and allowed.image_factor:
         if len(prompt.images) > allowed.images:
             raise OptionsError(
-                f"a prompt of {len(prompt.images)} images is too large: the verifier takes {allowed.images}"
+                f"a prompt of {len(prompt.images)} images is too large: the verifier accepts {allowed.images}"
             )
         rules = PictureRules(allowed.image_factor, allowed.image_least, allowed.image_most)
         pixels = 0
         for image in prompt.images:
             try:
                 width, height = picture_size(image)
-                length += rules.tokens(width, height) - 1  # each has one placeholder already
+                length += rules.tokens(width, height) - 1  # its placeholder is counted already
             except ModelError:
                 return
             pixels += width * height
         if pixels > allowed.image_pixels:
             raise OptionsError(
-                f"the images have {pixels} pixels and the verifier takes {allowed.image_pixels}, all together: "
+                f"the images have {pixels} pixels in total and the verifier accepts {allowed.image_pixels}: "
                 "make them smaller"
             )
     if 0 < welcome.context_limit <= length:
         raise OptionsError(
-            f"the prompt has {length} tokens and the verifier takes {welcome.context_limit} with the answer: "
+            f"the prompt has {length} tokens and the verifier accepts {welcome.context_limit} with the answer: "
             "shorten it"
         )
 
 
 def check_draft_size(welcome: Welcome, nodes: int) -> None:
-    """Raise OptionsError where drafts of this many tokens are more than the verifier takes."""
+    """Raise OptionsError if drafts of this many tokens are too large for the verifier."""
     most = welcome.allowed.draft_nodes
     if 0 < most < nodes:
         raise OptionsError(
-            f"drafts of {nodes} tokens are too large: the verifier takes {most}; use a smaller gamma or tree"
+            f"drafts of {nodes} tokens are too large: the verifier accepts {most}; use a smaller gamma or tree"
         )
 
 
 def check_method(welcome: Welcome, method: Method, options: GenerationOptions) -> None:
-    """Raise OptionsError for what the verifier's engine cannot do; what chooses by itself chooses among the rest."""
+    """Raise OptionsError if the verifier's engine cannot do what the method needs. A controlled method is only checked
+    for grammars: it avoids what the engine lacks.
+    """
     named = not method.controlled
     asked = {
         LACKS_TREES: ("takes no token trees", named and method.tree is not None, "use sd or fsd"),

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps the record of one answer: rounds, times, and who did what when. Decides nothing.
+"""Keeps the record of one answer: rounds, times and spans. Decides nothing.
 
-What an exchange with the verifier adds to that, it also adds to what is measured over all answers: Accounts does both.
+RoundAccounting also adds each exchange with the verifier to the measurements kept over all answers (Measured).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from specdec.link.wire import Opened, RowDown, Tokens, VerdictDown
 from specdec.tracing import AnswerTrace
 
 Timed = Opened | VerdictDown | RowDown | Tokens
-"""Messages that report how long the cloud took."""
+"""Messages that report the cloud's computing time."""
 
 _ADJACENT_S = 2e-4
 _LATE_S = 1e-3
@@ -24,11 +24,18 @@ _LATE_S = 1e-3
 
 @dataclass(frozen=True)
 class RoundEnd:
-    """A verdict, and the result. size: of the message that brought it, bytes. refuted: drafts that were on their
-    way for nothing.
+    """A verdict and its result.
 
-    accepted: nodes of the draft that stay; verified: their ids and the target's next token; gained: how many of those
-    are new. foreseen: the draft had come too late, and took no forward.
+    Attributes:
+        message: The verdict.
+        size: Its bytes.
+        now_s: When it arrived.
+        sent: The draft that it judged.
+        refuted: Drafts in flight that it invalidated.
+        accepted: Accepted nodes.
+        verified: Ids of these nodes, and the target's next token.
+        gained: How many of `verified` are new.
+        foreseen: The draft contradicted the verified answer already, so it took no forward pass.
     """
 
     message: VerdictDown | RowDown
@@ -43,10 +50,10 @@ class RoundEnd:
 
 
 class AnswerRecorder:
-    """The record of one answer, from the moment it is made. Times are seconds of `clock`."""
+    """The record of one answer, starting at construction. Times are seconds of `clock`."""
 
     def __init__(self, clock: Callable[[], float], trace: AnswerTrace | None = None) -> None:
-        """trace: takes what happens as spans as well; None: no tracing."""
+        """trace: also receives the events as spans; None: no tracing."""
         self._clock = clock
         self._trace = trace
         self._start = clock()
@@ -68,24 +75,24 @@ class AnswerRecorder:
         self.opened_s: float | None = None
 
     def explain(self, mode: str, why: str, token_s: float | None, anew: bool) -> None:
-        """What a controller chose for the rounds from now on, its reason, and what it promised of a token. anew: the
-        next round reports the change, too, and is compared with nothing.
+        """Set the plan of the coming rounds, its reason, and its predicted seconds per token. anew: the next round
+        includes the change of plan, so it is not compared with the prediction.
         """
         self._mode, self._why, self._token_s = mode, why, token_s
         if anew:
             self._round_at_s = None
 
     def prompt_sent(self, size: int) -> None:
-        """An opening message went up, with the prompt or what the edge's layers made of it."""
+        """An opening message was sent, with the prompt or its hidden states."""
         self._prompt_bytes += size
 
     def edge_prefilled(self, started: float, ended: float) -> None:
-        """The edge's own prefill."""
+        """The edge's prefill ran."""
         self._prefill_ms = (ended - started) * 1e3
         self._span("edge", "prefill", started, ended)
 
     def drafted(self, name: str, started: float, ended: float, forwards: int = 1) -> None:
-        """A forward on the edge, or several without a break; those of one name right after each other are one span."""
+        """The edge ran forward passes without a break. Adjacent calls with one name become one span."""
         self._draft_forwards += forwards
         if self._last_draft is not None:
             last = self._spans[self._last_draft]
@@ -96,7 +103,7 @@ class AnswerRecorder:
         self._span("edge", name, started, ended)
 
     def computed_between(self, began: float, ended: float) -> float:
-        """Seconds of that time in which the edge drafted."""
+        """Seconds between `began` and `ended` in which the edge was computing."""
         computed = 0.0
         for span in reversed(self._spans):
             if span.lane != "edge":
@@ -118,8 +125,8 @@ class AnswerRecorder:
         return len(self._rounds)
 
     def _against_promise(self, gained: int, now: float) -> tuple[float, float]:
-        """A round is over that brought this many tokens: how long it took since the one before and how long it was to
-        take, ms; zeros where nothing was promised.
+        """Milliseconds since the previous round ended, and milliseconds predicted for `gained` tokens; zeros without a
+        prediction.
         """
         before_s, self._round_at_s = self._round_at_s, now
         if before_s is None or self._token_s is None or not gained:
@@ -128,22 +135,22 @@ class AnswerRecorder:
 
     @property
     def last_drafted(self) -> int:
-        """Draft tokens of the last round, by whichever side."""
+        """Draft tokens of the last round, drafted by either side."""
         return self._rounds[-1].drafted
 
     @property
     def last_cloud_s(self) -> float:
-        """What the cloud took for the last round, waiting included; 0 where it took no forward."""
+        """Cloud seconds of the last round, queueing included; 0 if it ran no forward pass."""
         last = self._rounds[-1]
         return (last.verify_ms + last.queue_ms) / 1e3 if last.verify_ms > 0.0 else 0.0
 
     def predrafted(self, hit: bool) -> None:
-        """A verdict came while something was drafted ahead; hit: it still stands."""
+        """A verdict came while a pre-draft existed. hit: the pre-draft is still valid."""
         self._predrafts += 1
         self._predraft_hits += hit
 
     def opened(self, message: Opened, sent: float, now: float) -> None:
-        """The cloud has the prompt."""
+        """The cloud has computed the prompt."""
         if self._trace is not None:
             self._trace.opened(now)
         self.opened_s = now
@@ -151,7 +158,7 @@ class AnswerRecorder:
         self._exchange("prefill", "first token", ((sent, self._prompt_bytes),), 0, now, message)
 
     def verdict(self, end: RoundEnd) -> None:
-        """A round is over."""
+        """A round has ended."""
         message, sent, size, now = end.message, end.sent, end.size, end.now_s
         self._exchange("verify", "verdict", sent.messages, size, now, message)
         self._place_hints(now, message, sent)
@@ -189,7 +196,7 @@ class AnswerRecorder:
             self._trace.judged(sent.round, now, self._clock(), end.accepted, end.gained, refuted)
 
     def streamed(self, message: Tokens, size: int, since: float, now: float) -> None:
-        """Tokens of a cloud that decodes alone; since: when the message before them came."""
+        """Tokens from a cloud that decodes alone. since: when the previous message arrived."""
         if self._trace is not None:
             self._trace.streamed(since, now, len(message.ids))
         began = max(since, now - _cloud_s(message))
@@ -217,12 +224,12 @@ class AnswerRecorder:
         )
 
     def first_token(self, now: float) -> None:
-        """A verified token, or the end of the answer, is there; only the first one counts."""
+        """A verified token, or the end of the answer, has arrived; only the first call counts."""
         if self._first_token_s is None:
             self._first_token_s = now
 
     def stats(self, tokens: int, finish: Finish) -> AnswerStats:
-        """What the answer has cost so far."""
+        """Statistics of the answer so far."""
         first = self._first_token_s
         return AnswerStats(
             tokens=tokens,
@@ -241,7 +248,9 @@ class AnswerRecorder:
         )
 
     def hint(self, at_us: int, size: int, now: float) -> None:
-        """A hint came, that left so long after the forward's start; it is drawn once that start is known."""
+        """A hint arrived. at_us: when it was sent, after the start of the forward pass. Its span is added once that
+        start is known.
+        """
         self._hints.append((at_us / 1e6, size, now))
 
     def _place_hints(self, now: float, message: Timed, sent: DraftInFlight) -> None:
@@ -254,9 +263,9 @@ class AnswerRecorder:
     def _exchange(
         self, work: str, down: str, up: tuple[tuple[float, int], ...], size: int, now: float, message: Timed
     ) -> None:
-        """Spans of one exchange: the time not spent in the cloud is split between the two directions.
+        """Add the spans of one exchange. Time not spent in the cloud is split evenly between the two directions.
 
-        up: when each message left and its bytes, the first one first; a message of 0 bytes never travelled.
+        up: (time sent, bytes) of each message, in order; one of 0 bytes was not sent at all.
         """
         first = up[0][0]
         busy = min(_cloud_s(message), now - first)
@@ -279,7 +288,7 @@ class AnswerRecorder:
 
 
 class RoundAccounting:
-    """Writes to one answer's Recorder and to the edge's Measured. Times are seconds, sizes bytes."""
+    """Writes to one answer's AnswerRecorder and to the edge's Measured. Times are seconds, sizes bytes."""
 
     def __init__(self, record: AnswerRecorder, measured: Measured) -> None:
         self._record = record
@@ -287,17 +296,17 @@ class RoundAccounting:
         self._said_s: float | None = None
 
     def opened(self, message: Opened, sent: float, now: float) -> None:
-        """The cloud has the prompt."""
+        """The cloud has computed the prompt."""
         self._record.opened(message, sent, now)
         took_s = max(0.0, now - sent - _cloud_s(message))
         self._measured.opened(took_s)
-        if not self._record.computed_between(now - _LATE_S, now):  # Otherwise it was there before anything looked
+        if not self._record.computed_between(now - _LATE_S, now):  # otherwise it may have come before the poll
             self._measured.uplink.opened(self._record.prompt_bytes, took_s)
         half_s = (self._measured.rtt_s or 0.0) / 2
         self._said_s = min(now - half_s, sent + half_s + _cloud_s(message))
 
     def verdict(self, end: RoundEnd) -> None:
-        """A round is over."""
+        """A round has ended."""
         self._record.verdict(end)
         self._said_s = None
         message, sent, now = end.message, end.sent, end.now_s
@@ -310,7 +319,7 @@ class RoundAccounting:
         self._measured.draft_tokens.add(len(sent.draft.ids))
         rtt_s = max(0.0, now - sent.sent_s - _cloud_s(message))
         opened_s = self._record.opened_s
-        # A draft that left with the prompt has waited for that, which no other one will.
+        # A draft sent with the prompt waited for the prefill, which no later draft does.
         waited = opened_s is not None and sent.sent_s >= opened_s and not sent.behind
         rows, queue_s = len(sent.draft.ids) + 1, message.queue_us / 1e6 if waited else None
         verify_s, judged_s = message.verify_us / 1e6, now - rtt_s / 2
@@ -318,7 +327,7 @@ class RoundAccounting:
         self._measured.exchanged(rows, verify_s, rtt_s, queue_s, beside_s)
 
     def streamed(self, message: Tokens, size: int, since: float, now: float) -> None:
-        """Tokens of a cloud that decodes alone; since: when the message before them came."""
+        """Tokens from a cloud that decodes alone. since: when the previous message arrived."""
         self._record.streamed(message, size, since, now)
         if message.ids:
             verify_s, queue_s = message.verify_us / 1e6, message.queue_us / 1e6
@@ -328,7 +337,7 @@ class RoundAccounting:
             self._measured.streamed(len(message.ids), verify_s, message.drafted, queue_s, beside_s, draft_s)
 
     def _said(self, cloud_s: float, since: float, now: float) -> float:
-        """When the cloud said what it took so long for; it may have been there before anything looked."""
+        """When the cloud sent a message that took `cloud_s`; the message may have arrived before the edge polled."""
         said_s = now - (self._measured.rtt_s or 0.0) / 2
         looked_late = now - since < cloud_s or self._record.computed_between(since, now) > 0.0
         if looked_late and self._said_s is not None:

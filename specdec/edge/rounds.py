@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the edge does next: draft, send, draft ahead, or wait. One forward of the draft model at a time, and a look at
-the link before each, so that a verdict never waits for a draft that it has refuted.
+"""Decides what the edge does next: draft, send, draft ahead, or wait. The link is polled before each forward pass of
+the draft model, so that a verdict never waits for a draft that it refutes.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from specdec.estimates.measured import Measured
 from specdec.methods import Method
 
 _TREE_AHEAD = 2
-"""A tree that grows on ahead becomes at most this many times as deep as a draft."""
+"""A tree that is grown ahead becomes at most this many times as deep as a draft."""
 _CHASED = 2.0
-"""Tokens' time after which the first draft leaves as it is, while the cloud still goes on alone."""
+"""While the cloud decodes alone, the first draft is sent as it is after this many of the cloud's token times."""
 LIKELIER = 0.4
-"""An exit that is right so often is believed before the draft: drafts that go on behind what it refutes can wait."""
+"""An early exit that is right this often takes precedence over the draft: drafts after a token it contradicts wait."""
 
 
 class Rounds:
@@ -45,7 +45,7 @@ class Rounds:
             self._predrafter.prices.price_s = measured.draft_rows_s
             self._predrafter.prices.tried = measured.knows_draft_rows
         self._chain = drafter if isinstance(drafter, ChainDrafter | LookupDrafter) else None
-        if isinstance(drafter, ChainDrafter):  # nothing comes that could cut a draft short
+        if isinstance(drafter, ChainDrafter):  # nothing can arrive that would end a draft early
             known = policy.name == "fixed" or policy.trigger is not None
             drafter.at_once = method.overlap == "idle" and method.leave == "whole" and known
         if isinstance(drafter, OutcomeDrafter | TreeDrafter):
@@ -69,14 +69,12 @@ class Rounds:
             self._side_draft = SideDraft(session, drafter, measured, clock)
 
     def resize(self, policy: LengthPolicy, prepares: bool = True) -> None:
-        """From now on this decides how deep drafts become; nothing is on its way. prepares: drafting goes on while a
-        verdict is out.
-        """
+        """Set a new length policy; no draft may be in flight. prepares: draft while waiting for a verdict."""
         self._policy = policy
         self._prepares = prepares
 
     def nodes_worth_sending(self, chances: Sequence[float]) -> int:
-        """How many nodes of the tree that leaves now bring more than their rows cost (see Pays)."""
+        """How many nodes of the tree to be sent gain more than their rows cost (see Pays)."""
         measured = self._measured
         kept = [measured.kept.value * chance for chance in chances]
         rest_s = (measured.away_s or 0.0) + self._spent_s
@@ -84,7 +82,7 @@ class Rounds:
         return nodes_worth_sending(kept, price_s, rest_s, measured.tokens_per_s)
 
     def advance(self) -> list[int]:
-        """Do one thing; returns the ids it verified, if any. Raises what EdgeSession.receive raises."""
+        """Do one step; returns the ids that it verified, if any. Raises what EdgeSession.receive raises."""
         session = self._session
         rounds = session.record.rounds
         chunk = None if session.quiet else session.poll()
@@ -102,7 +100,7 @@ class Rounds:
         return chunk
 
     def _work(self) -> bool:
-        """One step of drafting, or send what is drafted; False where there is nothing to do but wait."""
+        """Do one drafting step, or send the draft; False if there is nothing to do but wait."""
         session = self._session
         if self._step_side_draft(LIKELIER):
             return True
@@ -123,7 +121,7 @@ class Rounds:
             return False
         if self._predrafter is not None:
             return self._prepare(self._predrafter)
-        guessed = int(session.brings_token)  # the first one stands for the token that the verdict brings
+        guessed = int(session.brings_token)  # the first drafted token is a guess of the verdict's bonus token
         if self._chain is not None:
             if self._policy.ends_at(self._chain.chances(expected)[guessed:]) is not None:
                 return self._step_side_draft()
@@ -135,14 +133,14 @@ class Rounds:
         return drafted or self._step_side_draft()
 
     def _step_side_draft(self, least: float = 0.0) -> bool:
-        """One forward for what an exit that is right so often expects instead of what is drafted."""
+        """One forward pass of a side draft, if an exit expects another answer and is right at least `least` often."""
         if self._side_draft is None or not self._side_draft.step(self._policy.size(self._measured), least):
             return False
         self._is_ahead = True
         return True
 
     def _prepare(self, drafter: OutcomeDrafter) -> bool:
-        """One forward for what the verdict may say, if it will be over when that comes."""
+        """One forward pass for possible verdicts, if it will end before the verdict is due."""
         for hint in self._session.hints:
             drafter.hint(hint.last, hint.token, hint.confidence, hint.layer)
         self._session.hints.clear()
@@ -157,7 +155,7 @@ class Rounds:
         return True
 
     def _verdict_comes_before(self, now: float) -> bool:
-        """Whether the verdict is due before a forward that starts now will end: it would have to wait for that."""
+        """Whether the verdict is due before a forward pass that starts now would end."""
         since, forward_s = self._session.waiting_since, self._measured.ahead_s
         verify_s, rtt_s = self._measured.verify_s, self._measured.away_s
         if since is None or forward_s is None or verify_s is None or rtt_s is None:
@@ -165,16 +163,16 @@ class Rounds:
         return now + forward_s > since + verify_s + rtt_s
 
     def _size(self, in_flight: int) -> int:
-        """How deep the next draft is to become before it leaves."""
+        """How deep the next draft should become before it is sent."""
         size = self._policy.size(self._measured)
         usual = self._policy.usual(self._measured)
         if self._method.leave == "tokens" and in_flight == 0 and self._cloud_is_done_first(usual):
-            return 1  # the rest follows as one message
+            return 1  # the rest follows in one message
         return size
 
     def _cloud_is_done_first(self, size: int) -> bool:
-        """Whether the cloud can judge a first token before the others are drafted: if not, it would only be late
-        for those.
+        """Whether the cloud can judge a first token before the others are drafted. If not, sending it first would only
+        delay the others.
         """
         draft_s, verify_s = self._measured.draft_s, self._measured.verify_s
         return draft_s is None or verify_s is None or verify_s <= (size - 1) * draft_s
@@ -194,7 +192,7 @@ class Rounds:
         )
 
     def _send_part(self, expected: Sequence[int], depth: int, room: int) -> None:
-        """Send what is due of the draft behind `expected`, which goes on and becomes at most so deep."""
+        """Send the tokens that are due of the unfinished draft after `expected`, which becomes at most `depth` deep."""
         session, drafter, measured = self._session, self._drafter, self._measured
         if self._method.leave != "plan" or session.most_parts < 2 or not isinstance(drafter, ChainDrafter):
             return
@@ -210,7 +208,7 @@ class Rounds:
             session.send_part(drafter.part(expected, sent, due), first=not sent)
 
     def _ends_at(self, expected: Sequence[int]) -> int | None:
-        """How many of the drafted tokens leave because the trigger fires at the last of them; None: it does not."""
+        """How many drafted tokens to send because the trigger fires at the last of them; None: it does not fire."""
         if self._policy.trigger is None:
             return None
         drafter = self._predrafter or self._chain
@@ -224,12 +222,12 @@ class Rounds:
 
     @property
     def _chases(self) -> bool:
-        """Whether a cloud that goes on alone has said several tokens while the draft that is to stop it was made."""
+        """Whether a cloud that decodes alone has produced several tokens while the draft to replace it was made."""
         alone_s = self._measured.alone_s
         return self._session.streams and alone_s is not None and self._spent_s > _CHASED * alone_s
 
     def _draft_on(self, expected: Sequence[int], depth: int, room: int) -> bool:
-        """One more forward of the draft that leaves next, if that is worth its time."""
+        """One more forward pass for the next draft, if it is worth its time."""
         if not self._policy.weighs or not self._drafter.drafted(expected):
             return self._step("draft", expected, depth)
         before = self._prospects(expected, depth, room)
@@ -258,10 +256,10 @@ class Rounds:
     def _send(self, expected: Sequence[int], size: int, room: int) -> None:
         session = self._session
         self._is_ahead = session.in_flight > 0
-        if self._method.overlap == "continue":  # what was drafted ahead leaves with the rest
+        if self._method.overlap == "continue":  # tokens drafted ahead are sent with the rest
             size = max(size, self._drafter.drafted(expected))
         size = min(size, self._ends_at(expected) or size)
-        if self._method.leave == "plan" and isinstance(self._drafter, ChainDrafter):  # what has left is part of it
+        if self._method.leave == "plan" and isinstance(self._drafter, ChainDrafter):  # with the parts sent before
             size = max(size, session.sent_of(len(expected), self._drafter.predicted(expected)))
         proposal = self._drafter.take(expected, size, room)
         preparation = DraftPreparation(
@@ -297,7 +295,7 @@ class Rounds:
             (measured.chain_ready if proposal.draft.is_chain else measured.tree_ready).add(min(ratio, 3.0))
 
     def _count_ahead(self) -> None:
-        """A verdict came: count whether what was drafted ahead of it still stands."""
+        """A verdict came: count whether it left the pre-draft valid."""
         session = self._session
         if self._predrafter is not None:
             if not session.finished and not session.in_flight:
@@ -312,12 +310,12 @@ class Rounds:
 
 
 class SideDraft:
-    """Several drafts in flight, and hints: what an early exit expects instead of what is drafted is drafted beside it.
+    """Drafts after the token that an early exit expects, while other drafts are in flight.
 
-    A draft that is refuted takes all that was drafted behind it with it, and the next one is late by as much as
-    drafting takes. An exit often knows half way through the target which token will come instead (FSD's hints,
-    with PicoSpec's drafts in flight); what is drafted behind that token stands when the verdict says so, too.
-    One object per answer; one forward at a time.
+    A refuted draft invalidates everything drafted after it, and the next draft is late by its drafting time. An early
+    exit often predicts the target's token halfway through the target's layers (FSD's hints, combined with PicoSpec's
+    drafts in flight). A draft after that token stays valid if the verdict confirms it. One object per answer; one
+    forward pass at a time.
     """
 
     def __init__(
@@ -330,8 +328,9 @@ class SideDraft:
         self._expected: list[int] | None = None
 
     def step(self, size: int, least: float) -> bool:
-        """A forward for a draft, at most `size` long, behind the answer that exits expect to be verified next; False
-        where they expect what is drafted, are right less often than `least`, or that draft stands.
+        """One forward pass of a draft after the answer that exits expect. size: most tokens of that draft.
+
+        Returns False if the exits agree with the draft, are right less often than `least`, or the side draft is done.
         """
         session, drafter = self._session, self._drafter
         hinted = session.hinted
@@ -350,7 +349,7 @@ class SideDraft:
         return True
 
     def came(self) -> None:
-        """A verdict came: count whether it is the one that was expected."""
+        """A verdict came: count whether it is the one that the exit expected."""
         expected, self._expected = self._expected, None
         if expected is not None:
             self._measured.foretold.add(float(self._session.answer[: len(expected)] == expected))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One session seen from the edge: what was verified, what is on its way, and what all of it cost.
+"""One session seen from the edge: verified tokens, drafts in flight, and their cost.
 
-Turns messages into chunks of verified tokens. Stale verdicts (of another session or round) are dropped; a
-verifier that forgot the session, or lost a message, shows up as SessionForgotten.
+Turns messages into chunks of verified tokens. Stale verdicts (of another session or round) are dropped. If the
+verifier forgot the session, or a message was lost, SessionForgotten is raised.
 """
 
 from __future__ import annotations
@@ -64,12 +64,13 @@ _ANY_NUMBER = 1 << 20
 
 
 class EdgeSession:
-    """State of one answer on the edge, and what comes of each message. hints: those that nothing took. streams:
-    whether the cloud goes on alone. most_drafted: tokens of a draft that the verifier takes; most_parts: parts that
-    it may come in, 1: drafts leave whole.
+    """State of one answer on the edge, and the effect of each message on it.
 
-    What is said is made in `protocol`, rejections are made good in `recovery`, whether anything is there is for
-    `liveness`, what it costs for `recorder`.
+    Messages are built in `protocol`, rejections are resolved by `RejectionRecovery`, the link is watched by `liveness`,
+    and costs are kept by `recorder`.
+
+    hints: pending hints that no drafter has used yet. streams: whether the cloud decodes alone. most_drafted: most
+    tokens per draft that the verifier accepts. most_parts: most parts per draft; 1: drafts are sent whole.
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class EdgeSession:
         stop: StopText,
         trace: AnswerTrace | None = None,
     ) -> None:
-        """stop: has seen the history. trace: None: no tracing."""
+        """stop: has consumed the history already. trace: None: no tracing."""
         self._verified = VerifiedAnswer(history, stop)
         self.cancel = cancel
         self.record = AnswerRecorder(clock, trace)
@@ -121,70 +122,70 @@ class EdgeSession:
 
     @property
     def finished(self) -> bool:
-        """True once an EOS or a stop string came or the answer is as long as it may be."""
+        """True after an EOS, a stop string, or the last allowed token."""
         return self.finish != "running"
 
     @property
     def in_flight(self) -> int:
-        """Drafts on their way whose verdicts have not come."""
+        """How many drafts are in flight."""
         return len(self._flight)
 
     @property
     def waiting_since(self) -> float | None:
-        """When the draft left whose verdict comes next; None where none is on its way."""
+        """When the oldest draft in flight was sent; None without one."""
         oldest = self._flight.oldest
         return None if oldest is None else oldest.sent_s
 
     @property
     def rejection_is_pending(self) -> bool:
-        """True where a rejection was seen in part."""
+        """True if a rejection was received in part."""
         return self._rejections.pending is not None
 
     @property
     def began(self) -> bool:
-        """Whether anything of the answer is the target's word already."""
+        """Whether the target has decided any part of the answer."""
         return bool(self.answer) or self.rejection_is_pending
 
     @property
     def alone_is_possible(self) -> bool:
-        """True where the cloud can be commanded to go on alone now."""
+        """True if the cloud can be told now to decode alone."""
         return self.quiet and not self.finished and not self._rejections.needed
 
     @property
     def quiet(self) -> bool:
-        """True where nothing can come: everything that was sent is answered."""
+        """True if no message can be due: everything that was sent has been answered."""
         return self._opened and not self.streams and not self._flight
 
     @property
     def expected(self) -> list[int]:
-        """The answer if everything on its way is accepted."""
+        """The answer if all drafts in flight are accepted."""
         return self._flight.expected(self.answer)
 
     @property
     def hinted(self) -> tuple[list[int], float] | None:
-        """The answer that exits expect to be verified next, and how sure they are (see HeardHints.expected)."""
+        """The answer that early exits expect after the next verdict, and their confidence (PendingHints.expected)."""
         return self.hints.expected(self._flight, self.answer)
 
     @property
     def brings_token(self) -> bool:
-        """Whether the verdict on what is on its way brings a token beside it where all of that is accepted."""
+        """Whether a verdict that accepts everything in flight adds a bonus token."""
         return not (self._rejections.needed and self._ahead)
 
     def room_after(self, expected: list[int]) -> int:
-        """How many tokens a draft behind `expected` may have; the verdict brings one more."""
+        """Most tokens of a draft after `expected`; the verdict adds one more."""
         return max(0, self._verified.limit - len(expected) - 1)
 
     def may_send(self, expected: list[int]) -> bool:
-        """True where a draft behind `expected` may leave now: nothing is on its way, or more may be and is of use."""
+        """Whether a draft after `expected` may be sent now: none is in flight, or one more is allowed and useful."""
         if not self._flight:
-            # A first token that is sampled, not foreseen, would refute any draft that left before it came.
+            # With rejection sampling the first token is not predictable: it would refute a draft sent before it.
             return self._opened or not self._rejections.needed
         if len(self._flight) >= self._in_flight or self.room_after(expected) == 0:
             return False
         return not expected or expected[-1] not in self._verified.eos_ids
 
     def open(self, opening: Opening) -> None:
-        """Send the prompt and what is verified so far; the cloud starts its prefill."""
+        """Send the prompt and the tokens verified so far; the cloud starts its prefill."""
         method, options, welcome = opening.method, opening.options, opening.welcome
         self._rejections.open(method.recovery_at(options.temperature), options.seed)
         self._number = self._link.next_session()
@@ -215,15 +216,15 @@ class EdgeSession:
         self.record.prompt_sent(self._link.send(message))
 
     def measure_prefill(self, prefill: Callable[[], None]) -> None:
-        """Run the edge's prefill, while the cloud does its own."""
+        """Run and time the edge's prefill, which overlaps the cloud's."""
         started = self._clock()
         prefill()
         ended = self._clock()
         self.record.edge_prefilled(started, ended)
-        self._heartbeat.heard(ended)  # nothing could have listened meanwhile
+        self._heartbeat.heard(ended)  # this thread could not listen meanwhile
 
     def sent_of(self, base: int, ids: Sequence[int]) -> int:
-        """How many of these tokens behind an answer of `base` have left, as parts of the draft that leaves next."""
+        """How many of `ids`, a draft at answer length `base`, were sent already as parts of the unfinished draft."""
         leaving = self._leaving
         if leaving is None or (leaving.base, leaving.epoch) != (base, self._flight.epoch):
             return 0
@@ -231,12 +232,12 @@ class EdgeSession:
 
     @property
     def parts_left(self) -> int:
-        """How many more parts of the draft that leaves next may go before its last one."""
+        """How many more parts of the unfinished draft may be sent before its last one."""
         return self.most_parts - 1 - (0 if self._leaving is None else len(self._leaving.messages))
 
     def send_part(self, proposal: Proposal, *, first: bool) -> None:
-        """Send a part of a draft that goes on. `send_draft` sends the rest and asks for the verdict. first: of its
-        parts, which voids those of another draft.
+        """Send a part of a draft that is not complete yet. `send_draft` sends the rest and requests the verdict. first:
+        this part starts a new draft and voids parts of any other.
         """
         began, draft = self._clock(), proposal.draft
         leaving = self._leaving
@@ -251,7 +252,7 @@ class EdgeSession:
         self._measured.uplink.handed_over(self._clock() - began)
 
     def _message(self, proposal: Proposal) -> DraftUp | SampledUp:
-        """A draft as it travels in this round."""
+        """The wire message for a draft in this round."""
         draft, number, epoch = proposal.draft, self._number, self._flight.epoch
         if proposal.q is not None:
             return self._rejections.message(number, self._round, draft, proposal.q, epoch)
@@ -259,7 +260,7 @@ class EdgeSession:
         return DraftUp(number, self._round, draft.base, list(draft.ids), parents, epoch)
 
     def send_draft(self, proposal: Proposal, preparation: DraftPreparation) -> None:
-        """Send a draft that goes on behind what is expected, or what of it has not left in parts."""
+        """Send a draft that continues the expected answer, or the rest of it if parts were sent before."""
         draft, q = proposal.draft, proposal.q
         sent, leaving = self.sent_of(draft.base, draft.ids), self._leaving
         if leaving is None or not sent:
@@ -274,15 +275,15 @@ class EdgeSession:
         self._send_round(last, proposal, preparation, leaving.messages)
 
     def _void(self) -> None:
-        """Give up the draft whose parts have left; what they took is counted with the next draft."""
+        """Abandon the draft that was sent in part; its messages are counted with the next draft."""
         if self._leaving is not None:
             self._voided += self._leaving.messages
             self._leaving = None
 
     def go_alone(self, speculate: int) -> None:
-        """Let the cloud go on alone, until the next draft; speculate: draft tokens a round of its own draft model.
+        """Let the cloud decode alone until the next draft. speculate: draft tokens per round of its own draft model.
 
-        One that goes on alone already is told how many these are to be from now on.
+        If the cloud decodes alone already, this changes only `speculate`.
         """
         self._round += 1
         self._void()
@@ -292,15 +293,15 @@ class EdgeSession:
             self._heartbeat.progressed(self._clock())
 
     def ping(self) -> None:
-        """Ask for a sign of life, to measure the link."""
+        """Send a ping, to measure the link."""
         self._heartbeat.ask(self._clock(), self._number, self._round)
 
     def allow_in_flight(self, drafts: int) -> None:
-        """From now on this many drafts may be on their way at a time."""
+        """Set how many drafts may be in flight."""
         self._in_flight = drafts
 
     def send_hidden(self, data: bytes, of_prompt: bool) -> None:
-        """Layer split: send what the edge's layers made of the prompt, or of the answer's last token."""
+        """Layer split: send the hidden states of the prompt, or of the answer's last token."""
         if of_prompt:
             self.record.prompt_sent(self._link.send(HiddenUp(self._number, 0, data)))
             return
@@ -321,7 +322,7 @@ class EdgeSession:
             trace = self._trace.sent(self._round, began_s, now, len(proposal.draft.ids))
             message = message if isinstance(message, HiddenUp) else with_trace(message, trace)
         size = self._link.send(message)
-        if not self._flight:  # nothing could have come: nothing listened
+        if not self._flight:  # no reply could be due, and this thread was not listening
             self._heartbeat.heard(now)
         self._rejections.told()
         flying = DraftInFlight(
@@ -333,8 +334,8 @@ class EdgeSession:
         self._heartbeat.progressed(now)
 
     def poll(self, wait_s: float = 0.0) -> list[int] | None:
-        """A message that is there already, or comes within `wait_s`: the ids it verified; None where none does. Raises
-        as `receive`.
+        """Take a message that is queued or arrives within `wait_s`: returns its new verified ids, or None if none came.
+        Raises as `receive`.
         """
         while True:
             self.check_cancelled()
@@ -348,7 +349,7 @@ class EdgeSession:
                 return chunk
 
     def receive(self) -> list[int]:
-        """Wait for the next message of this session; returns the ids it verified that were not known yet.
+        """Wait for the next message of this session; returns its new verified ids.
 
         Raises Cancelled, LinkLost after silence, SessionForgotten, or ProtocolError.
         """
@@ -360,7 +361,7 @@ class EdgeSession:
     def _hear(self, message: Down, size: int) -> list[int] | None:
         now = self._clock()
         if not isinstance(message, Welcome) and message.session == self._number:
-            self._heartbeat.heard(now)  # who only speaks of other sessions is not a sign that this one lives
+            self._heartbeat.heard(now)  # messages of other sessions do not show that this one is alive
         chunk = self._take(message, size, now)
         if chunk is not None:
             self._heartbeat.progressed(now)
@@ -374,14 +375,15 @@ class EdgeSession:
         self._heartbeat.mind(self._clock(), self._number, round_)
 
     def check_cancelled(self) -> None:
-        """Raise Cancelled if the caller wants no more."""
+        """Raise Cancelled if the caller has cancelled the answer."""
         if self.cancel.is_set():
             raise Cancelled("the answer was cancelled")
 
     def prepare_resume(self, busy: bool = False) -> None:
-        """Count a lost link, and whether anything was verified since the one before. busy: it is not lost.
+        """Count a lost link, and whether anything was verified since the last one. busy: the link is not lost, so
+        nothing is counted.
 
-        The previous session is closed, where the link still carries that: no client will speak for it again.
+        Also closes the session, if the link still works: nothing will use it again.
         """
         self.close()
         if not busy:
@@ -394,16 +396,16 @@ class EdgeSession:
         return self._resumes.fruitless
 
     def close(self) -> None:
-        """Tell the verifier that the session is over, if it can be told."""
-        with contextlib.suppress(LinkLost):  # then it will time out over there
+        """Tell the verifier that the session is over, if the link works."""
+        with contextlib.suppress(LinkLost):  # the session then times out on the verifier
             self._link.send(Close(self._number))
 
     def stats(self, finish: Finish) -> AnswerStats:
-        """What the answer has cost so far."""
+        """Statistics of the answer so far."""
         return self.record.stats(len(self.answer) - self._replayed, finish)
 
     def _take(self, message: Down, size: int, now: float) -> list[int] | None:
-        """One message -> newly verified ids, or None where it is not about this session's present."""
+        """Process one message; returns newly verified ids, or None if it is stale or brings none."""
         if isinstance(message, ErrorDown) and message.session in (0, self._number):
             if message.session and message.code in (ERROR_SHUTDOWN, ERROR_TARGET):
                 self._link.reset()
@@ -434,22 +436,22 @@ class EdgeSession:
             return self._merge(self._resumes.length_at_open, [message.token, *message.forced], now)
         if self._rejections.pending is None:
             raise ProtocolError("the verifier opened the session without a token: report this as a bug")
-        # The rejection was seen in part: drawing afresh would favour what needs no more of the row. All random
-        # numbers are functions of the position, so the same draft brings the same rejection again.
+        # The rejection was received in part. Drawing afresh would be biased towards outcomes that need no more of the
+        # row. All random numbers are functions of the position, so the same draft is rejected in the same way again.
         self.send_draft(self._rejections.pending.proposal, DraftPreparation(0.0))
         return []
 
     def _take_verdict(self, message: VerdictDown, size: int, now: float) -> list[int] | None:
         sent = self._flight.judged(message.round)
         if sent is None:
-            return None  # stale: a verdict on a draft that no longer counts
+            return None  # stale: the draft is no longer in flight
         whole = message.last == len(sent.draft.ids)
         if message.last > len(sent.draft.ids) or (message.token is None and not whole):
             raise ProtocolError(f"a verdict accepts node {message.last} of a draft of {len(sent.draft.ids)}")
         return self._finish_round(sent, message, message.token, size, now, message.forced)
 
     def _take_row(self, message: RowDown, size: int, now: float) -> list[int] | None:
-        """A rejection: recover the token here, or ask for more of the target's row."""
+        """A rejection: recover the token here, or request more of the target's row."""
         sent = self._flight.judged(message.round)
         if sent is None:
             return None
@@ -476,7 +478,7 @@ class EdgeSession:
         now: float,
         forced: Sequence[int] = (),
     ) -> list[int]:
-        """forced: what a grammar lets follow `token`, and nothing else."""
+        """forced: tokens after `token` that a grammar leaves no choice about."""
         self._rejections.settled()
         self.hints.clear()
         refuted = self._flight.settle(message.last, token)
@@ -492,12 +494,12 @@ class EdgeSession:
 
     def _take_tokens(self, message: Tokens, size: int, now: float) -> list[int]:
         if message.base > len(self.answer):
-            raise SessionForgotten("some tokens of the stream got lost on the way")
+            raise SessionForgotten("some tokens of the stream were lost")
         self._accounts.streamed(message, size, self._heartbeat.last_progress_s, now)
         return self._merge(message.base, list(message.ids), now)
 
     def _take_pong(self, message: Pong, now: float) -> None:
-        """A heartbeat also tells whether a message got lost: the link keeps the order of messages."""
+        """A pong also shows whether a message was lost, because the link keeps messages in order."""
         answered = self._heartbeat.answered()
         if answered is None:
             return
@@ -517,13 +519,13 @@ class EdgeSession:
 
 
 class VerifiedAnswer:
-    """The verified part of an answer: it only grows, and says when it is over.
+    """The verified part of an answer. It only grows, and detects the end.
 
-    ids: verified tokens, without EOS. finish: "running", or how it ended. limit: tokens it may have.
+    ids: verified tokens, without EOS. finish: "running", or how the answer ended. limit: most tokens.
     """
 
     def __init__(self, history: list[int], stop: StopText) -> None:
-        """history: what was verified before; stop has seen it."""
+        """history: tokens verified before; `stop` has consumed them already."""
         self.ids = history
         self.finish: Finish = "stop" if stop.found else "running"
         self.limit = 0
@@ -531,14 +533,14 @@ class VerifiedAnswer:
         self._stop = stop
 
     def merge(self, base: int, ids: Sequence[int]) -> list[int]:
-        """Join verified ids that begin at `base`; returns the new ones. Notices EOS, stop strings and the limit.
+        """Merge verified ids that begin at `base`; returns the new ones. Detects EOS, stop strings and the limit.
 
-        Raises ProtocolError where they contradict what was verified before.
+        Raises ProtocolError if they contradict earlier verified ids.
         """
         known = self.ids[base:]
         overlap = min(len(known), len(ids))
         if known[:overlap] != list(ids[:overlap]):
-            raise ProtocolError("the verifier contradicts what it verified before: report this as a bug")
+            raise ProtocolError("the verifier contradicts tokens that it verified before: report this as a bug")
         fresh: list[int] = []
         for token in ids[overlap:]:
             if token in self.eos_ids:

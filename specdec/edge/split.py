@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layer split on the edge: the target's first layers run here, one round trip a token (docs/references.md)."""
+"""Layer split on the edge: the target's first layers run here, one round trip per token (docs/references.md)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from specdec.models.split import FrontPart
 
 
 class SplitRounds:
-    """Drives one answer of the layer split."""
+    """Drives one answer with the layer split."""
 
     def __init__(
         self, session: EdgeSession, front: FrontPart, prompt: Prompt, clock: Callable[[], float]
@@ -24,7 +24,7 @@ class SplitRounds:
         self._sent = 0
 
     def advance(self) -> list[int]:
-        """One message up and one down; returns the ids it verified. Raises what EdgeSession.receive raises."""
+        """Send one message and receive one; returns the new verified ids. Raises what EdgeSession.receive raises."""
         session, started = self._session, self._clock()
         if not self._begun:
             data = self._front.prefill(self._prompt, session.answer)

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one answer cost: rounds, bytes, times, and a timeline of who did what when. Data only, no logic of
-decoding.
-"""
+"""Statistics of one answer: rounds, bytes, times, and a timeline of both sides. Data only, no decoding logic."""
 
 from __future__ import annotations
 
@@ -14,10 +12,10 @@ Finish = Literal["running", "eos", "length", "stop", "cancelled", "failed"]
 
 @dataclass(frozen=True)
 class Span:
-    """Something that took time. Seconds are relative to the start of generate().
+    """An activity with a start and an end, in seconds since the start of generate().
 
-    Cloud spans come from the verifier's own measurements; their place between sending and receiving is taken
-    to be the middle, so uplink and downlink show half the link time each. size: bytes of a message.
+    Cloud spans have the durations that the verifier measured. They are placed in the middle between sending and
+    receiving, so uplink and downlink show half the link time each. size: bytes of a message.
     """
 
     lane: Lane
@@ -29,18 +27,29 @@ class Span:
 
 @dataclass(frozen=True)
 class RoundStats:
-    """One message of verified tokens. Bytes are everything ZeroMQ was handed; times in milliseconds.
+    """One message of verified tokens. Bytes count everything handed to ZeroMQ; times are in milliseconds.
 
-    gained: verified tokens that were not known before, an EOS among them: accepted + 1, but where the next draft
-    is on its way already, the token after this one may be its first. uplink_bytes: also of drafts on their way
-    that this verdict made worthless; they are not among `drafted`.
-    wait_ms: from handing over the draft to having the verdict; verify_ms: the forward in the cloud, inside
-    it. draft_ms: what had to be drafted after the verdict before, where drafts are prepared for verdicts.
-    ready: tokens of this draft that stood ready when the verdict before it came, and sync_ms: how long after that it
-    left; None where nothing was prepared. hints: of early exits, while this draft was being judged.
-    mode, why: what a controller chose for this round, and the reason it gave. queue_ms: waiting in the cloud, inside
-    wait_ms; batch: sessions that shared the forward. took_ms: since the round before ended, and promised_ms: what a
-    controller had promised for as many tokens; 0 where nobody did, and right after a change of plan.
+    Attributes:
+        drafted: Draft tokens that this message judged.
+        accepted: How many of them were accepted.
+        uplink_bytes: Bytes sent, including drafts in flight that this verdict invalidated; those drafts are not counted
+            in `drafted`.
+        downlink_bytes: Bytes received.
+        draft_ms: Time spent drafting; with prepared drafts, only the part after the previous verdict.
+        wait_ms: From sending the draft to receiving the verdict.
+        verify_ms: The forward pass in the cloud, part of `wait_ms`.
+        gained: Tokens verified for the first time, EOS included. Usually accepted + 1; less if the next draft, already
+            in flight, begins with the token after this one.
+        ready: Tokens of this draft that were ready when the previous verdict came; None if nothing was prepared.
+        sync_ms: Time from the previous verdict to sending this draft; None if nothing was prepared.
+        hints: Hints from early exits while this draft was judged.
+        mode: The plan that a controller chose for this round.
+        why: The reason that the controller gave.
+        queue_ms: Waiting time in the cloud, part of `wait_ms`.
+        batch: Sessions that shared the forward pass.
+        took_ms: Time since the previous round ended.
+        promised_ms: What a controller predicted for this many tokens; 0 without a prediction, and right after a change
+            of plan.
     """
 
     drafted: int
@@ -74,10 +83,10 @@ class AnswerStats:
         cloud_prefill_ms: The verifier's prefill.
         ttft_ms: Time to the first verified token.
         total_ms: Time to the end of the answer.
-        resumes: How often the answer went on after a lost link.
+        resumes: How often the answer continued after a lost link.
         draft_forwards: Forward passes of the draft model on the edge, without its prefill.
-        predrafts: Verdicts that came while something was drafted ahead of them.
-        predraft_hits: How many of these left the pre-draft standing.
+        predrafts: Verdicts that came while a pre-draft existed.
+        predraft_hits: How many of these verdicts the pre-draft survived.
         finish: How the answer ended.
         timeline: What each side did, as spans.
     """
@@ -98,13 +107,13 @@ class AnswerStats:
 
     @property
     def tau(self) -> float:
-        """Tokens gained a round, averaged over the rounds; 0 without rounds."""
+        """Mean tokens gained per round; 0 without rounds."""
         if not self.rounds:
             return 0.0
         return sum(r.gained for r in self.rounds) / len(self.rounds)
 
     @property
     def acceptance(self) -> float:
-        """Share of draft tokens that were accepted; 0 where nothing was drafted."""
+        """Share of draft tokens that were accepted; 0 if nothing was drafted."""
         drafted = sum(r.drafted for r in self.rounds)
         return sum(r.accepted for r in self.rounds) / drafted if drafted else 0.0

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the edge measures while it decodes: the times of a forward on either side, the link, and what is accepted.
+"""What the edge measures while it decodes: forward-pass times on both sides, link times, and acceptance.
 
-Medians over the last rounds, so that one hiccup decides nothing. None until something was measured.
+Most values are medians over the last rounds, so that one outlier decides nothing. None until something was measured.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from specdec.estimates.tree_acceptance import EXPECTED_AS, TreeAcceptance
 from specdec.estimates.uplink import Uplink
 
 _OUTLIER = 4.0
-"""This many times the median: what is more counts as that much."""
+"""Values above this many times the median are clipped to it."""
 
 
 def _median(values: Iterable[float]) -> float:
-    """The upper one of two in the middle."""
+    """The median; of two middle values, the upper one."""
     ordered = sorted(values)
     return ordered[len(ordered) // 2]
 
 
 class RunningMedian:
-    """The median of the last values; worked out when it is asked for, once a value."""
+    """The median of the last values, computed lazily."""
 
     def __init__(self, window: int = 32) -> None:
         self._values: deque[float] = deque(maxlen=window)
@@ -42,34 +42,34 @@ class RunningMedian:
 
     @property
     def value(self) -> float | None:
-        """The median (the upper one of two in the middle); None without values."""
+        """The median (of two middle values, the upper one); None without values."""
         if self._median is None and self._values:
             self._median = _median(self._values)
         return self._median
 
 
 class QuietMedian:
-    """The median of what the last forwards would have taken with nothing beside."""
+    """The median of the last forward-pass times, corrected for work that the other side did meanwhile."""
 
     def __init__(self, window: int = 32) -> None:
         self._values: deque[tuple[float, float]] = deque(maxlen=window)
         self._found: tuple[float, float | None] = (0.0, None)
 
     def add(self, seconds: float, share: float = 0.0) -> None:
-        """One more. share: of its time another client computed."""
+        """One more value. share: part of that time in which the other side was computing."""
         self._values.append((seconds, share))
         self._found = (0.0, None)
 
     def value(self, cost: float) -> float | None:
-        """cost: of a second of another's work, as is known by now; None without values."""
+        """The median; None without values. cost: slowdown per second of the other side's work, as estimated now."""
         if self._values and (self._found[1] is None or self._found[0] != cost):
             self._found = (cost, _median(seconds * (1.0 - cost * share) for seconds, share in self._values))
         return self._found[1]
 
 
 class CalmMean:
-    """The mean of the last values where no hiccup counts as more than a few times the median: waits that vary, of which
-    the median would tell too little.
+    """The mean of the last values, with outliers clipped to a multiple of the median. For waiting times, which vary too
+    much for a median to be informative.
     """
 
     def __init__(self, window: int = 12) -> None:
@@ -94,7 +94,7 @@ class CalmMean:
 
 
 class RunningMean:
-    """A mean that the last values count most in; begins as a guess that a few of them outweigh."""
+    """An exponentially weighted mean; starts from a guess that a few values outweigh."""
 
     def __init__(self, guess: float) -> None:
         self._guess, self._guessed = guess, 4.0
@@ -107,62 +107,62 @@ class RunningMean:
 
     @property
     def value(self) -> float:
-        """The mean as it seems now."""
+        """The present mean."""
         return self.against(self._guess)
 
     def against(self, guess: float) -> float:
-        """The same with another guess, where one is at hand that knows more."""
+        """The mean with another guess in place of the initial one."""
         return (self._sum + self._guessed * guess) / (self._weight + self._guessed)
 
 
 _FORGET, _FADES = 0.98, 0.98
-"""With each draft that is compared; with each token that none was compared with."""
+"""Decay of acceptance counts, per compared draft and per token without a comparison."""
 _MAX_DEPTH = 64
 _AS_OTHERS = 4.0
-"""Drafts of a kind that are held to be as good as others are, until more were compared."""
+"""Prior weight, in drafts, of the acceptance of another kind of draft."""
 _READY = 1.1
-"""Measured with `fsd` over simulated worlds of all kinds; every decoder finds its own multiple of it."""
+"""Measured with `fsd` over simulated worlds of all kinds; every decoder calibrates its own multiple of it."""
 _FIRST_DRAFTS = 20.0
-"""Tokens of a draft, before some have left (PipeSD's first window)."""
+"""Assumed tokens per draft, before any was sent (PipeSD's first window)."""
 _NEAR_S, _SHORT_S = 5e-3, 10e-3
 _AS_ALONE = 3.0
-"""This many drafts are held to have waited as long as the cloud's own tokens do, until more have."""
+"""Prior weight, in drafts, of the waiting time of the cloud's own tokens."""
 _PRIOR, _PRIOR_TRIED = 0.7, 2.0
 _LOOKED_UP = 0.3
-"""Guess of how often a token that is looked up is right: as on six public question files (7 to 38 %)."""
+"""Prior chance that a looked-up token is right; on six public question files it was 7 to 38 %."""
 _OF_THE_EDGE = ("_draft", "_ahead", "_draft_by_rows", "_rtt", "_rtt_of_prompt", "uplink")
-"""What `Measured` holds that no target has a part in."""
+"""Fields of `Measured` that do not depend on the target."""
 _IN_PEACE, _OUTLASTS = 24, 8
-"""Of a cloud that is left in peace, this many tokens tell what one takes, except for the first ones after a draft."""
+"""Tokens in the median of an undisturbed cloud's time, and tokens after a draft that are left out of it."""
 
 
 class AcceptanceEstimate:
-    """How far drafts are accepted: at every depth, how often a draft that was right so far is right there, too."""
+    """Acceptance by depth: how often a draft that is right up to a depth is right there, too."""
 
     def __init__(self, prior: float = _PRIOR) -> None:
-        """prior: the chance of a token, before drafts were compared."""
+        """prior: chance of a token before any draft was compared."""
         self._prior_kept = prior * _PRIOR_TRIED
         self._tried = [0.0] * _MAX_DEPTH
         self._kept = [0.0] * _MAX_DEPTH
         self.drafts = 0
 
     def add(self, known: int, kept: int) -> None:
-        """One draft of which `kept` tokens were right; known: how many places there was something to compare at."""
+        """One draft of which `kept` tokens were right. known: number of positions that could be compared."""
         self.drafts += 1
         for place in range(min(known, kept + 1, _MAX_DEPTH)):
             self._tried[place] = _FORGET * self._tried[place] + 1.0
             self._kept[place] = _FORGET * self._kept[place] + (place < kept)
 
     def fade(self) -> None:
-        """A token was said that no such draft was compared with: what was found counts a little less. Else what
-        happened to come first would be believed for as long as such drafts look bad, and none would be tried again.
+        """Let the counts decay for a token without a comparison. Otherwise an unlucky start would count for as long as
+        such drafts look bad, and they would never be tried again.
         """
         self._tried = [_FADES * tried for tried in self._tried]
         self._kept = [_FADES * kept for kept in self._kept]
 
     def expect(self, chances: Sequence[float]) -> None:
-        """What is held of one draft that nothing was compared with: the chance of each depth to be reached. It is as
-        good as several that are compared: it tells chances, not the result of them.
+        """Count the predicted chances of one draft that is not compared: the chance that each depth is reached. It
+        counts as several compared drafts, because chances carry more information than outcomes.
         """
         self.drafts += EXPECTED_AS
         before = 1.0
@@ -172,15 +172,15 @@ class AcceptanceEstimate:
             before = min(chance, before)
 
     def compare(self, line: Sequence[int], said: Sequence[int]) -> None:
-        """One chain of which the target's own tokens in its place are known, as many as there are."""
+        """Compare one chain with the target's tokens in its place, as far as both go."""
         known = min(len(line), len(said))
         self.add(known, next((i for i in range(known) if line[i] != said[i]), known))
 
     def chance(self, depth: int, like: AcceptanceEstimate | None = None) -> float:
-        """Chance that a draft's token at `depth` (0 is the first) stays if all before it did.
+        """Chance that a draft's token at `depth` (0 is the first) is accepted if all before it are.
 
-        Starts from a guess that two dozen drafts outweigh; a depth that was never tried is like the
-        deepest one that was. like: drafts that are held to be as good until enough of these were compared.
+        Starts from a prior that two dozen drafts outweigh. A depth without data takes the chance of the deepest one
+        with data. like: acceptance of another kind of draft, used as the prior.
         """
         place = min(depth, _MAX_DEPTH - 1)
         if like is not None:
@@ -190,11 +190,11 @@ class AcceptanceEstimate:
         return (self._kept[place] + self._prior_kept) / (self._tried[place] + _PRIOR_TRIED)
 
     def expected(self, depth: int) -> float:
-        """Tokens that a round brings with drafts so deep, the target's own token counted (tau)."""
+        """Expected tokens per round with drafts of this depth, the target's own token included (tau)."""
         return self.by_depth(depth)[-1]
 
     def by_depth(self, most: int, like: AcceptanceEstimate | None = None) -> list[float]:
-        """The same of every depth from 0 to `most`. like: as in `chance`."""
+        """`expected` for every depth from 0 to `most`. like: as in `chance`."""
         expected = alive = 1.0
         found = [expected]
         for place in range(most):
@@ -205,16 +205,26 @@ class AcceptanceEstimate:
 
 
 class Measured:
-    """Live figures of one edge and its verifier, kept over the answers. Times in seconds.
+    """Live measurements of one edge and its verifier, kept over the answers. Times are in seconds.
 
-    chain, tree: acceptance of chains, and of the trees of one budget; in_cloud: of chains of the cloud's own draft
-    model; nodes: of trees, node by node; lookups: of drafts that are looked up, where finding none counts as a wrong
-    one; found: how often one is found. redrafted: share of a chain that had to be drafted after the verdict although
-    it was prepared for (r of FSD, as a share of the forwards). chain_ready, tree_ready: levels that stood when
-    the verdict came, over `levels_ready`. kept: tokens accepted for each that the draft model expected to be; grown:
-    what a forward adds to that expectation, as a share of what went through it. predicted: how often exits were right
-    where they expected something else than what was drafted. tokens_alone: of the cloud alone, that were timed.
-    beside_share: of a verification, how much was drafted in. uplink: what uploads cost. draft_tokens: of a draft.
+    Attributes:
+        chain: Acceptance of chains.
+        tree: Acceptance of trees of one budget.
+        in_cloud: Acceptance of chains from the cloud's own draft model.
+        nodes: Acceptance of trees, node by node.
+        lookups: Acceptance of lookups; a failed lookup counts as a wrong one.
+        found: Share of lookups that find something.
+        redrafted: Share of a prepared chain that had to be drafted after the verdict (r of FSD, as a share of forward
+            passes).
+        chain_ready: Ratio of tokens ready at the verdict to `levels_ready`, for chains.
+        tree_ready: Ratio of levels ready at the verdict to `levels_ready`, for trees.
+        kept: Accepted tokens per token that the draft model expected to be accepted.
+        grown: What a forward pass adds to that expectation, as a share of the nodes it processes.
+        foretold: How often exits are right when they contradict the draft.
+        tokens_alone: Timed tokens of the cloud alone.
+        beside_share: Share of a verification during which the edge was drafting.
+        uplink: Cost of uploads.
+        draft_tokens: Tokens per draft.
     """
 
     def __init__(self) -> None:
@@ -251,30 +261,28 @@ class Measured:
         self.tokens_alone = 0
 
     def forget_target(self) -> None:
-        """The verifier has another target: what its forwards took and what it accepted counts no more. What the draft
-        model takes and how long the way is stays.
-        """
+        """Drop the times and acceptance of the previous target. Times of the draft model and of the link are kept."""
         kept = {name: self.__dict__[name] for name in _OF_THE_EDGE}
         self.__dict__.update(Measured().__dict__ | kept)
 
     def drafted(self, forward_s: float, rows: int = 1) -> None:
-        """One forward of the draft model, of this many rows; 0: there was none."""
+        """One forward pass of the draft model. rows: its rows; 0: unknown."""
         self._draft.add(forward_s)
         self._priced(forward_s, rows)
 
     def drafted_in_shadow(self, forward_s: float, rows: int = 1) -> None:
-        """One forward of the draft model while the cloud decoded alone."""
+        """One forward pass of the draft model while the cloud decoded alone."""
         self._draft.add(forward_s, 1.0)
         self._priced(forward_s, rows, forward_s)
 
     def drafted_ahead(self, forward_s: float, rows: int = 1) -> None:
-        """One forward of the draft model while a verdict was out."""
+        """One forward pass of the draft model while waiting for a verdict."""
         self._ahead.add(forward_s)
         self._priced(forward_s, rows, forward_s * self._share_of_verifying)
 
     @property
     def _share_of_verifying(self) -> float:
-        """Of the time that a draft is away."""
+        """Share of the verification in the time between sending a draft and its verdict."""
         verify_s, away_s = self.verify_s, self.away_s
         return 1.0 if verify_s is None or away_s is None else verify_s / max(verify_s + away_s, 1e-9)
 
@@ -283,16 +291,16 @@ class Measured:
             self._draft_by_rows.add(rows, forward_s, beside_s)
 
     def told_of_drafts(self, row_us: Sequence[tuple[int, int]]) -> None:
-        """What forwards of the draft model were found to take when it was loaded, (rows, microseconds)."""
+        """Draft forward-pass times that were measured when the model was loaded: (rows, microseconds)."""
         self._draft_by_rows.told(row_us)
 
     @property
     def knows_draft_rows(self) -> bool:
-        """Whether draft forwards were tried by their rows before any was of use."""
+        """Whether draft forward passes were timed by rows at load time."""
         return self._draft_by_rows.was_told
 
     def draft_rows_s(self, rows: int) -> float | None:
-        """One draft forward of this many rows; before any was measured, as reported; None where nothing was."""
+        """Seconds of a draft forward pass over n rows: measured, else as timed at load; None if unknown."""
         measured_s = self._draft_by_rows.measured_s(rows, self._verify_by_rows)
         return self._draft_by_rows.told_s(rows) if measured_s is None else measured_s
 
@@ -304,11 +312,16 @@ class Measured:
         queue_s: float | None = 0.0,
         beside_s: float = 0.0,
     ) -> None:
-        """One draft and its verdict; rows: that went through the target, the draft's and one more. queue_s: it waited
-        in the cloud; None: for something that says nothing of other drafts. beside_s: of the verification the edge
-        drafted.
+        """One draft and its verdict.
+
+        Args:
+            rows: Rows of the target's forward pass: the draft's and one more.
+            verify_s: Seconds of that pass; 0: the draft was refuted without one.
+            rtt_s: Round trip without the cloud's time.
+            queue_s: Seconds that the draft waited in the cloud; None if that is not typical of drafts.
+            beside_s: Seconds of the verification during which the edge was drafting.
         """
-        if verify_s > 0.0:  # Otherwise what was known already has refuted the draft
+        if verify_s > 0.0:
             self._verify.add(verify_s)
         self._rtt.add(rtt_s)
         self._quiet_run = 0
@@ -319,19 +332,19 @@ class Measured:
             self.beside_share.add(min(1.0, beside_s / verify_s))
 
     def went_on(self, tokens: int, seconds: float) -> None:
-        """A verdict with a draft on the way before it: how many tokens came, and how long after the verdict before."""
+        """A verdict brought this many tokens, this many seconds after the previous verdict."""
         self._tokens = 0.9 * self._tokens + tokens
         self._seconds = 0.9 * self._seconds + seconds
         self._went += 1
 
     @property
     def tokens_per_s(self) -> float | None:
-        """Tokens a second of the last dozen rounds with drafts; None before there were a few."""
+        """Tokens per second over about the last dozen rounds with drafts; None before four rounds."""
         return self._tokens / self._seconds if self._went >= 4 and self._seconds > 0.0 else None
 
     @property
     def forward_price(self) -> float | None:
-        """Tokens that come in the time of one draft forward on average; None before a few rounds were timed."""
+        """Average tokens gained in the time of one draft forward pass; None before four rounds."""
         rate, draft_s = self.tokens_per_s, self.draft_s
         return None if rate is None or draft_s is None else rate * draft_s
 
@@ -344,9 +357,15 @@ class Measured:
         beside_s: float = 0.0,
         draft_s: float = 0.0,
     ) -> None:
-        """Tokens of a cloud that decodes alone. drafted: by its own draft model before; 0: it has none, or does
-        without. queue_s: waiting. beside_s: as in `exchanged`, of the target's forward. draft_s: of verify_s, the
-        draft model's; 0: not reported.
+        """Tokens arrived from a cloud that decodes alone.
+
+        Args:
+            tokens: How many.
+            verify_s: Seconds of all forward passes for them.
+            drafted: Tokens that the cloud's own draft model had proposed; 0: it has none or does not use it.
+            queue_s: Seconds of waiting.
+            beside_s: Seconds of the target's pass during which the edge was drafting.
+            draft_s: Part of `verify_s` taken by the draft model; 0: not reported.
         """
         self._queue_alone.add(queue_s)
         if drafted:
@@ -371,15 +390,16 @@ class Measured:
         self._several.add(verify_s / tokens)
 
     def opened(self, rtt_s: float) -> None:
-        """A prompt and the answer's first token: they take no less than any message, and count until one was timed."""
+        """Round trip of a prompt and the first token. It is no shorter than any other, and is used until one was timed.
+        """
         self._rtt_of_prompt = rtt_s if self._rtt_of_prompt is None else min(rtt_s, self._rtt_of_prompt)
 
     def pinged(self, rtt_s: float) -> None:
-        """One question to the verifier and its answer."""
+        """Round trip of a ping."""
         self._rtt.add(rtt_s)
 
     def looked_up(self, ids: Sequence[int], said: Sequence[int]) -> None:
-        """What a lookup found in a place, and the target's own tokens there."""
+        """A lookup and the target's tokens in its place."""
         self.found.add(float(bool(ids)))
         if ids:
             self.lookups.compare(ids, said)
@@ -388,45 +408,44 @@ class Measured:
 
     @property
     def cloud_forwards(self) -> ForwardTimes:
-        """The cloud's forwards, which tell what drafting beside costs them."""
+        """The cloud's forward-pass times, which also show how much drafting slows them."""
         return self._verify_by_rows
 
     @property
     def draft_s(self) -> float | None:
-        """One draft forward (Tp)."""
+        """Seconds of one draft forward pass (Tp)."""
         median_s = self._draft.value(self.cloud_forwards.beside_cost)
         return self._draft_by_rows.told_s(1) if median_s is None else median_s
 
     @property
     def ahead_s(self) -> float | None:
-        """One draft forward while a verdict is out."""
+        """Seconds of one draft forward pass while waiting for a verdict."""
         return self._ahead.value
 
     @property
     def verify_s(self) -> float | None:
-        """One verification (Tq)."""
+        """Seconds of one verification (Tq)."""
         return self._verify.value
 
     def told(self, row_us: Sequence[tuple[int, int]], draft_us: int = 0) -> None:
-        """What the verifier says that its forwards take, (rows, microseconds), and one of its own draft model; 0: it
-        does not say.
+        """Times reported by the verifier. row_us: forward passes of the target, (rows, microseconds). draft_us: one
+        forward pass of its own draft model; 0: not reported.
         """
         self._verify_by_rows.told(row_us)
         self._told_cloud_draft_s = draft_us / 1e6
 
     def verify_rows_s(self, rows: int) -> float | None:
-        """One verification of this many rows (see ForwardTimes.measured_s)."""
+        """Seconds of a verification over n rows (see ForwardTimes.measured_s)."""
         return self._verify_by_rows.measured_s(rows)
 
     def told_rows_s(self, rows: int) -> float | None:
-        """What the verifier says that this many rows take, when it is idle; None where it says nothing."""
+        """Seconds of a forward pass over n rows that the verifier reported, measured when idle; None if not reported.
+        """
         return self._verify_by_rows.told_s(rows)
 
     @property
     def alone_s(self) -> float | None:
-        """A token of a cloud that decodes alone, as it would take at present; a verification of a draft takes no less.
-        Before anything was measured, as reported.
-        """
+        """Present seconds per token of a cloud that decodes alone. Before any measurement, as the verifier reported."""
         one_s = self.verify_rows_s(1)
         if one_s is None:
             one_s = self._several.value
@@ -436,22 +455,22 @@ class Measured:
 
     @property
     def alone_in_peace_s(self) -> float | None:
-        """A token of a cloud that decodes alone, as it was where the edge had not drafted for a while; None before."""
+        """Seconds per token of the cloud alone while the edge had not drafted for a while; None if not measured."""
         return self._in_peace.value
 
     def forget_peace(self) -> None:
-        """That may no longer hold: it is measured anew."""
+        """Discard `alone_in_peace_s`, which may be out of date, and measure it anew."""
         self._in_peace = RunningMedian(_IN_PEACE)
 
     @property
     def cloud_draft_s(self) -> float | None:
-        """One forward of the cloud's own draft model; before any was timed, as reported."""
+        """Seconds of a forward pass of the cloud's own draft model; before any was timed, as reported."""
         timed_s = self._cloud_draft.value
         return self._told_cloud_draft_s or None if timed_s is None else timed_s
 
     @property
     def queue_s(self) -> float:
-        """A draft's waiting in the cloud."""
+        """Seconds that a draft waits in the cloud."""
         waits, alone_s = self._queue.value, self._queue_alone.value
         if waits is None or alone_s is None:
             return waits or alone_s or 0.0
@@ -460,45 +479,50 @@ class Measured:
 
     @property
     def queue_alone_s(self) -> float:
-        """Waiting before each token of a cloud that goes on alone: as it was, or as drafts wait, if that is less."""
+        """Seconds of waiting per token of the cloud alone: the smaller of its own waits and those of drafts."""
         alone, drafts = self._queue_alone.value, self._queue.value
         known = [value for value in (alone, drafts) if value is not None]
         return min(known, default=0.0)
 
     @property
     def hints_pay(self) -> bool:
-        """Whether a forward of the draft model fits between a hint half way through a verification and its verdict; as
-        long as that is not known, it is to be tried.
+        """Whether a draft forward pass fits between a hint halfway through a verification and its verdict; True until
+        both times are known.
         """
         forward_s, verify_s = self.ahead_s or self.draft_s, self.verify_s
         return forward_s is None or verify_s is None or forward_s < verify_s / 2
 
     @property
     def rtt_s(self) -> float | None:
-        """There and back, without what the cloud did meanwhile."""
+        """Round trip without the cloud's own time."""
         return self._rtt_of_prompt if self._rtt.value is None else self._rtt.value
 
     @property
     def is_near(self) -> bool:
-        """Whether the cloud may be this very machine: so short is the way there and back."""
+        """Whether the round trip is so short that the cloud may be this machine."""
         return (self.rtt_s or 0.0) < _NEAR_S
 
     @property
     def may_feel_drafts_unseen(self) -> bool:
-        """Whether a near cloud's forwards are so short that what a draft does to a device that both share, its
-        clock and its caches, outlasts a dozen of them: no telling then from a device that is slow by itself.
+        """Whether a near cloud's forward passes are very short. On a shared device, the effect of drafting on clock
+        rate and caches then outlasts a dozen of them, and cannot be told from a slow device.
         """
         return self.is_near and (self.alone_s or 0.0) < _SHORT_S
 
     @property
     def away_s(self) -> float | None:
-        """There and back, and waiting in the cloud: a round's time beside drafting and verifying."""
+        """Round trip and waiting in the cloud: the time of a round without drafting and verifying."""
         return None if self.rtt_s is None else self.rtt_s + self.queue_s
 
     @staticmethod
     def levels_ready(size: int, level_s: float, exchange_s: float) -> float:
-        """Levels of the next draft that stand when a verdict comes, as far as time decides that: the more forwards, the
-        more levels, and the fewer for each. level_s: that a forward takes; exchange_s: from the draft's leaving on.
+        """Levels of the next draft that are ready when a verdict comes, as far as time limits them. More forward passes
+        give more levels, with diminishing returns.
+
+        Args:
+            size: Levels wanted.
+            level_s: Seconds per forward pass.
+            exchange_s: Seconds from sending the draft to its verdict.
         """
         if level_s <= 0.0:
             return float(size)
@@ -506,43 +530,45 @@ class Measured:
         return size * (1.0 - math.exp(-_READY * forwards / size))
 
     def acceptance(self, depth: int) -> float:
-        """Chance that a chain's token at `depth` stays if all before it did (see AcceptanceEstimate.chance)."""
+        """Chance that a chain's token at `depth` is accepted if all before it are (see AcceptanceEstimate.chance)."""
         return self.chain.chance(depth)
 
 
 _ROW_CLASSES = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 64)
 _NOISE = 0.1
-"""Of one forward, as a share; all figures are standard deviations."""
+"""Standard deviation of one forward pass, as a share of its time. The following are standard deviations, too."""
 _DRIFT = 0.03
-"""Of the device, from one forward to the next."""
+"""Drift of the device's speed per forward pass."""
 _UNKNOWN, _UNKNOWN_TOLD = 3.0, 1.0
-"""Of the device before any, where it was not reported what it takes when it is idle, and where it was."""
+"""Initial uncertainty of the device's speed: without and with reported idle times."""
 _UNKNOWN_COST, _COST_DRIFT = 0.3, 0.005
-"""Of what another's work beside costs: before any, and from one forward to the next."""
+"""Initial uncertainty, and drift per forward pass, of the slowdown by the other side's concurrent work."""
 MOST_COST = 0.8
-"""Of a second of that, at most."""
+"""Upper limit of that slowdown, in seconds per second of concurrent work."""
 _SURE_OF_COST = 0.15
-"""Where that is known less well, and everything was measured beside such work, a forward without is due."""
+"""If the slowdown is known less well than this, and all passes had concurrent work, an undisturbed pass is due."""
 _MOSTLY = 0.5
-"""A forward that another client worked through so much of says nothing of one with nothing beside."""
+"""A pass with concurrent work for more than this share of its time counts as disturbed."""
 _TOLD, _UNTOLD = 0.2, 0.4
-"""Of what rows cost, each time they double, where it was reported and where it was not."""
+"""Uncertainty of the row cost per doubling of rows: with and without reported times."""
 _ODD = 3.0
-"""Further off than this many deviations is a hiccup, which says nothing, or the device has changed: if the next one is,
-too.
+"""A pass further off than this many deviations is ignored as an outlier. If the next one is off in the same direction,
+the device has changed.
 """
 
 
 class ForwardTimes:
-    """What forwards take by the rows that share them, on a device whose load may change at any time.
+    """Forward-pass times by row count, on a device whose load may change at any time.
 
-    Three things are kept apart: how fast the device is at present, which all forwards tell, whatever their rows; how
-    much more some rows cost than one, which stays as it is; and what it costs that the other side computes meanwhile,
-    which shows where the other device is the same: nothing where each has its own. So a cloud that gets slower while
-    trees are sent is known to be slower for single rows, too, and one that is slow only while the edge drafts is not
-    taken for a slow one. A forward that takes longer than expected is laid to what is known least of: an extended
-    Kalman filter over logarithms of seconds, whose state is the device's present, for each class of rows their cost,
-    and the cost of what goes on beside.
+    Three quantities are estimated separately:
+    - the device's present speed, which every pass shows, whatever its rows;
+    - the cost of n rows relative to one row, which is constant;
+    - the slowdown by the other side's concurrent work, which is 0 unless both share a device.
+
+    So a cloud that gets slower while trees are sent is known to be slower for single rows, too. A cloud that is slow
+    only while the edge drafts is not taken for a slow one. The estimator is an extended Kalman filter over log-seconds.
+    Its state holds the device's speed, the cost of each row class, and the slowdown; an unexpected time is attributed
+    mostly to the least certain of them.
     """
 
     def __init__(self) -> None:
@@ -550,8 +576,8 @@ class ForwardTimes:
         self._begin()
 
     def _begin(self) -> None:
-        """Nothing is measured. The state: the device, then the rows' costs, logarithms; the rows' may be anything that
-        a random walk by doublings might make of them (so what is near costs alike), and one row's is 0.
+        """Reset the state: log speed of the device, log cost of each row class, slowdown. Row costs are a random walk
+        over doublings of the rows, so near classes cost alike; the cost of one row is 0.
         """
         doublings = numpy.log2(_ROW_CLASSES)
         spread = _TOLD if self._told else _UNTOLD
@@ -568,7 +594,7 @@ class ForwardTimes:
         self._found: dict[int, float] = {}
 
     def add(self, rows: int, seconds: float, beside_s: float = 0.0) -> None:
-        """One forward more. beside_s: of its time another client computed who may share the device."""
+        """One more forward pass. beside_s: seconds of it during which the other side was computing, too."""
         if seconds <= 0.0:
             return
         self._found.clear()
@@ -597,18 +623,18 @@ class ForwardTimes:
 
     @property
     def beside_cost(self) -> float:
-        """Of a second of another's work beside a forward, the part that this gets longer by: from 0, a device
-        each, up; 0.5 where they share one evenly.
+        """Seconds that a forward pass gets longer per second of the other side's concurrent work: 0 with separate
+        devices, 0.5 if both share one evenly.
         """
         return float(self._mean[-1])
 
     @property
     def quiet_is_due(self) -> bool:
-        """Whether another client worked beside all of the last forwards, and what that costs is not known."""
+        """Whether all recent passes had concurrent work from the other side and its cost is not known."""
         return self._beside_all >= 2 and self._spread[-1, -1] > _SURE_OF_COST**2
 
     def told(self, row_us: Sequence[tuple[int, int]]) -> None:
-        """What a caller has tried, (rows, microseconds)."""
+        """Set reported times: (rows, microseconds)."""
         told = [(rows, us / 1e6) for rows, us in row_us]
         if told == self._told:
             return
@@ -619,15 +645,15 @@ class ForwardTimes:
         self._told = told
         self._begin()
         self._mean[-1], self._spread[-1, -1] = cost, sure
-        for rows, seconds in before:  # what was measured still holds
+        for rows, seconds in before:  # earlier measurements stay valid
             self.add(rows, seconds)
 
     def measured_s(self, rows: int, other: ForwardTimes | None = None) -> float | None:
-        """One of this many rows with nothing beside: no longer than one of more rows was found to take, which chance
-        may say. other: the other device, which may know better what it costs to share one.
+        """Seconds of an undisturbed forward pass over n rows; None before any measurement.
 
-        Where none of this many was measured: what comes nearest, scaled by what was reported for the two. None
-        before any was measured.
+        Never longer than the estimate for a larger measured class, which noise could suggest. Row counts without a
+        measurement are scaled by the reported times. other: times of the other device, which may know the slowdown
+        better.
         """
         if not self._seen:
             return None
@@ -640,7 +666,7 @@ class ForwardTimes:
         return self._found[rows]
 
     def _hear_of_cost(self, other: ForwardTimes) -> None:
-        """What the other device's forwards say of the cost shifts what these say of all else."""
+        """Correct the other state variables by the other device's estimate of the slowdown."""
         said = (other._mean[-1], other._spread[-1, -1], self._mean[-1], self._spread[-1, -1])
         if said != self._said:
             self._said = said
@@ -648,21 +674,21 @@ class ForwardTimes:
             self._shift = self._spread[-1] * ((said[0] - said[2]) / (said[1] + said[3]))
 
     def _usual_s(self, rows: int, place: int) -> float:
-        """Of n rows with the cost of a class."""
+        """Expected seconds of n rows, with the row cost of a class."""
         device, cost = self._mean[0] + self._shift[0], self._mean[1 + place] + self._shift[1 + place]
         return math.exp(device + cost) * self._told_of(rows)
 
     @property
     def was_told(self) -> bool:
-        """Whether anything was reported."""
+        """Whether times were reported."""
         return bool(self._told)
 
     def told_s(self, rows: int) -> float | None:
-        """What was reported for this many rows; None where nothing was."""
+        """The reported seconds for n rows; None if nothing was reported."""
         return self._told_of(rows) if self._told else None
 
     def _told_of(self, rows: int) -> float:
-        """Straight lines between the numbers of rows that were tried; 1 where nothing was told."""
+        """Reported seconds, linear between the row counts reported; 1 if nothing was reported."""
         if not self._told:
             return 1.0
         before = self._told[0]
@@ -675,5 +701,5 @@ class ForwardTimes:
 
 
 def _class_of(rows: int) -> int:
-    """The place of the class that this many rows belong to."""
+    """Index of the row class for n rows."""
     return next((place for place, limit in enumerate(_ROW_CLASSES) if rows <= limit), len(_ROW_CLASSES) - 1)

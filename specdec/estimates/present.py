@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What forwards, link and queue take as far as is known now: looked up once for a choice between many plans."""
+"""Present times of forward passes, link and queue, cached for one comparison of many plans."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from specdec.estimates.measured import Measured
 
 
 class CurrentTimes:
-    """Times in seconds. away: there and back, and waiting in the cloud. beside_cost: of a second of drafting beside a
-    forward of the cloud, the part that this gets longer by; slower: this many times as long a verification takes while
-    the edge drafts on.
+    """Times in seconds. away_s: round trip and waiting in the cloud. queue_s: waiting in the cloud. beside_cost:
+    seconds that a cloud forward pass gets longer per second of concurrent drafting. slower: factor on a verification
+    while the edge drafts.
     """
 
     def __init__(self, measured: Measured) -> None:
@@ -23,14 +23,14 @@ class CurrentTimes:
         self._verify_s: dict[int, float] = {}
 
     def draft_s(self, rows: int) -> float:
-        """A draft forward of this many rows."""
+        """A draft forward pass over n rows."""
         if rows not in self._drafts_s:
             self._drafts_s[rows] = self._measured.draft_rows_s(rows) or self._draft_s
         return self._drafts_s[rows]
 
     def verify_s(self, rows: int, beside: bool = False) -> float:
-        """A verification of this many rows; as reported where none was measured, else as a token of the cloud alone.
-        beside: while the edge drafts on.
+        """A verification over n rows: measured, else as reported, else the time of a token of the cloud alone. beside:
+        while the edge drafts.
         """
         if rows not in self._verify_s:
             measured = self._measured
@@ -39,9 +39,9 @@ class CurrentTimes:
         return self._verify_s[rows] * self.slower if beside else self._verify_s[rows]
 
     def cloud_s(self, rows: int, beside: bool) -> float:
-        """Waiting and verifying."""
+        """Waiting and verification in the cloud."""
         return self.queue_s + self.verify_s(rows, beside)
 
     def exchange_s(self, rows: int, beside: bool) -> float:
-        """The whole way of a draft and its verdict."""
+        """From sending a draft to its verdict."""
         return self.away_s + self.verify_s(rows, beside)

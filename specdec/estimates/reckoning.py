@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a controller promised of its plans against the result of them, and how to promise better.
+"""Calibrates a controller's predictions with the observed rounds.
 
-A formula knows nothing of what a machine does beside: forwards that share a core, a scheduler, messages in a process.
-So time and tokens of rounds are compared with what was promised, each kind of plan by itself, and the next promise of
-that kind is made longer or shorter by as much. What was not tried for long is believed again, little by little.
+The latency formulas ignore other effects of the machine: shared cores, the scheduler, messages inside the process. So
+time and tokens of rounds are compared with the predictions, separately for each mode, and later predictions are scaled
+accordingly. If a mode is not used, its correction decays.
 
-The plan that looks best does so by luck in part, so what is chosen usually brings less than was reckoned. Choosing by
-what was reckoned tries more, and pays; what is promised of the choice allows for it.
+The plan that looks best does so partly by luck, so a chosen plan usually gains less than predicted. Plans are compared
+by the plain predictions, which explores more and pays off. The figure reported for the chosen plan allows for this
+bias.
 """
 
 from __future__ import annotations
@@ -14,16 +15,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 _MOST = 4.0
-"""A round that took longer than this many times what was promised, a hiccup, counts as that long."""
+"""A round longer than this many times its prediction is an outlier and clipped to that."""
 _TIME_KEPT, _TOKENS_KEPT = 0.9, 0.97
 _TIME_PRIOR, _TOKENS_PRIOR = 4.0, 12.0
-"""Rounds that went as promised, before any."""
+"""Prior weight: rounds that matched the prediction."""
 _FADES = 0.99
 
 
 @dataclass
 class _PromiseSums:
-    """Promised and came, of late. one: the last that was promised."""
+    """Decaying sums of predicted and observed values. one: the last prediction."""
 
     promised: float = 0.0
     came: float = 0.0
@@ -35,7 +36,7 @@ class _PromiseSums:
         self.one = promised
 
     def more(self, promised: float, came: float) -> None:
-        """Of the last one."""
+        """Extend the last entry."""
         self.promised += promised
         self.came += came
 
@@ -44,14 +45,15 @@ class _PromiseSums:
         self.came *= _FADES
 
     def factor(self, prior: float, usual: float = 1.0) -> float:
-        """How many times as much came as was promised. usual: of what else is not known; prior: rounds of that."""
+        """Ratio of observed to predicted values. usual: prior ratio. prior: weight of the prior, in rounds."""
         known = prior * self.one
         return (self.came + usual * known) / (self.promised + known) if self.promised > 0.0 else usual
 
 
 @dataclass
 class _Burst:
-    """Rounds that came together: the first one late, the others at once behind it. longer: as was reckoned before."""
+    """Rounds that arrived together: the first one late, the others right after it. longer: the time factor before it.
+    """
 
     promised: float = 0.0
     came: float = 0.0
@@ -59,24 +61,31 @@ class _Burst:
 
     @property
     def counted(self) -> float:
-        """Of the time that they took, what is not a hiccup."""
+        """Their total time, with outliers clipped."""
         return min(self.came, _MOST * self.promised * self.longer)
 
 
 class PromiseCalibration:
-    """Of one kind of plan."""
+    """The calibration of one mode."""
 
     def __init__(self, usual: float = 1.0) -> None:
-        """usual: this many times as many tokens as are reckoned come of a plan of this kind that is chosen."""
+        """usual: prior ratio of observed to predicted tokens when a plan of this mode is chosen."""
         self._usual = usual
         self._time = _PromiseSums()
         self._tokens = _PromiseSums()
         self._burst = _Burst()
 
     def came(self, round_s: float, tokens: float, took_s: float, gained: float) -> None:
-        """One round. round_s, tokens: as they were reckoned before any correction. One that came sooner than was
-        promised has waited behind the one before, if that was late, as it is where a link's delay varies: together they
-        say what they took, and whether it was a hiccup.
+        """One round has ended.
+
+        A round that is faster than predicted after a late one was queued behind it, as happens when the link's delay
+        varies. Such rounds are counted together, and clipped together if they are outliers.
+
+        Args:
+            round_s: Predicted seconds, before any correction.
+            tokens: Predicted tokens, before any correction.
+            took_s: Observed seconds.
+            gained: Observed tokens.
         """
         if round_s <= 0.0 or tokens <= 0.0:
             return
@@ -92,26 +101,26 @@ class PromiseCalibration:
             self._time.add(round_s, self._burst.counted, _TIME_KEPT)
 
     def fade(self) -> None:
-        """Another kind of plan was taken."""
+        """Let the correction decay, because another mode was chosen."""
         self._time.fade()
         self._tokens.fade()
 
     @property
     def time(self) -> float:
-        """A round takes this many times as long as is reckoned."""
+        """Ratio of observed to predicted round time."""
         return self._time.factor(_TIME_PRIOR)
 
     @property
     def tokens(self) -> float:
-        """A round brings this many times as many tokens."""
+        """Ratio of observed to predicted tokens per round."""
         return self._tokens.factor(_TOKENS_PRIOR)
 
     @property
     def longer(self) -> float:
-        """A token takes this many times as long as is reckoned."""
+        """Ratio of observed to predicted time per token."""
         return self.time / self.tokens
 
     @property
     def to_promise(self) -> float:
-        """The same of a plan that is chosen."""
+        """As `longer`, for a chosen plan: includes the selection bias."""
         return self.time / self._tokens.factor(_TOKENS_PRIOR, self._usual)

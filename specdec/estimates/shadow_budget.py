@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How often shadow drafts may be made: drafts that are only compared with what the cloud says by itself.
+"""How often shadow drafts may be made: drafts that are only compared with tokens of a cloud that decodes alone.
 
-They cost nothing where the edge has a device of its own, and as much as they take where edge and cloud share one: so it
-is measured how much slower the cloud's words come while one is made. What they cost in all, the prompt that the draft
-model takes in for them included, stays a small share of the time, and where drafts are far from being worth their
-while they are made more and more seldom.
+They cost nothing if the edge has its own device, and their full time if edge and cloud share one. So the slowdown of
+the cloud's tokens during shadow drafting is measured. The total cost, including the draft model's prefill, stays a
+small share of the time. While drafting is far from worthwhile, shadow drafts become rarer and rarer.
 """
 
 from __future__ import annotations
@@ -14,21 +13,21 @@ from dataclasses import dataclass
 from specdec.estimates.measured import CalmMean, Measured
 
 SHARE = 0.005
-"""Of the time, at most, that shadow drafts may make an answer longer."""
+"""Largest share by which shadow drafts may lengthen an answer."""
 AT_FIRST = 1.0
-"""Tokens' time that the first ones may cost beside."""
+"""Extra allowance for the first shadow drafts, in token times."""
 BETWEEN, MOST_BETWEEN = 8, 1024
-"""Tokens between two shadow drafts, and the most where they do not pay."""
+"""Tokens between two shadow drafts, and the most while drafting does not pay."""
 _GUESS, _GUESS_TOKENS = 0.5, 2.0
-"""Seconds that a second of shadow drafting costs, before that was measured; as if it had been found in this long."""
+"""Prior cost of shadow drafting, in seconds per second, and the weight of this prior, in token times."""
 _UNSEEN = 1.0
-"""What it is held to cost at least where not all of that can be seen."""
+"""Least assumed cost if not all of the cost is visible."""
 
 
 @dataclass
 class _Stretch:
-    """Tokens from one that was waited for, with nothing drafted meanwhile, to the next such one: what comes while the
-    edge computes is there long before it is looked at, and single times say nothing.
+    """Tokens between two that the edge waited for without drafting. Tokens that arrive while the edge computes are read
+    late, so their single times are meaningless.
     """
 
     tokens: int = 0
@@ -38,10 +37,10 @@ class _Stretch:
 
 
 class ShadowBudget:
-    """Counts over the answers of one decoder."""
+    """The budget of one decoder, over all its answers."""
 
     def __init__(self, measured: Measured) -> None:
-        """measured: tells whether all that shadow drafts cost is seen."""
+        """measured: tells whether the full cost of shadow drafts is visible."""
         self._measured = measured
         self._quiet = CalmMean(24)
         self._stretch = _Stretch()
@@ -55,13 +54,18 @@ class ShadowBudget:
         self._between = 1
 
     def begin(self) -> None:
-        """The cloud goes on alone from here; what was before says nothing of when its tokens come."""
+        """The cloud decodes alone from here on; start a new stretch."""
         self._stretch = _Stretch()
 
     def heard(self, tokens: int, seconds: float, drafting_s: float, waited: bool, drafted: bool) -> None:
-        """Tokens of a cloud that goes on alone, so long after those before; drafting_s: of it went into drafts. waited:
-        they were not there before they were looked for. drafted: the cloud drafted for them, so that single ones say
-        nothing of how long a token takes.
+        """Tokens arrived from a cloud that decodes alone.
+
+        Args:
+            tokens: How many.
+            seconds: Seconds since the previous tokens.
+            drafting_s: Seconds of that which the edge spent on drafting.
+            waited: Whether the edge was waiting when they arrived.
+            drafted: Whether the cloud used its own draft model, so that they do not show the time of a single token.
         """
         self._tokens += tokens
         self._alone_s += seconds
@@ -87,7 +91,7 @@ class ShadowBudget:
             self._unjudged.clear()
 
     def drafted(self, seconds: float) -> None:
-        """The edge computed so long for drafts while the cloud went on alone."""
+        """The edge spent this many seconds on drafting while the cloud decoded alone."""
         self._making_s += seconds
         if self._tokens:
             self._drafted_s += seconds
@@ -96,11 +100,11 @@ class ShadowBudget:
 
     @property
     def cost(self) -> float:
-        """Seconds that a second of shadow drafting makes an answer longer."""
+        """Seconds by which one second of shadow drafting lengthens an answer."""
         return self._cost(self._measured.may_feel_drafts_unseen)
 
     def _cost(self, unseen: bool) -> float:
-        """unseen: not all of it is seen."""
+        """unseen: whether part of the cost is not visible."""
         known_s = _GUESS_TOKENS * (self._quiet.value or 0.0)
         if known_s + self._compared_s <= 0.0:
             return _GUESS
@@ -109,13 +113,13 @@ class ShadowBudget:
 
     @property
     def due(self) -> bool:
-        """Whether a shadow draft is to be made now."""
+        """Whether a shadow draft should be made now."""
         return self._tokens >= self._next and self.affordable
 
     @property
     def affordable(self) -> bool:
-        """Whether what they have cost, and another would, is little enough. What was drafted before the very first
-        token does not count, where all costs are seen: it takes a few more drafts to see them.
+        """Whether the cost so far, and that of one more shadow draft, is within the budget. Drafting before the very
+        first token is not counted if the full cost is visible, because measuring it takes a few more drafts.
         """
         if not self._tokens:
             return True
@@ -127,7 +131,9 @@ class ShadowBudget:
         return self._cost(unseen) * drafted_s <= AT_FIRST * token_s + SHARE * self._alone_s
 
     def made(self, known: bool, pays: bool) -> None:
-        """One was made. known: enough is known of drafts to plan by. pays: drafts are, or may soon be, worth while."""
+        """A shadow draft is complete. known: enough drafts were compared to plan with. pays: drafting is worthwhile, or
+        may soon be.
+        """
         self._one_s, self._making_s = self._making_s, 0.0
         if not known:
             self._between = 1

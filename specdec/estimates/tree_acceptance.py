@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which nodes of token trees turn out right, by their place in the order of likelihood and by their depth.
+"""Acceptance of token-tree nodes, by likelihood rank and depth.
 
-From that follows what a tree of any size would have brought: the likeliest nodes of a large tree are the small tree.
+This predicts the gain of a tree of any size, because a small tree consists of the likeliest nodes of a large one.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 EXPECTED_AS = 4
-"""A draft of which only the draft model's own chances are known counts as so many that were compared."""
+"""Weight of a draft of which only the draft model's chances are known, in compared drafts."""
 _FORGET = 0.98
 _DEPTHS = 8
 _NODES = 32
 
 
 class TreeAcceptance:
-    """Counts of trees that were compared with what the target said. drafts: how many these were."""
+    """Counts of trees compared with the target's tokens. drafts: how many."""
 
     def __init__(self) -> None:
         self.drafts = 0
@@ -26,7 +26,7 @@ class TreeAcceptance:
         self._kept = [[0.0] * _NODES for _ in range(_DEPTHS)]
 
     def add(self, ranks: Sequence[int], depths: Sequence[int], path: Sequence[int]) -> None:
-        """One tree. ranks, depths: of each node; rank 0 is the likeliest. path: the nodes that were right."""
+        """Count one tree. ranks, depths: of each node; rank 0 is the likeliest. path: the nodes that were right."""
         if not ranks:
             return
         self.drafts += 1
@@ -41,7 +41,7 @@ class TreeAcceptance:
                 self._kept[depth][rank] = _FORGET * self._kept[depth][rank] + (right.get(rank) == depth)
 
     def expect(self, ranks: Sequence[int], depths: Sequence[int], chances: Sequence[float]) -> None:
-        """What is held of one tree that nothing was compared with: each node's chance to be right."""
+        """Count one tree that is not compared, by the chance of each node to be right."""
         self.drafts += EXPECTED_AS
         self._brought = None
         deepest = min(max(depths) + 1, _DEPTHS)
@@ -51,18 +51,17 @@ class TreeAcceptance:
                 self._kept[depth][rank] += EXPECTED_AS * chance * (depth == own)
 
     def expected(self, levels: int, nodes: int) -> float:
-        """Tokens of a round with this many of a tree's likeliest nodes, this many levels deep, the target's own
-        counted.
+        """Expected tokens per round with the likeliest nodes of a tree, the target's own token included.
 
-        levels: 1 to 8. nodes: 1 to 32. Levels that no tree had yet are worth so much less than the one before as that
-        is than its own.
+        levels: 1 to 8. nodes: 1 to 32. The gain of levels without data is extrapolated geometrically from the two
+        levels before.
         """
         if self._brought is None:
             self._brought = self._table()
         return 1.0 + self._brought[levels - 1][nodes - 1]
 
     def _table(self) -> list[list[float]]:
-        """By levels and nodes: how many of the nodes are accepted."""
+        """Expected accepted nodes, by levels and nodes."""
         levels: list[list[float]] = []
         column: list[float] = []
         for depth, (tried, kept) in enumerate(zip(self._tried, self._kept, strict=True)):
@@ -71,7 +70,7 @@ class TreeAcceptance:
                 above = self._level(levels, depth - 2)
                 fading = min(1.0, before[-1] / above) if above > 0.0 else 0.0
                 column = [fading * value for value in before]
-            else:  # one more tree that was wrong: few of them promise too much
+            else:  # the prior is one wrong tree, because a few trees would be too optimistic
                 column = list(
                     accumulate(right / (all_ + 1.0) for right, all_ in zip(kept, tried, strict=True))
                 )
@@ -79,5 +78,5 @@ class TreeAcceptance:
         return levels
 
     def _level(self, levels: Sequence[Sequence[float]], depth: int) -> float:
-        """What one level of whole trees brings."""
+        """Expected accepted nodes in one level of full trees."""
         return levels[depth][-1] - (levels[depth - 1][-1] if depth else 0.0)

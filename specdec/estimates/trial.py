@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drafts on trial: whether they bring anything, where no formula can tell.
+"""Empirical test of whether drafting pays, for cases where no formula can tell.
 
-A near cloud with short forwards may be this very machine, and slow because the edge drafts. There what tokens took with
-drafts is compared with what they took while the cloud was left in peace. Drafts that lost are barred, for longer each
-time. While they win by little, the cloud is left in peace now and then, more and more seldom: it may have been slow at
-the time that they are compared with.
+A near cloud with short forward passes may be this machine, and slow because the edge drafts. In that case the time per
+token with drafts is compared with the time measured while the edge did not draft. If drafting loses, it is barred, for
+longer each time. While it wins by little, drafting pauses now and then, ever more rarely, to renew the reference: the
+cloud may have been slow for other reasons when it was measured.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from __future__ import annotations
 from specdec.estimates.measured import Measured
 
 _TRY = 24
-"""Tokens with drafts, before they are judged."""
+"""Tokens with drafts before they are judged."""
 _KEPT = 0.95
-"""Of what tokens took before, at each round."""
+"""Decay of earlier token times, per round."""
 _BARRED = 64
 _PEACE, _BETWEEN_PEACE = 12, 96
-"""Tokens of the cloud alone that tell what one takes, and tokens with drafts before it is asked for them."""
+"""Tokens of the cloud alone per reference measurement, and tokens with drafts before the first one."""
 _CLEAR = 1.5
-"""This many times as quick as the cloud in peace needs no proof."""
+"""Drafting that is this many times as fast as the undisturbed cloud needs no further test."""
 _MOST = 4096
 
 
 class Trial:
-    """Counts over the answers of one decoder. Times in seconds. why: in words, drafts are barred."""
+    """The test of one decoder, over all its answers. Times in seconds. why: the reason for which drafts are barred."""
 
     def __init__(self, measured: Measured) -> None:
         self._measured = measured
@@ -36,11 +36,11 @@ class Trial:
 
     @property
     def is_barred(self) -> bool:
-        """Whether the cloud is to go on alone now, whatever drafts promise."""
+        """Whether the cloud must decode alone now, whatever is predicted for drafts."""
         return self._said < self._barred_until and self._measured.may_feel_drafts_unseen
 
     def came(self, drafting: bool, gained: int, took_s: float | None) -> None:
-        """A round is over that brought this many tokens. took_s: None where that reports something else, too."""
+        """A round gained this many tokens. took_s: its time; None if that includes a change of plan."""
         self._said += gained
         if not drafting or not gained or took_s is None:
             return
@@ -66,7 +66,7 @@ class Trial:
 
     def _leave_in_peace(self) -> None:
         self._measured.forget_peace()
-        self._bar(_PEACE, f"no drafts for {_PEACE} tokens, to see what the cloud takes in peace")
+        self._bar(_PEACE, f"no drafts for {_PEACE} tokens, to time the cloud undisturbed")
 
     def _bar(self, tokens: int, why: str) -> None:
         self.why = why

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an upload costs, from the traffic itself: exchanges of different sizes tell what a byte takes, no probe is sent.
+"""The cost of an upload, from normal traffic: exchanges of different sizes show the time per byte, without probes.
 
-An exchange is everything that went up before a reply. Its last byte passes the link no earlier than
+An exchange is everything that was sent before a reply. Its last byte passes the link no earlier than
 
-    max over its messages i of  t_i + byte_s * (bytes of message i and those behind it)
+    max over its messages i of  t_i + byte_s * (bytes of message i and all later ones)
 
-because the link may have been idle before message i, never between i and the end. What the reply took beyond that is
-the round trip of a small message. So the message where the maximum lies gives one point (bytes, seconds). The slope of
-a line through the points is the cost of a byte: the median of the slopes of all pairs, each weighted by how far its
-sizes are apart, so that no hiccup decides.
+because the link may have been idle before message i, but not between i and the end. The remaining time until the reply
+is the round trip of a small message. So the message at the maximum gives one point (bytes, seconds). The slope of a
+line through the points is the cost of a byte. It is the median of the slopes of all pairs, weighted by the difference
+of their sizes, so that no outlier decides.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from itertools import accumulate
 from statistics import median
 
 _WINDOW = 12
-"""Exchanges that count: a link that changes is known anew after half as many."""
+"""Exchanges to use; after a change of the link, half as many suffice to see it."""
 _LEAST_DIFFERENCE = 1448
-"""Points whose sizes differ by less than a packet tell nothing of what a byte takes."""
+"""Points whose sizes differ by less than one packet say nothing about the time per byte."""
 _LEAST_PAIRS = 3
 
 
@@ -37,14 +37,18 @@ class Uplink:
         self._token_bytes = 0.0
 
     def handed_over(self, seconds: float) -> None:
-        """One part of a draft was made into a message and handed over in this time."""
+        """Building and sending one part of a draft took this long."""
         self._messages.append(seconds)
 
     def exchanged(
         self, messages: Sequence[tuple[float, int]], token_bytes: float, answered_s: float
     ) -> None:
-        """A draft and its verdict. messages: when each left (seconds) and its bytes. token_bytes: of one of its tokens.
-        answered_s: when the verdict came, less the cloud's time.
+        """A draft and its verdict.
+
+        Args:
+            messages: When each message was sent (seconds), and its bytes.
+            token_bytes: Bytes per token of the draft.
+            answered_s: When the verdict came, minus the cloud's time.
         """
         byte_s = self.byte_s or 0.0
         behind, points = 0, []
@@ -57,23 +61,23 @@ class Uplink:
         self._known = False
 
     def opened(self, size: int, seconds: float) -> None:
-        """A prompt of this many bytes, and the reply to it, likewise."""
+        """A prompt of `size` bytes and its reply. seconds: from sending to the reply, minus the cloud's time."""
         self._prompts.append((size, seconds))
         self._known = False
 
     @property
     def message_s(self) -> float:
-        """What a part costs the edge, whatever its size."""
+        """Seconds that the edge spends on one part, whatever its size."""
         return median(self._messages) if self._messages else 0.0
 
     @property
     def token_s(self) -> float | None:
-        """What a token of a draft takes on the way up, with what goes along with it; None where nothing tells."""
+        """Uplink seconds per draft token, with the data sent along with it; None if unknown."""
         return None if self.byte_s is None else self.byte_s * self._token_bytes
 
     @property
     def byte_s(self) -> float | None:
-        """What a byte takes on the way up; None where nothing tells."""
+        """Uplink seconds per byte; None if unknown."""
         if not self._known:
             self._found, self._known = self._fit(), True
         return self._found

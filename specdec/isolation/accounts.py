@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who pays for a worker's time: each client may have so much of it, and is refused beyond that."""
+"""Worker time per client: each client has a budget and is refused once it is used up."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from contextvars import ContextVar
 from specdec.errors import SpecdecError
 
 BURST_S = 10.0
-"""CPU seconds of workers that a client may have at once: hundreds of pictures and schemas, or a few hostile ones."""
+"""CPU seconds of workers that a client can use at once: hundreds of pictures and schemas, or a few hostile ones."""
 SHARE = 0.25
-"""And so much of a CPU from then on."""
+"""Rate at which the budget refills, as a share of one CPU."""
 
 
 class OverSpent(SpecdecError):
-    """A client's grammars and pictures have taken more time than one client may have: try again later."""
+    """A client's grammars and pictures have used up its budget of worker time: try again later."""
 
 
 class Account:
-    """What one client has left; for any threads."""
+    """The budget of one client. Thread-safe."""
 
     def __init__(
         self, clock: Callable[[], float] = time.monotonic, burst_s: float = BURST_S, share: float = SHARE
@@ -35,14 +35,14 @@ class Account:
         self.spent_s = 0.0
 
     def spend(self, seconds: float) -> None:
-        """A worker has taken so long."""
+        """Charge seconds of worker time."""
         with self._lock:
             self._fill()
             self._left_s -= seconds
             self.spent_s += seconds
 
     def check(self) -> None:
-        """Raise OverSpent where nothing is left."""
+        """Raise OverSpent if the budget is used up."""
         with self._lock:
             self._fill()
             left_s = self._left_s
@@ -54,14 +54,14 @@ class Account:
 
     @property
     def owed_s(self) -> float:
-        """What it has used lately: 0 where all of it may be used."""
+        """Seconds used and not yet refilled; 0 if the full budget is available."""
         with self._lock:
             self._fill()
             return self._burst_s - self._left_s
 
     @property
     def untouched(self) -> bool:
-        """Whether it need not be kept: a new one would say the same."""
+        """Whether the budget is full, so that the account need not be kept."""
         with self._lock:
             self._fill()
             return self._left_s >= self._burst_s
@@ -73,11 +73,11 @@ class Account:
 
 
 charged: ContextVar[Account | None] = ContextVar("charged", default=None)
-"""Whose jobs are handed over in this thread, or task; None: no account's, nothing is counted."""
+"""The account charged for jobs that this thread or task submits; None: they are not counted."""
 
 
 class Accounts:
-    """One account a client, by name; for any threads."""
+    """One account per client, by name. Thread-safe."""
 
     MOST = 10_000
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The launcher and its workers: `python -m specdec.isolation.child FD GUARD DRAIN_S` (see `Launcher`).
 
-Imports what jobs need and no more: neither torch nor transformers. The launcher sees no untrusted input; it has one
-thread, so that it can be forked at any time.
+Imports only what jobs need: neither torch nor transformers. The launcher sees no untrusted input. It has a single
+thread, so that it can fork at any time.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from specdec.sampling.grammar import FollowedGrammar, Grammar, Grammars
 _MOST_FOLLOWED = 64
 _DESCRIPTORS = 16
 GRACE_S = 3.0
-"""Beyond what answers in flight may take, until a process is ended the hard way."""
+"""Seconds that a process gets after a signal, beyond the drain time of running answers, before it is killed."""
 _TOO_LONG = "it takes more memory than is allowed"
 
 
 class ParentGuard:
-    """Ends the process that has started this one, where it does not end in time after a signal."""
+    """Kills the parent process if it does not exit in time after a signal."""
 
     def __init__(self, signals: int, drain_s: float) -> None:
-        """signals: where the numbers of its signals come from, -1 for none."""
+        """signals: pipe end that delivers the numbers of the parent's signals; -1: none."""
         self._signals = signals
         self._drain_s = drain_s
         self._process = os.getppid()
         self._until_s: float | None = None
 
     def wait(self, control: socket.socket) -> None:
-        """Until there is something to read."""
+        """Wait until `control` is readable."""
         while True:
             left_s = None if self._until_s is None else max(0.0, self._until_s - time.monotonic())
             watched: list[Any] = [control] if self._signals < 0 else [control, self._signals]
@@ -64,7 +64,7 @@ class ParentGuard:
                 return
 
     def close(self) -> None:
-        """A worker has nothing to guard."""
+        """Close the pipe; a worker guards nothing."""
         if self._signals >= 0:
             os.close(self._signals)
 
@@ -79,7 +79,7 @@ class ParentGuard:
 
 
 def launch(control: socket.socket, guard: ParentGuard) -> None:
-    """Serve the process that has started this one, until it ends. No worker outlives this process."""
+    """Serve the parent process until it exits. No worker outlives this process."""
     workers: set[int] = set()
     try:
         _serve(control, guard, workers)
@@ -95,7 +95,7 @@ def _serve(control: socket.socket, guard: ParentGuard, workers: set[int]) -> Non
     for number in (
         signal.SIGINT,
         signal.SIGTERM,
-    ):  # sent to all of a group: the process that uses this one decides
+    ):  # sent to the whole process group: the parent decides
         signal.signal(number, signal.SIG_IGN)
     Image.preinit()
     Image.init()
@@ -143,12 +143,12 @@ def _learn(vocabularies: list[Grammars], message: wire.Vocabulary) -> wire.Launc
 def _ended(pid: int) -> int:
     try:
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    except ChildProcessError:  # of a launcher before this one
+    except ChildProcessError:  # a child of an earlier launcher
         return 0
 
 
 def work(jobs: socket.socket, vocabularies: list[Grammars], memory: int) -> None:
-    """Do jobs until none are sent, or a limit ends this process."""
+    """Run jobs until the socket is closed or a limit ends this process."""
     _limit(resource.RLIMIT_CORE, 0)
     _limit(resource.RLIMIT_FSIZE, 0)
     _limit(resource.RLIMIT_NOFILE, _DESCRIPTORS)
@@ -161,7 +161,7 @@ def work(jobs: socket.socket, vocabularies: list[Grammars], memory: int) -> None
         job = decoder.decode(frame)
         beside = wire.receive(jobs) if isinstance(job.body, wire.Picture) else None
         began_s = time.process_time()
-        signal.setitimer(signal.ITIMER_PROF, job.cpu_s)  # neither is caught: they end this process
+        signal.setitimer(signal.ITIMER_PROF, job.cpu_s)  # neither signal is handled: it ends this process
         signal.setitimer(signal.ITIMER_REAL, job.wall_s)
         reply = worker.do(job.body, bytes(beside or b""))
         del beside
@@ -178,7 +178,7 @@ def _limit(what: int, value: int) -> None:
 
 
 def _own_size() -> tuple[int, int]:
-    """Bytes of address space, and of these in memory; 0 where the system does not say."""
+    """Bytes of address space, and of resident memory; 0 if the system does not report them."""
     try:
         with open("/proc/self/statm", encoding="ascii") as file:
             whole, resident = file.read().split()[:2]
@@ -188,7 +188,7 @@ def _own_size() -> tuple[int, int]:
 
 
 class _Worker:
-    """One grammar, or pictures."""
+    """Runs jobs on one grammar, or on pictures."""
 
     def __init__(self, vocabularies: list[Grammars]) -> None:
         self._vocabularies = vocabularies
@@ -209,7 +209,7 @@ class _Worker:
             return wire.WorkerReply(wire.UNUSABLE, text=str(error))
         except MemoryError:
             return wire.WorkerReply(wire.UNUSABLE, text=_TOO_LONG)
-        except BaseException as error:  # libraries raise what they like, Rust's panics are not an Exception
+        except BaseException as error:  # libraries raise anything; Rust panics are no Exception
             return wire.WorkerReply(wire.UNUSABLE, text=f"it cannot be used ({first_line(error)})")
 
     def _follow(self, job: wire.Masks | wire.Forced | wire.Ways) -> wire.WorkerReply:

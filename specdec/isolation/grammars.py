@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Grammars that are compiled and followed in workers, a process each: `specdec.sampling.grammar` from afar.
+"""Grammars compiled and followed in workers, one process each: a remote `specdec.sampling.grammar`.
 
-What an answer asks comes back as a future. Compiled grammars are kept, and so is that a text was refused.
+Each query returns a future. Compiled grammars are cached, and so are refusals.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from specdec.sampling.choices import Choices
 from specdec.sampling.grammar import MAX_FORCED, Mask, check_room, tokenizer_json
 
 COMPILING = Limit(cpu_s=2.0, wall_s=6.0)
-"""A schema of a program's own takes some tens of milliseconds."""
+"""Limits for compiling a grammar; a typical program's schema takes some tens of milliseconds."""
 STEP = Limit(cpu_s=0.5, wall_s=3.0)
-"""A step takes less than one."""
+"""Limits for one step along an answer; a typical step takes less than a millisecond."""
 MEMORY = 160 * 2**20
 KEPT = 16
-"""Processes with a grammar each. One that is needed again compiles it again."""
+"""Most processes to keep, one grammar each. An evicted grammar is compiled again when needed."""
 KEPT_BYTES = 192 * 2**20
-"""Of all of them together."""
+"""Most bytes of all these processes together."""
 MOST_QUICK, MOST = 2, 3
-"""Grammars that are compiled at a time: that are about to be done, and in all."""
+"""Most grammars compiled at a time: those not yet slow, and in total."""
 KEPT_REFUSALS = 1024
 MOST_TRIES = 3
-"""Of a grammar that takes too long without taking much of a CPU: the machine may have been busy."""
+"""Attempts for a grammar that takes too long without much CPU time: the machine may have been busy."""
 
 
 class IsolatedGrammars:
-    """Has what `Grammars` has. For any threads."""
+    """The interface of `Grammars`, with workers. Thread-safe."""
 
     def __init__(self, launcher: Launcher, tokenizer: Any, vocab_size: int, eos_ids: Set[int]) -> None:
         self._launcher = launcher
@@ -57,13 +57,14 @@ class IsolatedGrammars:
         self._preparing = threading.Lock()
 
     def compile(self, text: str) -> IsolatedGrammar:
-        """The same as `compile_soon`, once it is there. Raises what the future raises."""
+        """As `compile_soon`, but waits for the result. Raises what the future raises."""
         return self.compile_soon(text).result()
 
     def compile_soon(self, text: str) -> Ticket[IsolatedGrammar]:
-        """A grammar that is compiled. The future raises OptionsError, ModelError, or OverLimit among these.
+        """Compile a grammar, or take it from the cache. The future raises OptionsError, or ModelError (which includes
+        OverLimit).
 
-        Raises OverSpent for a client in debt.
+        Raises OverSpent for a client whose budget is used up.
         """
         name = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
         with self._lock:
@@ -78,7 +79,7 @@ class IsolatedGrammars:
         return known.compiled(self._turns, lambda error: None if error is None else self._refuse(text, name, error))
 
     def _surplus(self) -> list[IsolatedGrammar]:
-        """Those used longest ago that are not kept, for their number or for what they take."""
+        """Remove and return the least recently used grammars beyond the bounds on number and memory."""
         found = []
         while len(self._known) > 1:
             takes = sum(one.memory for one in self._known.values())
@@ -91,7 +92,7 @@ class IsolatedGrammars:
         return IsolatedGrammar(self._launcher, self.vocabulary, text, self._vocab_size, self._eos_ids)
 
     def vocabulary(self) -> int:
-        """Its number in the launcher; of a large one it takes a while to prepare it. Raises ModelError."""
+        """The vocabulary's number in the launcher. Preparing a large one takes a while. Raises ModelError."""
         with self._preparing:
             if self._vocabulary is None:
                 told = tokenizer_json(self._tokenizer, self._eos_ids)
@@ -113,9 +114,9 @@ class IsolatedGrammars:
 
 
 class IsolatedGrammar:
-    """A grammar in a worker; shared by all answers that follow it.
+    """A grammar in a worker, shared by all answers that follow it.
 
-    shortest: tokens of its shortest answer. memory: bytes that its process takes.
+    shortest: token count of its shortest answer. memory: bytes used by its process.
     """
 
     def __init__(
@@ -141,8 +142,8 @@ class IsolatedGrammar:
         self._followers = itertools.count(1)
 
     def compiled(self, turns: Turns, on_end: Callable[[SpecdecError | None], None]) -> Ticket[IsolatedGrammar]:
-        """Itself, once it is compiled. on_end: told, in another thread, that it is, or why it cannot be. Where nothing
-        wants it any more before it is, compiling ends. Raises OverSpent.
+        """A future for this grammar once it is compiled. on_end: called in another thread with the error, or None. If
+        all tickets are abandoned before that, compilation is stopped. Raises OverSpent.
         """
         ticket: Ticket[IsolatedGrammar] = Ticket(lambda: self._leave(ticket))
         with self._lock:
@@ -185,17 +186,17 @@ class IsolatedGrammar:
             compiling.abandon()
 
     def follow(self) -> IsolatedFollower:
-        """For one answer."""
+        """A follower for one answer."""
         return IsolatedFollower(self, next(self._followers))
 
     def check_room(self, most: int) -> None:
-        """Raise OptionsError where no answer of this many tokens follows it."""
+        """Raise OptionsError if the grammar allows no answer of at most `most` tokens."""
         check_room(self.shortest, most)
 
     def ask(
         self, body: Callable[[], Any], again: Callable[[], Any], read: Callable[[wire.WorkerReply], Any]
     ) -> Ticket[Any]:
-        """A step along one of its answers, and what is read of the reply."""
+        """Run one step along an answer. body: makes the job. again: makes it with all ids. read: parses the reply."""
         worker, asked = self._ask(body, STEP, again)
         ticket: Ticket[Any] = Ticket(lambda: worker.cancel(asked))
 
@@ -221,7 +222,7 @@ class IsolatedGrammar:
             return self._worker, self._worker.ask(body, limit, again)
 
     def rest(self) -> None:
-        """Give its process up until something is asked."""
+        """End its process until the next query."""
         with self._lock:
             worker, self._worker = self._worker, None
         if worker is not None:
@@ -229,7 +230,7 @@ class IsolatedGrammar:
 
 
 class IsolatedFollower:
-    """What a grammar allows along one answer and its drafts, as futures that raise what `FollowedGrammar` raises."""
+    """Follows a grammar along one answer and its drafts. Returns futures that raise what `FollowedGrammar` raises."""
 
     def __init__(self, grammar: IsolatedGrammar, number: int) -> None:
         self.grammar = grammar
@@ -286,7 +287,7 @@ class IsolatedFollower:
     ) -> Ticket[Any]:
         whole = list(answer)
 
-        def body() -> Any:  # in the worker's thread, in the order of asking
+        def body() -> Any:  # runs in the worker's thread, in submission order
             before, self._told = self._told, whole
             base = common_length(before, whole)
             return make(base, whole[base:])

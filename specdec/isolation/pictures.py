@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pictures decoded and resized in workers: `specdec.pictures.decoding.open_picture` from afar."""
+"""Pictures decoded and resized in workers: a remote `specdec.pictures.decoding.open_picture`."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from specdec.pictures.decoding import size_opened
 from specdec.pictures.sizes import picture_size
 
 DECODING = Limit(cpu_s=2.0, wall_s=8.0)
-"""A photograph of 12 megapixels takes a tenth of this."""
+"""Limits for one picture; a photograph of 12 megapixels takes a tenth of this."""
 MEMORY = 320 * 2**20
-"""Pixels of the largest picture, three times: decoded, with its transparency, and as RGB."""
+"""Enough for the largest picture three times: decoded, with transparency, and as RGB."""
 MOST_QUICK, MOST = 3, 6
-"""Pictures at a time: that are about to be done, and in all."""
+"""Most pictures at a time: those not yet slow, and in total."""
 LARGE, LARGE_BYTES = 6_000_000, 4 << 20
-"""Pixels, and encoded bytes: of larger pictures one at a time is decoded, for the memory that it takes."""
+"""Pictures with more pixels or more encoded bytes are decoded one at a time, because of their memory."""
 
 
 class PictureWorkers:
-    """As many workers as are needed, at most MOST. For any threads; none waits."""
+    """As many workers as needed, at most MOST. Thread-safe and non-blocking."""
 
     def __init__(self, launcher: Launcher) -> None:
         self._launcher = launcher
@@ -35,7 +35,7 @@ class PictureWorkers:
         self._idle: list[Worker] = []
 
     def start(self, data: bytes, factor: int, least: int, most: int) -> Ticket[Image.Image]:
-        """As `open_picture`, but a future. Raises ModelError for what is not a picture, OverSpent."""
+        """As `open_picture`, as a future. Raises ModelError for data that is no picture, and OverSpent."""
         job = wire.Picture(factor, least, most)
         size = picture_size(data)
         large = size[0] * size[1] > LARGE or len(data) > LARGE_BYTES
@@ -59,7 +59,7 @@ class PictureWorkers:
 
 
 def _read(reply: wire.WorkerReply, size: tuple[int, int]) -> Image.Image:
-    """Raises ModelError for what no sound worker sends."""
+    """The picture in a reply. Raises ModelError for a reply that no sound worker sends."""
     if (reply.width, reply.height) != size or len(reply.data) != 3 * size[0] * size[1]:
         raise ModelError("the image cannot be decoded: if other programs can open it, report this with the image")
     return Image.frombytes("RGB", size, reply.data)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose job comes next: a job that takes long does not hold up another client's.
+"""Fair scheduling of jobs: a slow job does not block other clients.
 
-Next comes a job of the client that has the fewest at work and has used the least time. A job that has taken a while
-makes room for a quick one beside it, up to a number; from then on the job of a client that has used more is given up
-for one that has used less.
+The next job is one of the client with the fewest running jobs and the least time used. A slow job no longer counts
+against the limit on quick jobs, so another can start beside it, up to a total. Beyond that, a slow job is cancelled in
+favour of a client that has used less.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from specdec.isolation.accounts import Account, charged
 from specdec.isolation.workers import OverLimit, Ticket, Worker
 
 QUICK_S = 0.15
-"""A job that takes longer gives way to others, and may be given up where another client waits."""
+"""A job that runs longer is slow: it makes room for others, and may be cancelled if another client waits."""
 OWING_S, MOST_OWING = 1.0, 2
-"""Of clients that have used so much lately, only so many jobs are at work at a time: others find a turn at once."""
+"""Clients that used more than OWING_S lately share MOST_OWING running jobs, so that others get a turn at once."""
 
 Begin = Callable[[], tuple[Worker, Future[wire.WorkerReply]]]
 
 
 @dataclass(eq=False)
 class _Job:
-    """A job that waits, or is at work. large: one of these at a time."""
+    """A waiting or running job. large: only one large job runs at a time."""
 
     begin: Begin
     read: Callable[[wire.WorkerReply], Any]
@@ -43,10 +43,10 @@ class _Job:
 
 
 class Turns:
-    """Jobs that take turns. For any threads; none waits."""
+    """Schedules jobs. Thread-safe and non-blocking."""
 
     def __init__(self, quick: int, most: int, name: str) -> None:
-        """quick: jobs at a time that are about to be done; most: in all."""
+        """quick: most running jobs that are not yet slow. most: most running jobs."""
         self._quick = quick
         self._most = most
         self._name = name
@@ -56,8 +56,18 @@ class Turns:
         self._thread: threading.Thread | None = None
 
     def take(self, begin: Begin, read: Callable[[wire.WorkerReply], Any], large: bool = False) -> Ticket[Any]:
-        """Have a job begun when its turn comes, for the account that is charged here; the ticket tells what is read of
-        its reply, in a thread of its worker. Raises OverSpent.
+        """Queue a job for the account charged in this thread.
+
+        Args:
+            begin: Starts the job when its turn comes.
+            read: Parses the reply, in a thread of the worker.
+            large: Whether only one such job may run at a time.
+
+        Returns:
+            A ticket for what `read` returns.
+
+        Raises:
+            OverSpent: The account's budget is used up.
         """
         account = charged.get()
         if account is not None:
@@ -81,7 +91,7 @@ class Turns:
                 self._running.append(job)
                 job.began_s = time.monotonic()
             self._begin(job)
-            del job  # a picture, for example, need not be kept until the next one comes
+            del job  # release its data, for example a picture, before waiting
 
     def _begin(self, job: _Job) -> None:
         token = charged.set(job.account)
@@ -103,15 +113,15 @@ class Turns:
                 raise error
             assert job.asked is not None
             value = job.read(job.asked.result())
-        except CancelledError:  # given up before its worker had begun with it
-            job.ticket.set_exception(OverLimit("it was given up for another client's: try again later", certain=False))
+        except CancelledError:  # cancelled before its worker had started it
+            job.ticket.set_exception(OverLimit("cancelled in favour of another client: try again later", certain=False))
         except BaseException as met:
             job.ticket.set_exception(met)
         else:
             job.ticket.set_result(value)
 
     def _next(self) -> _Job | None:
-        """What is to begin now, if anything; gives up what stands in its way for long."""
+        """The job to start now, if any; may cancel a slow job in its way."""
         if not self._waiting:
             return None
         slow = [job for job in self._running if job.began_s <= time.monotonic() - QUICK_S]
@@ -121,7 +131,7 @@ class Turns:
             waiting = [job for job in waiting if not _owes(job)]
             if not waiting:
                 return None
-        best = min(waiting, key=self._burden)  # of equal ones the first to come
+        best = min(waiting, key=self._burden)  # ties: first come
         in_the_way = slow
         if best.large and any(job.large for job in self._running):
             in_the_way = [job for job in slow if job.large]
@@ -138,7 +148,7 @@ class Turns:
         return None
 
     def _burden(self, job: _Job) -> tuple[int, int]:
-        """What a client has at work beside a job, and has used lately, what runs included, in half seconds."""
+        """A client's number of other running jobs, and its recent use in half seconds, running jobs included."""
         if job.account is None:
             return 0, 0
         mine = [one for one in self._running if one.account is job.account]
@@ -151,7 +161,7 @@ class Turns:
             if waiting:
                 self._waiting.remove(job)
         if waiting:
-            job.ticket.set_exception(ModelError("it is not wanted any more"))
+            job.ticket.set_exception(ModelError("the job was abandoned"))
         elif job.worker is not None and job.asked is not None:
             job.worker.cancel(job.asked)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What travels between a process and its workers: frames of msgpack, each behind its length.
+"""Messages between a process and its workers: msgpack frames with a length prefix.
 
 Both directions are decoded into these types and nothing else.
 """
@@ -13,13 +13,13 @@ import time
 import msgspec
 
 LARGEST_FRAME = 1 << 28
-"""Of a reply: the pixels of a picture."""
+"""Most bytes per frame; the largest is a reply with the pixels of a picture."""
 _LENGTH = struct.Struct("<I")
 
 
 class Compile(msgspec.Struct, tag=True):
-    """The first job of a worker that follows a grammar. vocabulary: which of the launcher's. Returns in `ids` the
-    tokens of its shortest answer.
+    """The first job of a grammar worker. vocabulary: its number in the launcher. Returns in `ids` the token count of
+    the shortest answer.
     """
 
     vocabulary: int
@@ -27,8 +27,8 @@ class Compile(msgspec.Struct, tag=True):
 
 
 class Followed(msgspec.Struct):
-    """Something about one answer of a grammar's. follower: which answer. base: this many of its tokens are as they
-    were with the last job about it; ids: those behind.
+    """A job about one answer that follows the grammar. follower: number of the answer. base: length of the prefix that
+    is unchanged since the last job about it. ids: the tokens after it.
     """
 
     follower: int
@@ -37,27 +37,29 @@ class Followed(msgspec.Struct):
 
 
 class Masks(Followed, tag=True):
-    """What may follow the answer + each tail. Returns in `data` a row of bits a tail."""
+    """Allowed tokens after the answer + each tail. Returns in `data` one row of bits per tail."""
 
     tails: list[list[int]]
 
 
 class Forced(Followed, tag=True):
-    """What must follow the answer, at most this many tokens. Returns `ids`."""
+    """The forced tokens after the answer, at most `most`. Returns `ids`."""
 
     most: int
 
 
 class Ways(Followed, tag=True):
-    """The few ways on (specdec.sampling.choices), at most this many nodes. Returns `ids`, `parents` and `sizes`."""
+    """The possible continuations, if few (specdec.sampling.choices), in at most `most` nodes. Returns `ids`, `parents`
+    and `sizes`.
+    """
 
     most: int
 
 
 class Picture(msgspec.Struct, tag=True):
-    """A picture to decode and to resize; its encoded bytes follow in a frame of their own. factor 0: to at most `most`
-    pixels; else as `smart_resize` does it, in multiples of the factor, with `least` to `most` pixels. Returns `data`,
-    RGB, of `width` and `height`.
+    """A picture to decode and resize; its encoded bytes follow in a separate frame. factor 0: resize to at most `most`
+    pixels. Otherwise resize as `smart_resize` does: sides are multiples of the factor, with `least` to `most` pixels.
+    Returns RGB `data` of size `width` x `height`.
     """
 
     factor: int
@@ -66,7 +68,7 @@ class Picture(msgspec.Struct, tag=True):
 
 
 class WorkerJob(msgspec.Struct):
-    """What a worker is to do, and the seconds that it may take of a CPU and in all."""
+    """A job for a worker. cpu_s: most CPU seconds. wall_s: most elapsed seconds."""
 
     cpu_s: float
     wall_s: float
@@ -74,11 +76,11 @@ class WorkerJob(msgspec.Struct):
 
 
 OK, REFUSED, UNUSABLE, AGAIN = "ok", "refused", "unusable", "again"
-"""Of a job: done; the input is wrong (OptionsError); it cannot be used (ModelError); send all ids of the answer."""
+"""Status of a job: done; wrong input (OptionsError); unusable input (ModelError); send again with all ids."""
 
 
 class WorkerReply(msgspec.Struct):
-    """What came of a job. cpu_s: what it took. memory: bytes that its process takes more than when it began."""
+    """The result of a job. cpu_s: CPU seconds used. memory: bytes by which the process has grown since its start."""
 
     status: str = OK
     cpu_s: float = 0.0
@@ -93,7 +95,7 @@ class WorkerReply(msgspec.Struct):
 
 
 class Vocabulary(msgspec.Struct, tag=True):
-    """To a launcher: a tokenizer (tokenizer.json) that grammars are compiled for."""
+    """To a launcher: prepare a tokenizer (the text of tokenizer.json) for compiling grammars."""
 
     tokenizer: str
     vocab_size: int
@@ -101,28 +103,30 @@ class Vocabulary(msgspec.Struct, tag=True):
 
 
 class Fork(msgspec.Struct, tag=True):
-    """To a launcher: make a worker that listens on the socket that comes along. memory: bytes that it may take more
-    than the launcher has.
+    """To a launcher: fork a worker that serves the socket sent along. memory: bytes that it may use beyond the
+    launcher's size.
     """
 
     memory: int
 
 
 class Reap(msgspec.Struct, tag=True):
-    """To a launcher: a worker was killed, or has ended. Until then nothing else gets its process id."""
+    """To a launcher: reap a worker that was killed or has exited. Until then its process id is not reused."""
 
     pid: int
 
 
 class Launched(msgspec.Struct):
-    """A launcher's answer. number: of the vocabulary; the process id of the worker; the signal that has ended it."""
+    """A launcher's reply. number: the vocabulary's number, the worker's process id, or its exit code, by request; -1:
+    the vocabulary cannot be used, and `text` says why.
+    """
 
     number: int = 0
     text: str = ""
 
 
 def send(to: socket.socket, message: msgspec.Struct, beside: bytes | None = None) -> None:
-    """beside: goes in a frame of its own, without being copied. Raises OSError."""
+    """Send a message. beside: bytes sent in a separate frame, without a copy. Raises OSError."""
     data = msgspec.msgpack.encode(message)
     to.sendall(_LENGTH.pack(len(data)) + data)
     if beside is not None:
@@ -133,10 +137,20 @@ def send(to: socket.socket, message: msgspec.Struct, beside: bytes | None = None
 def receive(
     source: socket.socket, largest: int = LARGEST_FRAME, until_s: float | None = None, head: bytes = b""
 ) -> bytearray | None:
-    """The next frame; None at the end. until_s: of time.monotonic, when all of it must be there. head: what has come of
-    its length already.
+    """Receive the next frame.
 
-    Raises OSError (TimeoutError among them), ValueError for a frame that is too long.
+    Args:
+        source: The socket.
+        largest: Most bytes.
+        until_s: Deadline for the whole frame, in time.monotonic seconds; None: no deadline.
+        head: Bytes of the length prefix that were received already.
+
+    Returns:
+        The frame; None at the end of the stream.
+
+    Raises:
+        OSError: The socket failed, or the deadline passed (TimeoutError).
+        ValueError: The frame is too long.
     """
     rest = _exactly(source, _LENGTH.size - len(head), until_s)
     if rest is None:
@@ -158,5 +172,5 @@ def _exactly(source: socket.socket, length: int, until_s: float | None) -> bytea
             return None
         at += count
         if until_s is not None and time.monotonic() > until_s:
-            raise TimeoutError("a frame does not come to its end")
+            raise TimeoutError("a frame did not arrive in time")
     return found

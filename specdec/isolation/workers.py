@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Workers as the process that uses them sees them: hand over a job, get a future.
+"""The parent's side of the workers: submit a job, get a future.
 
-A thread a worker hands its jobs over one by one, waits for each, and replaces the process where a limit has ended it.
-Who asks never waits here. A future that is cancelled while its job runs ends the process that runs it.
+Each worker has a thread that submits its jobs one by one, waits for each, and replaces the process if a limit has ended
+it. Callers never wait here. Cancelling a running job ends the process that runs it.
 """
 
 from __future__ import annotations
@@ -32,31 +32,31 @@ from specdec.isolation.accounts import Account, charged
 
 T = TypeVar("T")
 _FREELY_S = 1.0
-"""A client that has lately used more gives way from the start of its jobs."""
+"""Jobs of a client that has lately used more than this run at low priority from the start."""
 _QUICK_S = 0.15
-"""A process that takes longer over a job gives way to all others from then on."""
+"""A process that spends longer than this on a job runs at low priority from then on."""
 _LET_RUN_S = 0.03
-"""A job that no caller wants any more may go on for this long."""
+"""A cancelled job may run for this much longer."""
 _ENDING_S = 1.0
-"""That a launcher may take to end its workers."""
+"""Time for a launcher to end its workers."""
 _OVERDUE_S = 30.0
-"""No job takes so long, those that begin its process included."""
+"""No job should take this long, start of the process included."""
 _GRACE_S = 0.5
-"""A worker ends by itself at its limits, unless it has been taken over: then it is killed so much later."""
+"""A worker ends itself at its limits, unless it is compromised; it is then killed after this extra time."""
 
 
 @dataclass(frozen=True)
 class Limit:
-    """What a job may take: seconds of a CPU, and in all. Beyond it its worker is killed."""
+    """Limits of a job: CPU seconds and elapsed seconds. Its worker is killed beyond them."""
 
     cpu_s: float
     wall_s: float
 
 
 class OverLimit(ModelError):
-    """A job took more time or memory than is allowed; its worker was killed.
+    """A job exceeded its limits on time or memory; its worker was killed.
 
-    certain: it took so much of a CPU or of memory; otherwise the machine may have been busy.
+    certain: the job itself used that much CPU time or memory. Otherwise the machine may have been busy.
     """
 
     def __init__(self, text: str, certain: bool) -> None:
@@ -65,7 +65,7 @@ class OverLimit(ModelError):
 
 
 class Launcher:
-    """Forks workers. Its process is started when it is first needed, or by `warm_up`; for any threads."""
+    """Forks workers. Its process is started at first use, or by `warm_up`. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -80,17 +80,17 @@ class Launcher:
         atexit.register(self.close)
 
     def warm_up(self, grammars: Callable[[], int] | None = None) -> None:
-        """Start the process, in a thread of its own: what comes first need not wait for it so long. grammars: prepares
-        their vocabulary.
+        """Start the process in a background thread, so that the first job waits less. grammars: prepares the vocabulary
+        for grammars.
         """
         threading.Thread(target=self._start_quietly, args=[grammars], name="launcher", daemon=True).start()
 
     def end_in_time(self, drain_s: float) -> None:
-        """See to it that this process ends within drain_s and GRACE_S of SIGTERM, whatever its threads are doing, and
-        within GRACE_S of SIGINT or a second signal. To be called in the main thread, before anything is started.
+        """Ensure that this process ends within drain_s + GRACE_S of SIGTERM, whatever its threads do, and within
+        GRACE_S of SIGINT or a second signal. Call in the main thread, before anything is started.
 
-        Python runs a signal's handler between two steps of the main thread, and a call into a library may keep all
-        threads from going on. The signal's number goes through a pipe to the launcher's process instead.
+        Python runs signal handlers between two bytecodes of the main thread, and a library call may block all threads.
+        So the signal's number is sent through a pipe to the launcher process, which kills this one if needed.
         """
         reads, writes = os.pipe()
         os.set_blocking(writes, False)
@@ -98,15 +98,15 @@ class Launcher:
         self._guard = reads, drain_s
 
     def vocabulary(self, tokenizer: str, vocab_size: int, eos_ids: list[int]) -> int:
-        """A vocabulary that workers shall know; returns its number."""
+        """Register a vocabulary for workers; returns its number."""
         with self._lock:
             self._vocabularies.append(wire.Vocabulary(tokenizer, vocab_size, eos_ids))
             return len(self._vocabularies) - 1
 
     def fork(self, memory: int, vocabulary: int | None = None) -> tuple[int, socket.socket, int]:
-        """A new worker: its process id, the socket that its jobs go into, and the vocabulary's number there.
+        """Fork a worker; returns its process id, the socket for its jobs, and the vocabulary's number in the launcher.
 
-        Raises ModelError for a vocabulary that no grammar can be compiled for, OSError.
+        Raises ModelError for a vocabulary that grammars cannot be compiled for, and OSError.
         """
         with self._lock:
             for attempt in range(2):
@@ -117,23 +117,23 @@ class Launcher:
                         answer = self._ask(wire.Fork(memory), theirs)
                     return answer.number, ours, number
                 except (OSError, ValueError, msgspec.MsgspecError):
-                    self._end()  # the program that ended the launcher need not end what uses it
+                    self._end()  # the launcher may have been killed from outside: start another
                     if attempt or self._closed:
                         raise
-        raise AssertionError("two attempts, and neither came to an end")
+        raise AssertionError("both attempts neither returned nor raised")
 
     def reap(self, pid: int) -> int:
-        """A worker was killed, or has ended; returns what has ended it, as subprocess's returncode."""
+        """Reap a worker that was killed or has exited; returns its exit code, like subprocess's returncode."""
         with self._lock, contextlib.suppress(OSError, ValueError, msgspec.MsgspecError):
             return self._ask(wire.Reap(pid)).number
         return 0
 
     def watch(self, worker: Worker) -> None:
-        """Have a worker looked at by `wrong`."""
+        """Include a worker in the checks of `wrong`."""
         self._workers.add(worker)
 
     def wrong(self, now_s: float) -> str:
-        """What about the workers does not come to an end, "" where all do. now_s: of time.monotonic."""
+        """Describe a worker that is stuck in a job; "" if none is. now_s: time.monotonic()."""
         for worker in list(self._workers):
             began_s = worker.began_s
             if began_s is not None and now_s - began_s > _OVERDUE_S:
@@ -142,12 +142,12 @@ class Launcher:
 
     @property
     def pid(self) -> int:
-        """Of its process; 0 where there is none."""
+        """Process id of the launcher; 0 if none runs."""
         process = self._process
         return 0 if process is None else process.pid
 
     def close(self) -> None:
-        """End the process; workers end when their sockets are closed."""
+        """End the process; workers exit when their sockets are closed."""
         self._closed = True
         with self._lock:
             self._end()
@@ -166,9 +166,9 @@ class Launcher:
             return self._control
         self._end()
         if self._closed:
-            raise OSError("the process ends")
+            raise OSError("the launcher is closed")
         ours, theirs = socket.socketpair()
-        # Nothing of this process's environment that a worker could tell: no keys, no addresses.
+        # A worker must not inherit secrets from the environment: no keys, no addresses.
         kept = {name: value for name in ("PATH", "LANG", "LD_LIBRARY_PATH") if (value := os.environ.get(name))}
         alone = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS"), "1")
         with theirs:
@@ -222,7 +222,7 @@ class Launcher:
 
 @dataclass
 class _QueuedJob:
-    """A job that waits, or runs. body: called when its turn comes."""
+    """A waiting or running job. body: makes the message when its turn comes."""
 
     body: Callable[[], Any]
     limit: Limit
@@ -233,7 +233,7 @@ class _QueuedJob:
 
 
 class Ticket(Future[T]):
-    """What comes of a job. `abandon`: no caller wants it any more; where it runs, its process ends."""
+    """The future result of a job. `abandon` says that no caller wants it; if the job runs, its process is ended."""
 
     def __init__(self, abandon: Callable[[], None] = lambda: None) -> None:
         super().__init__()
@@ -241,14 +241,11 @@ class Ticket(Future[T]):
 
 
 def FIRST() -> None:
-    """The body of a job that is done with the worker's first."""
+    """Body of a job that is complete once the worker's first job is done."""
 
 
 class Worker:
-    """One process at a time, and the thread that waits for it.
-
-    first: the job that each new process gets before all others, with its limit.
-    """
+    """A worker process, replaced when needed, and the thread that waits for it."""
 
     def __init__(
         self,
@@ -258,8 +255,15 @@ class Worker:
         first: tuple[Callable[[int], Any], Limit, Callable[[], int]] | None = None,
         name: str = "worker",
     ) -> None:
-        """what: begins errors: "the grammar". first: the job by the vocabulary's number in the launcher's process, its
-        limit, and what gives the vocabulary's number here.
+        """Create a worker; its process is started with the first job.
+
+        Args:
+            launcher: Forks the process.
+            memory: Bytes that the process may use beyond the launcher's size.
+            what: Subject of error messages: "the grammar".
+            first: The job that each new process gets before all others: a function of the vocabulary's number in the
+                launcher, the job's limit, and a function that returns the vocabulary's number here.
+            name: Name of the thread.
         """
         self._launcher = launcher
         self._memory = memory
@@ -285,10 +289,19 @@ class Worker:
         again: Callable[[], Any] | None = None,
         beside: bytes | None = None,
     ) -> Future[wire.WorkerReply]:
-        """Hand a job over. body: makes it when its turn comes. again: the same job for a worker that has forgotten what
-        went before. beside: bytes that go along. The future raises OverLimit, OptionsError, ModelError.
+        """Submit a job.
 
-        Raises OverSpent for a client in debt.
+        Args:
+            body: Makes the message when the job's turn comes.
+            limit: Its limits.
+            again: Makes a self-contained message, for a worker that lacks the earlier state.
+            beside: Bytes sent along.
+
+        Returns:
+            A future, which raises OverLimit, OptionsError or ModelError.
+
+        Raises:
+            OverSpent: The client's budget is used up.
         """
         account = charged.get()
         if account is not None:
@@ -298,13 +311,13 @@ class Worker:
         return asked.future
 
     def cancel(self, future: Future[wire.WorkerReply]) -> None:
-        """No caller wants it any more: where it goes on running, its process ends."""
+        """Cancel a job. If it is running and does not finish at once, its process is ended."""
         with self._lock:
             running = self._running is not None and self._running.future is future
         if not running:
             future.cancel()
             return
-        # Most are as good as done, and a process that is ready is worth more than the rest of its job.
+        # Most jobs are nearly done, and a warm process is worth more than the rest of its job.
         timer = threading.Timer(_LET_RUN_S, self._kill_for, [future])
         timer.daemon = True
         timer.start()
@@ -316,7 +329,7 @@ class Worker:
                 self._kill()
 
     def close(self) -> None:
-        """End, once what was asked is answered."""
+        """End the worker after its queued jobs."""
         self._jobs.put(None)
 
     def _run(self) -> None:
@@ -329,7 +342,7 @@ class Worker:
                 else:
                     asked.future.set_result(reply)
                     del reply
-            del asked  # nothing of it is kept until the next one comes
+            del asked  # release its data before waiting for the next job
         self._end()
 
     def _answer(self, asked: _QueuedJob) -> wire.WorkerReply:
@@ -344,13 +357,13 @@ class Worker:
                     killed_for, self._killed_for = self._killed_for, None
                 if killed_for is None or killed_for is asked.future:
                     raise
-                return self._tried(asked)  # the process was ended because of the job before this one
+                return self._tried(asked)  # the kill was meant for the previous job
         finally:
             self.began_s = None
             with self._lock:
                 self._running = None
             if self._slow and self._first is None:
-                self._end()  # a new one need not give way
+                self._end()  # a new process starts with normal priority
 
     def _tried(self, asked: _QueuedJob) -> wire.WorkerReply:
         reply = self._begin(asked) if self._socket is None else None
@@ -362,7 +375,7 @@ class Worker:
         return self._checked(reply)
 
     def _begin(self, asked: _QueuedJob) -> wire.WorkerReply | None:
-        """A new process, with its first job done."""
+        """Start a new process and run its first job."""
         try:
             vocabulary = None if self._first is None else self._first[2]()
             pid, connection, number = self._launcher.fork(self._memory, vocabulary)
@@ -373,7 +386,7 @@ class Worker:
         with self._lock:
             self._pid, self._socket = pid, connection
             self._slow = False
-            # Process ids are given out again: this names the one process for good.
+            # Process ids are reused; a pidfd always names this one process.
             self._handle = os.pidfd_open(pid)
         if self._first is None:
             return None
@@ -400,7 +413,7 @@ class Worker:
                 self._give_way()
             frame = wire.receive(connection, until_s=until_s)
             if frame is None:
-                raise OSError("it has ended")
+                raise OSError("the worker has exited")
             reply = self._decoder.decode(frame)
             took_s = min(max(reply.cpu_s, 0.0), limit.wall_s)
             return reply
@@ -432,7 +445,7 @@ class Worker:
                 self._slow = True
 
     def _end(self) -> int:
-        """End the process; returns what has ended it."""
+        """End the process; returns its exit code."""
         with self._lock:
             pid, connection = self._pid, self._socket
             if connection is None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The link between edge and cloud: wire contract, ZeroMQ channel, heartbeats, emulator of bad networks.
+"""The link between edge and cloud: wire contract, ZeroMQ channel, emulator of bad networks.
 
-`Link` and `connect` are imported when they are first asked for, and ZeroMQ with them: settings need only constants.
+`Link` and `connect`, and ZeroMQ with them, are imported at first use: settings need only constants.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who reaches what listens on an address."""
+"""Checks of network addresses: their form, and whether only this machine can reach them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HIGHEST_PORT = 65_535
 
 
 def is_loopback(bind: str) -> bool:
-    """Whether only this machine reaches tcp://HOST:PORT. A name other than localhost may be anything."""
+    """Whether only this machine can reach tcp://HOST:PORT. Names other than localhost count as reachable."""
     host = bind.removeprefix("tcp://").rpartition(":")[0].strip("[]")
     if host in ("localhost", "lo"):
         return True
@@ -30,9 +30,9 @@ def check_address(
     schemes: tuple[str, ...] = SCHEMES,
     bind: bool = False,
 ) -> None:
-    """Raises the error unless this is SCHEMEHOST:PORT. ZeroMQ itself takes a port beyond 65535 for another one.
+    """Raise `error` unless the address is SCHEMEHOST:PORT. ZeroMQ itself wraps ports above 65535 silently.
 
-    bind: an address to listen on, where port 0 and * are a free one.
+    bind: an address to listen on, where port 0 or * means any free port.
     """
     scheme = next((one for one in schemes if address.startswith(one)), None)
     host, _, port = address[len(scheme or "") :].rpartition(":")
@@ -40,4 +40,4 @@ def check_address(
     if scheme is None or not host or any(map(str.isspace, host)) or not (named or (bind and port == "*")):
         raise error(f"{what} {address!r} cannot be used: give {' or '.join(f'{one}HOST:PORT' for one in schemes)}")
     if not bind and not int(port):
-        raise error(f"{what} {address!r} cannot be used: port 0 is for listening, give the port that is listened on")
+        raise error(f"{what} {address!r} cannot be used: port 0 is for listening, give the server's port")

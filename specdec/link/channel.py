@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The edge's end of the link: connects lazily, shakes hands, and notices when nothing answers.
+"""The edge's end of the link: connects lazily, performs the handshake, and detects a dead peer.
 
-Knows messages and time, nothing of drafting. Every wait is bounded; silence longer than the reply time-out,
-or the peer closing the connection, raises LinkLost, and the next use connects anew: to the same verifier, or in a
-fleet to whichever its directory names. With a key the connection is encrypted, and each side knows the other; a
-verifier that does not take it is reported as KeyRefused.
+Handles messages and time, not drafting. Every wait is bounded. Silence longer than the reply time-out, or a connection
+closed by the peer, raises LinkLost. The next use reconnects: to the same verifier, or in a fleet to the one that its
+directory names. With a key the connection is encrypted and both sides are authenticated; a verifier that does not
+accept the key causes KeyRefused.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ from specdec.link.wire import (
 
 _FIRST_BACKOFF_S = 0.25
 _FIRST_BACKOFF_ENCRYPTED_S = 2.0
-"""An encrypted hand-shake takes five or six round trips; who begins it anew too soon never gets through a long link."""
+"""An encrypted handshake takes five or six round trips; on a slow link, restarting it too soon would never succeed."""
 _MAX_BACKOFF_S = 4.0
-"""A verifier that is starved of processor time is slow to greet: who always hangs up too soon never hears it.
-So patience grows from one attempt to the next, also of later calls, until the verifier has greeted. It ends here, since
-a fresh connection may come through where an old one waits for TCP's next attempt.
+"""Longest wait per attempt. A verifier short of CPU time greets slowly, so the wait doubles from attempt to attempt,
+also across calls, until a greeting arrives. It is bounded, because a new connection may succeed while an old one waits
+for TCP's next retransmission.
 """
 
 
@@ -58,16 +58,16 @@ def connect(
     round_timeout_s: float = 60.0,
     key: str | Path | None = None,
 ) -> Link:
-    """Make a link to a verifier or to a fleet of them. Nothing is sent before the first use.
+    """Create a link to a verifier or to a fleet of verifiers. Nothing is sent before the first use.
 
     Args:
         address: "tcp://HOST:PORT" of a verifier, or "fleet://HOST:PORT" of a fleet's directory.
-        connect_timeout_s: Seconds to try, with back-off, before LinkLost.
+        connect_timeout_s: Seconds to retry connecting, with back-off, before LinkLost.
         reply_timeout_s: Seconds of silence after which the link counts as lost. Heartbeats keep a busy verifier from
             being silent.
-        round_timeout_s: Longest wait in seconds for one reply from a verifier that is alive; a tenth of a second
-            more for each token of a prompt that it computes, up to ten minutes.
-        key: File of this edge's key, for a verifier with keys; read again at every connection.
+        round_timeout_s: Longest wait in seconds for one reply from a live verifier. For a prompt, 0.1 s per token is
+            added, at most ten minutes.
+        key: File with this edge's key, for a verifier with keys; read again at every connection.
 
     Returns:
         The link.
@@ -88,7 +88,7 @@ def connect(
 
 
 class Link:
-    """One connection to one verifier at a time, for one answer at a time and one thread at a time."""
+    """One connection to one verifier at a time. Used by one answer and one thread at a time."""
 
     def __init__(
         self,
@@ -103,14 +103,13 @@ class Link:
         """See `connect`, which also checks the key's file.
 
         Args:
-            address: `tcp://HOST:PORT`, or that of a fleet.
-            connect_timeout_s: How long the verifier may take to greet, s.
-            reply_timeout_s: How long a reply may take, s.
-            round_timeout_s: How long a verdict may take, s.
-            clock: A monotonic clock, s.
-            key: File of this client's key; None: the verifier asks for none.
-            route: Which verifier of a fleet to connect to; default: as the directory at `address` says, or always
-                the verifier there.
+            address: `tcp://HOST:PORT` of a verifier, or `fleet://HOST:PORT` of a fleet's directory.
+            connect_timeout_s: Seconds that the verifier may take to greet.
+            reply_timeout_s: Seconds of silence after which the link counts as lost.
+            round_timeout_s: Seconds that a verdict may take.
+            clock: A monotonic clock, in seconds.
+            key: File with this client's key; None: the verifier requires none.
+            route: Chooses the verifier of a fleet; None: the directory at a fleet's `address`, or the verifier there.
         """
         self.address = address
         self.connect_timeout_s = connect_timeout_s
@@ -130,12 +129,18 @@ class Link:
         self._message_bytes = 0
 
     def ensure_connected(self, give_up: Callable[[], bool] = lambda: False) -> Welcome:
-        """Connect and shake hands unless that is done; returns what the verifier said about itself.
+        """Connect and perform the handshake, unless that is done; returns the verifier's greeting.
 
-        give_up is asked now and then; when it says True the wait ends with LinkLost, too. Raises LinkLost
-        when nothing answers within connect_timeout_s, VerifierBusy when it takes no client at present,
-        VersionMismatch and ProtocolError when something else answers, KeyRefused when the verifier does not take the
-        key, OptionsError when the key's file cannot be used.
+        Args:
+            give_up: Polled while waiting; True ends the wait with LinkLost.
+
+        Raises:
+            LinkLost: Nothing answers within connect_timeout_s.
+            VerifierBusy: The verifier accepts no client at present.
+            VersionMismatch: The verifier speaks another version of the protocol.
+            ProtocolError: The verifier refused, or something else answers.
+            KeyRefused: The verifier does not accept the key.
+            OptionsError: The key's file cannot be used.
         """
         if self.told is not None:
             return self.told
@@ -147,7 +152,7 @@ class Link:
             except (KeyRefused, VerifierBusy, ProtocolError):
                 if self._clock() >= deadline or not self._has_another(where):
                     raise
-                continue  # another one of the fleet may well take it
+                continue  # another verifier of the fleet may accept this edge
             if welcome is not None:
                 self._welcome = welcome
                 self._backoff_s = self._first_backoff_s
@@ -173,38 +178,38 @@ class Link:
         return _FIRST_BACKOFF_S if self._key is None else _FIRST_BACKOFF_ENCRYPTED_S
 
     def begin_answer(self, ids: Sequence[int], images: Sequence[bytes]) -> None:
-        """An answer to this prompt begins: the time for a fleet to give this edge another verifier."""
+        """An answer to this prompt begins. A fleet may now move this edge to another verifier."""
         if self._route is not None and self._route.begin(ids, images):
             self.reset()
 
     def end_answer(self) -> None:
-        """The answer is over."""
+        """The answer has ended."""
         if self._route is not None:
             self._route.rest()
 
     def move_on(self) -> None:
-        """The verifier of now does not serve, or has no room: in a fleet, the next use asks for another one."""
+        """The present verifier fails or has no room. In a fleet, the next use asks for another one."""
         if self._dealer.address and self._has_another(self._dealer.address):
             self.reset()
 
     def _has_another(self, failed: str) -> bool:
-        """Whether a fleet may have another verifier than this one, which did not serve."""
+        """Report a failed verifier; returns whether the fleet may have another one."""
         return self._route is not None and self._route.failed(failed)
 
     def next_session(self) -> int:
-        """A session number this link has not used yet."""
+        """The next session number; numbers repeat after 65,535 sessions."""
         self._last_session = self._last_session % 0xFFFF + 1
         return self._last_session
 
     def send(self, message: Up) -> int:
-        """Send one message; returns how many bytes ZeroMQ was handed. Raises LinkLost if it takes no more, OptionsError
-        for a message that is longer than the verifier takes.
+        """Send one message; returns the bytes handed to ZeroMQ. Raises LinkLost if the send queue is full, OptionsError
+        if the message is longer than the verifier accepts.
         """
         data = encode(message)
         if 0 < self._message_bytes < len(data):
             raise OptionsError(
-                f"a message of {len(data)} bytes is too large: the verifier takes {self._message_bytes}; send smaller "
-                "images or a shorter prompt, or start it with a larger --max-message-mb"
+                f"a message of {len(data)} bytes is too large: the verifier accepts {self._message_bytes}; send "
+                "smaller images or a shorter prompt, or start the verifier with a larger --max-message-mb"
             )
         self._dealer.send(data)
         return len(data)
@@ -212,8 +217,8 @@ class Link:
     def receive(self, timeout_s: float) -> tuple[Down, int] | None:
         """The next message and its size in bytes, or None after `timeout_s`.
 
-        Malformed messages are counted, not raised. Raises LinkLost when the verifier closed the connection, KeyRefused
-        when it does not take the key (any more).
+        Malformed messages are counted, not raised. Raises LinkLost if the verifier closed the connection, KeyRefused if
+        it does not accept the key (any more).
         """
         deadline = self._clock() + timeout_s
         while True:
@@ -231,7 +236,7 @@ class Link:
             return message, len(data)
 
     def reset(self) -> None:
-        """Drop the connection; the next use makes a new one. What was on its way is gone."""
+        """Drop the connection and messages in transit; the next use reconnects."""
         self._welcome = None
         self._dealer.close()
 
@@ -254,8 +259,10 @@ class Link:
         return self._dealer.lost(f"nothing was heard for {seconds:.1f} s")
 
     def stalled(self, seconds: float) -> LinkLost:
-        """Drop the connection because the verifier lives and an answer did not go on; returns the error to raise."""
-        return self._dealer.lost(f"the verifier lives, but this answer did not go on for {seconds:.1f} s")
+        """Drop the connection because the verifier is alive but the answer made no progress; returns the error to
+        raise.
+        """
+        return self._dealer.lost(f"the verifier is alive, but this answer made no progress for {seconds:.1f} s")
 
     def _shake_hands(self, where: str, deadline: float, give_up: Callable[[], bool]) -> Welcome | None:
         self.address = where
@@ -292,6 +299,6 @@ class Link:
 
 def _version_text(address: str, theirs: int) -> str:
     return (
-        f"the verifier at {address} speaks version {theirs} of the protocol and this edge version "
+        f"the verifier at {address} speaks version {theirs} of the protocol and this edge speaks version "
         f"{PROTOCOL_VERSION}: install the same release on both sides"
     )

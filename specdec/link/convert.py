@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Between what travels and what the rest of the package uses."""
+"""Conversions between wire messages and the package's own types."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from specdec.sampling.recovery import TargetRow
 
 
 def sampling_to_wire(options: GenerationOptions) -> Sampling:
-    """GenerationOptions as they travel. Stop strings stay: who gives the answer out ends it, and says so."""
+    """GenerationOptions for the wire. Stop strings are left out: the edge applies them and closes the session."""
     told = {name: getattr(options, name) for name in Sampling.__struct_fields__}
     return Sampling(**told | {"logit_bias": list(options.logit_bias)})
 
 
 def sampling_from_wire(sampling: Sampling) -> GenerationOptions:
-    """Checked options from what travelled. Raises ProtocolError where they are out of range."""
+    """Checked options from the wire. Raises ProtocolError if a value is out of range."""
     try:
         return GenerationOptions(**msgspec.structs.asdict(sampling))
     except OptionsError as error:
@@ -31,7 +31,7 @@ def sampling_from_wire(sampling: Sampling) -> GenerationOptions:
 
 
 def prompt_from_wire(message: Open) -> Prompt:
-    """The prompt that a session opens with, all its pictures there."""
+    """The prompt of an opening message whose pictures are all present."""
     return Prompt(tuple(message.ids), pictures_of(message))
 
 
@@ -43,7 +43,7 @@ def floats_to_wire(values: Tensor) -> bytes:
 def floats_from_wire(data: bytes) -> Tensor:
     """float32 [n] from little-endian bytes. Raises ProtocolError unless they are probabilities."""
     if len(data) % 4:
-        raise ProtocolError(f"{len(data)} bytes are not whole number of float32")
+        raise ProtocolError(f"{len(data)} bytes are not a whole number of float32 values")
     values = torch.from_numpy(np.frombuffer(data, dtype="<f4").astype(np.float32))
     if values.numel() and not bool(((values >= 0) & (values <= 1.001)).all()):
         raise ProtocolError("probabilities are outside 0 to 1")
@@ -51,7 +51,7 @@ def floats_from_wire(data: bytes) -> Tensor:
 
 
 def q_from_wire(data: bytes, drafted: int, vocab_size: int) -> Tensor:
-    """q of a draft: [drafted], or [drafted, vocab_size] where whole rows came. Raises ProtocolError."""
+    """q of a draft: [drafted], or [drafted, vocab_size] if whole rows were sent. Raises ProtocolError."""
     values = floats_from_wire(data)
     if drafted and values.shape[0] == drafted * vocab_size:
         return values.view(drafted, vocab_size)
@@ -63,18 +63,18 @@ def q_from_wire(data: bytes, drafted: int, vocab_size: int) -> Tensor:
 def row_to_wire(
     session: int, round_: int, accepted: int, row: TargetRow, verify_us: int, queue_us: int, batch: int = 1
 ) -> RowDown:
-    """What the edge needs to recover from a rejection, as it travels."""
+    """The message from which the edge recovers after a rejection."""
     ids = b"" if row.tokens is None else np.asarray(row.tokens, dtype="<u4").tobytes()
     p = floats_to_wire(row.p)
     return RowDown(session, round_, accepted, ids, p, row.samples, row.tail, verify_us, queue_us, batch)
 
 
 def row_from_wire(message: RowDown) -> TargetRow:
-    """The same on the edge. Raises ProtocolError for bytes that are not a row."""
+    """The target's row from a RowDown. Raises ProtocolError if the bytes are not a row."""
     p = floats_from_wire(message.p)
     if not message.ids:
         return TargetRow(p)
     if len(message.ids) != len(message.p):
-        raise ProtocolError("a row has not as many ids as probabilities")
+        raise ProtocolError("a row has different numbers of ids and probabilities")
     tokens = np.frombuffer(message.ids, dtype="<u4").astype(np.int64).tolist()
     return TargetRow(p, tokens, message.samples, message.tail)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One ZeroMQ DEALER socket with its monitor: bytes go out, bytes come in, and a connection that ends is noticed.
+"""One ZeroMQ DEALER socket with its monitor: sends and receives bytes, and detects a closed connection.
 
-Knows addresses, keys and time; nothing of what the bytes mean. What serves at the other end is named by its owner, so
-that errors say "the verifier" or "the directory".
+Handles addresses, keys and time, not the meaning of the bytes. The owner names the peer, so that errors say "the
+verifier" or "the directory".
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _WATCHED = zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_FAILED_AUTH | _FAILED_HA
 
 
 class Dealer:
-    """A socket that is opened, and opened again after it was lost. One thread at a time."""
+    """A socket that can be reopened after it was lost. One thread at a time."""
 
     def __init__(
         self,
@@ -36,8 +36,8 @@ class Dealer:
         key: str | Path | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """what: who is at the other end, in errors. max_bytes: of a message that comes. key: file of this edge's key,
-        read again with every open().
+        """what: name of the peer in errors. max_bytes: most bytes of a received message. key: file with this edge's
+        key, read again at every open().
         """
         self.what = what
         self.address = ""
@@ -52,12 +52,12 @@ class Dealer:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is a socket; nothing has to be at its other end."""
+        """Whether a socket exists; the peer need not be connected."""
         return self._socket is not None
 
     def open(self, address: str) -> None:
-        """A new socket towards tcp://HOST:PORT, in the place of the one before. Raises LinkLost for an address that
-        cannot be used, OptionsError for a key file that cannot.
+        """Replace the socket by a new one that connects to tcp://HOST:PORT. Raises LinkLost for an unusable address,
+        OptionsError for an unusable key file.
         """
         self.close()
         self.address = address
@@ -79,13 +79,13 @@ class Dealer:
             _close(socket, monitor)
             raise LinkLost(f"address {address!r} cannot be used ({error}): give tcp://HOST:PORT") from error
         self._socket, self._monitor = socket, monitor
-        # Also for a socket that is never closed: the order of the garbage collector may be the wrong one.
+        # Also closes sockets that are never closed explicitly: garbage collection may use the wrong order.
         self._let_go = weakref.finalize(self, _close, socket, monitor)
         self._poller.register(socket, zmq.POLLIN)
         self._poller.register(monitor, zmq.POLLIN)
 
     def send(self, data: bytes) -> None:
-        """Hand a message over. Raises LinkLost where ZeroMQ takes no more."""
+        """Send a message. Raises LinkLost if the send queue is full."""
         try:
             self._opened().send(data, flags=zmq.DONTWAIT)
         except zmq.Again:
@@ -94,8 +94,8 @@ class Dealer:
             raise self.lost("its send queue is full") from None
 
     def receive(self, timeout_s: float) -> bytes | None:
-        """The next message, or None after `timeout_s`. Raises LinkLost when the other side closed the connection,
-        KeyRefused when it does not take the key (any more).
+        """The next message, or None after `timeout_s`. Raises LinkLost if the peer closed the connection, KeyRefused if
+        it does not accept the key (any more).
         """
         socket = self._opened()
         deadline = self._clock() + timeout_s
@@ -111,7 +111,7 @@ class Dealer:
                     self._mind_events()
 
     def close(self) -> None:
-        """Drop the connection; what was on its way is gone."""
+        """Drop the connection and messages in transit."""
         if self._socket is None:
             return
         self._poller = zmq.Poller()
@@ -124,7 +124,7 @@ class Dealer:
         return LinkLost(f"the link to {self.address} is lost, {why}: check {self.what} and the network")
 
     def refused(self, why: str) -> KeyRefused:
-        """Drop the connection of a key that is not taken; returns the error to raise."""
+        """Drop the connection because the key was refused; returns the error to raise."""
         self.close()
         return KeyRefused(f"{self.what} at {self.address} refused this edge: {why}")
 
@@ -134,7 +134,7 @@ class Dealer:
         return self._socket
 
     def _mind_events(self) -> None:
-        """Raise what the socket's events mean."""
+        """Read the socket's events, and raise the error that they stand for."""
         assert self._monitor is not None
         seen = 0
         while self._monitor.poll(0):
@@ -148,20 +148,20 @@ class Dealer:
             raise self.lost(f"{self.what} closed the connection")
 
     def _why_no_handshake(self) -> str:
-        """What was wrong with the two sides' keys; "" where it is something else, like a server that ended."""
+        """Why the keys of the two sides do not fit; "" if the cause is something else, like a server that exited."""
         theirs = mechanism_at(self.address)
         if self._key is None:
-            return "it takes edges with keys only: give this one its key file" if theirs == "CURVE" else ""
+            return "it accepts only edges with keys: give this edge its key file" if theirs == "CURVE" else ""
         if theirs == "NULL":
-            return f"it was started without keys, and {self._key} is for one with keys"
+            return f"it was started without keys, and {self._key} is for a verifier with keys"
         if theirs == "CURVE":
-            return f"its own key is not the one that {self._key} trusts: have the file exported again"
+            return f"its key is not the one that {self._key} trusts: have the file exported again"
         return ""
 
 
 def _close(socket: zmq.Socket[bytes], monitor: zmq.Socket[bytes]) -> None:
-    """Close both, what is told first: an event for a monitor that is closed would stop ZeroMQ's own thread, and with it
-    all sockets of the process.
+    """Close both, the monitor first. An event for a closed monitor would stop ZeroMQ's I/O thread and thereby all
+    sockets of the process, so monitoring is disabled before.
     """
     socket.disable_monitor()
     monitor.close(linger=0)

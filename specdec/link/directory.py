@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The edge's side of a fleet: asks the directory which verifier to use, and for another one when that fails.
+"""The edge's side of a fleet: asks the directory which verifier to use, and for another one if that fails.
 
-An edge keeps its verifier, where its pictures and prompts are warm, until the directory moves it between two answers or
-the verifier fails. The directory is asked as an answer begins, and its word counts for the next one: no token waits
-for it. While the directory is gone, what it said last is good enough.
+An edge keeps its verifier, which has its pictures and prompts cached, until the directory moves it between two answers
+or the verifier fails. The directory is asked when an answer begins, and its reply applies to the next answer, so no
+token waits for it. While the directory is unreachable, its last reply is used.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ from specdec.link.directory_wire import (
 )
 
 AVOID_S = 5.0
-"""A verifier that failed is not asked for again so soon, unless there is no other."""
+"""A failed verifier is avoided for this long, unless there is no other."""
 SILENT_S = 0.5
-"""A directory that is silent for this long is done without, where one knows whom to try."""
+"""After this much silence from the directory, a known verifier is tried without it."""
 _ASK_AGAIN_S = 0.5
 _MOST_ASK_AGAIN_S = 4.0
 _NOBODY_PAUSE_S = 0.2
 _BEGINNING = 32
-"""Tokens of a prompt that its mark is made of: as many as the verifier's caches are cut into."""
+"""Tokens of a prompt's beginning that form its mark: the block size of the verifier's caches."""
 
 
 class FleetRoute:
-    """Leads to the verifier that a fleet's directory names. One thread at a time."""
+    """Selects the verifier of a fleet, as its directory says. One thread at a time."""
 
     def __init__(
         self,
@@ -58,7 +58,9 @@ class FleetRoute:
         clock: Callable[[], float] = time.monotonic,
         edge: bytes | None = None,
     ) -> None:
-        """address: fleet://HOST:PORT. key: this edge's, good for the directory and for all verifiers."""
+        """address: fleet://HOST:PORT. key: file with this edge's key, valid for the directory and all verifiers. edge:
+        this edge's id; None: random.
+        """
         self.address = address
         self._clock = clock
         self._edge = edge or secrets.token_bytes(EDGE_BYTES)
@@ -74,11 +76,18 @@ class FleetRoute:
         self._marks: list[bytes] = []
 
     def next(self, deadline: float, give_up: Callable[[], bool]) -> str:
-        """The verifier to connect to, tcp://HOST:PORT; within an answer one that goes on with the same tokens. May wait
-        until `deadline`, of the link's clock, or until give_up says True.
+        """The verifier to connect to, tcp://HOST:PORT. Within an answer it is one that gives the same tokens.
 
-        Raises LinkLost where no directory answers, VerifierBusy where no verifier is there, KeyRefused, or
-        VersionMismatch.
+        Args:
+            deadline: Latest time to wait, on the link's clock.
+            give_up: Polled while waiting; True ends the wait.
+
+        Raises:
+            LinkLost: No directory answers.
+            VerifierBusy: The directory has no verifier for this edge.
+            KeyRefused: The directory does not accept the key.
+            VersionMismatch: The directory speaks another version.
+            ProtocolError: The directory could not read the request.
         """
         if self._planned:
             self._at, self._planned = self._planned, ""
@@ -105,9 +114,7 @@ class FleetRoute:
                 raise self._gave_up(nobody)
 
     def failed(self, address: str) -> bool:
-        """That verifier did not serve: another one is asked for next, and this one is avoided for a while; False where
-        it was already.
-        """
+        """Report a failed verifier: it is avoided for a while. Returns False if it was avoided already."""
         now = self._clock()
         known = address in self._avoided()
         self._failed[address] = now
@@ -115,8 +122,8 @@ class FleetRoute:
         return not known
 
     def begin(self, ids: Sequence[int], images: Sequence[bytes]) -> bool:
-        """An answer to this prompt begins; True where another verifier than before is to give it. Goes by what the
-        directory said last, and asks it again without waiting.
+        """An answer to this prompt begins. Returns True if another verifier than before should give it. Uses the
+        directory's last reply, and asks again without waiting.
         """
         self._active, self._same = True, b""
         self._marks = marks_of(ids, images)
@@ -127,7 +134,7 @@ class FleetRoute:
         return bool(self._planned)
 
     def rest(self) -> None:
-        """The answer is over."""
+        """The answer has ended."""
         self._active, self._same = False, b""
         if self._dealer.is_open:
             self._send(encode(Rest(self._edge)))
@@ -150,10 +157,10 @@ class FleetRoute:
         try:
             self._dealer.send(data)
         except LinkLost:
-            return  # it is opened anew with the next question
+            return  # the next request reconnects
 
     def _hear(self, timeout_s: float) -> Told | None:
-        """What the directory says to the latest question; older replies count for nothing. Raises what it refuses."""
+        """The directory's reply to the latest request; older replies are ignored. Raises an error if it refused."""
         if not self._dealer.is_open:
             time.sleep(min(timeout_s, 0.05))
             return None
@@ -174,11 +181,11 @@ class FleetRoute:
         return told if told is not None and told.number == self._number else None
 
     def _hear_all(self) -> None:
-        """Take in what the directory has said meanwhile."""
+        """Process a reply of the directory that has arrived meanwhile."""
         try:
             told = self._hear(0.0)
         except (KeyRefused, ProtocolError):
-            return  # said again where a verifier is needed
+            return  # raised again when a verifier is needed
         if isinstance(told, Take):
             if told.address == self._at:
                 self._adopt(told)
@@ -191,13 +198,13 @@ class FleetRoute:
             self._same = told.identity
 
     def _avoided(self) -> list[str]:
-        """Verifiers that failed of late, the latest at the end."""
+        """Verifiers that failed recently, the latest last."""
         now = self._clock()
         self._failed = {address: at for address, at in self._failed.items() if now - at < AVOID_S}
         return sorted(self._failed, key=self._failed.__getitem__)
 
     def _known(self) -> str:
-        """A verifier to try while the directory is silent; "" for none."""
+        """A verifier to try while the directory is silent; "" if none is known."""
         avoided = self._avoided()
         return next((one for one in (self._at, *self._others) if one and one not in avoided), "")
 
@@ -211,7 +218,8 @@ class FleetRoute:
 
 
 def marks_of(ids: Sequence[int], images: Sequence[bytes]) -> list[bytes]:
-    """What tells edges that ask alike: of the prompt's first tokens and of each picture, 8 bytes each."""
+    """Marks that are equal for edges with equal prompts: 8-byte digests of the prompt's first tokens and each picture.
+    """
     beginning = array("q", ids[:_BEGINNING]).tobytes()
     parts = [beginning, *images[: MOST_MARKS - 1]]
     return [blake2b(part, digest_size=MARK_BYTES).digest() for part in parts]

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an edge and the directory of a fleet say to each other: which verifier answers whom.
+"""Messages between an edge and the directory of a fleet, which assigns verifiers to edges.
 
-Like the [wire](wire.py) of edge and verifier: msgpack arrays that begin with the message's number, sizes checked before
-anything is decoded, and nothing but ProtocolError for foreign bytes. An answer's tokens never go through a directory.
+As on the [wire](wire.py) between edge and verifier, messages are msgpack arrays that begin with the message's number.
+Sizes are checked before anything is decoded, and foreign bytes raise only ProtocolError. An answer's tokens never pass
+through a directory.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ MARK_BYTES = 8
 MOST_MARKS = 8
 MOST_OTHERS = 8
 MOST_BYTES = 4096
-"""Of a message, in either direction."""
+"""Most bytes of a message, in either direction."""
 
 Address = Annotated[str, Meta(max_length=128)]
 EdgeId = Annotated[bytes, Meta(min_length=EDGE_BYTES, max_length=EDGE_BYTES)]
@@ -31,13 +32,17 @@ Mark = Annotated[bytes, Meta(min_length=MARK_BYTES, max_length=MARK_BYTES)]
 
 
 class Ask(Struct, frozen=True, array_like=True, tag=1):
-    """Which verifier shall I use? Sent where there is none, and with every answer that begins. Its first element never
-    changes.
+    """Request for a verifier. Sent by an edge without one, and at the beginning of every answer.
 
-    number: comes back with the reply. edge: by which this edge is known, chosen at random. at: the verifier that it
-    uses now, "" for none. active: an answer begins, or goes on. same: only a verifier of this identity will do, since
-    one of it began the answer; b"": any. avoid: verifiers that have just failed it. marks: of what the answer's prompt
-    begins with and of its pictures, so that edges that ask the same come together.
+    Attributes:
+        version: Never moves: it stays the first element in all versions.
+        number: Repeated in the reply.
+        edge: The edge's id, chosen at random.
+        at: The verifier in use; "" for none.
+        active: An answer begins or continues.
+        same: Required identity of the verifier, because one with it began the answer; b"": any.
+        avoid: Verifiers that have just failed for this edge.
+        marks: Digests of the prompt's beginning and pictures, so that edges with equal prompts share a verifier.
     """
 
     version: Count
@@ -51,14 +56,14 @@ class Ask(Struct, frozen=True, array_like=True, tag=1):
 
 
 class Rest(Struct, frozen=True, array_like=True, tag=2):
-    """The answer is over; not answered."""
+    """The answer has ended; there is no reply."""
 
     edge: EdgeId
 
 
 class Take(Struct, frozen=True, array_like=True, tag=33):
-    """Use this verifier. identity: two verifiers that have the same give the same answers, token for token. others:
-    more of that kind, for when both this one and the directory are gone.
+    """Use this verifier. identity: verifiers with equal identities give equal answers, token for token. others: more
+    verifiers with this identity, for use when both this verifier and the directory are unreachable.
     """
 
     number: Count
@@ -68,7 +73,7 @@ class Take(Struct, frozen=True, array_like=True, tag=33):
 
 
 class Nobody(Struct, frozen=True, array_like=True, tag=34):
-    """No verifier can be named now. code: one of the NOBODY_* words. number: 0 where nothing was understood."""
+    """No verifier is available now. code: one of the NOBODY_* words. number: 0 if the request could not be read."""
 
     number: Count
     code: Annotated[str, Meta(max_length=32)]
@@ -90,19 +95,19 @@ _told = msgspec.msgpack.Decoder(Told)
 
 
 def encode(message: Asked | Told) -> bytes:
-    """A message as the bytes that travel."""
+    """Encode a message."""
     return _encoder.encode(message)
 
 
 def decode_asked(data: bytes) -> Asked:
-    """Bytes from an edge -> message. Raises ProtocolError for anything else."""
+    """Decode a message from an edge. Raises ProtocolError for anything else."""
     _check_size(data)
     message: Asked = decoded(_asked, data)
     return message
 
 
 def decode_told(data: bytes) -> Told:
-    """Bytes from a directory -> message. Raises ProtocolError for anything else."""
+    """Decode a message from a directory. Raises ProtocolError for anything else."""
     _check_size(data)
     message: Told = decoded(_told, data)
     return message

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A bad network between edge and cloud: a proxy process that holds every message as long as the link model
-says.
+"""Emulates a bad network between edge and cloud: a proxy process that delays every message by a link model.
 
-`python -m specdec.link.emulator --listen tcp://127.0.0.1:A --connect tcp://127.0.0.1:B --rtt MS ...`. It
-works on the messages themselves, so the same binaries run with and without it; it reads none of them.
+`python -m specdec.link.emulator --listen tcp://127.0.0.1:A --connect tcp://127.0.0.1:B --rtt MS ...`. It forwards whole
+ZeroMQ messages without reading them, so the same programs run with and without it.
 """
 
 from __future__ import annotations
@@ -37,8 +36,8 @@ class Emulator:
     def __init__(
         self, listen: str, connect: str, profile: LinkProfile, seed: int = 0, key: EdgeKey | None = None
     ) -> None:
-        """Bind `listen`. key: for a verifier with keys; the edges need none then. Raises OptionsError when an address
-        cannot be used.
+        """Bind `listen`. key: for a verifier with keys; edges then connect without one. Raises OptionsError for an
+        unusable address.
         """
         self._key = key
         self._connect_address = connect
@@ -53,7 +52,7 @@ class Emulator:
             raise OptionsError(f"cannot listen on {listen} ({error}): choose a free port") from error
         self.listen: str = self._front.getsockopt_string(zmq.LAST_ENDPOINT)
         self._backs: dict[bytes, zmq.Socket[bytes]] = {}
-        # Edges that are gone leave their sockets behind: only those are read that have stirred.
+        # Disconnected edges leave their sockets behind, so only sockets with events are read.
         self._watch = select.epoll()
         self._watched: dict[int, bytes] = {}
         self._stirred: set[bytes] = set()
@@ -65,22 +64,21 @@ class Emulator:
         self._stopping = False
 
     def stop(self) -> None:
-        """Make run() return; meant for a signal handler of the same thread."""
+        """Make run() return; for use in a signal handler of the same thread."""
         self._stopping = True
 
     def run(self) -> None:
-        """Pass messages on until stop()."""
-        # A signal must end the wait below at once, whatever the messages do.
+        """Forward messages until stop()."""
+        # A signal must end the wait below at once, even without messages.
         wake_read, wake_write = _pipe()
         signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
         try:
             while not self._stopping:
-                # Sending and receiving may use up a socket's readiness signal, so go round until nothing
-                # moves.
+                # Sending and receiving may consume a socket's readiness signal, so repeat until nothing moves.
                 while self._take() | self._pass_on():
                     pass
                 timeout = None if not self._held else max(0.0, self._held[0][0] - self._now())
-                # An epoll waits in whole milliseconds, a select on it does not.
+                # epoll waits in whole milliseconds; a select on its descriptor does not.
                 select.select([wake_read, int(self._front.FD), self._watch.fileno()], [], [], timeout)
                 self._stirred.update(self._watched[fd] for fd, _ in self._watch.poll(0))
         finally:
@@ -92,7 +90,7 @@ class Emulator:
         return time.monotonic() - self._start
 
     def _take(self) -> bool:
-        """Receive everything there is and schedule it."""
+        """Receive all queued messages and schedule them."""
         moved = False
         while True:
             try:
@@ -118,7 +116,7 @@ class Emulator:
         heapq.heappush(self._held, (arrival, next(self._order), identity, up, frames))
 
     def _pass_on(self) -> bool:
-        """Send everything whose time has come."""
+        """Send all messages that are due."""
         moved = False
         while self._held and self._held[0][0] <= self._now():
             _, _, identity, up, frames = heapq.heappop(self._held)
@@ -129,7 +127,7 @@ class Emulator:
                 continue
             try:
                 self._front.send_multipart([identity, *frames], flags=zmq.DONTWAIT)
-            except zmq.ZMQError:  # this edge is gone; its connection to the verifier goes, too
+            except zmq.ZMQError:  # this edge is gone, so close its connection to the verifier
                 self._forget(identity)
                 self._held = [held for held in self._held if held[2] != identity]
                 heapq.heapify(self._held)
@@ -152,7 +150,7 @@ class Emulator:
 
     def _forget(self, identity: bytes) -> None:
         back = self._backs.pop(identity, None)
-        if back is None:  # it was the oldest of too many
+        if back is None:  # it was dropped as the oldest of too many
             return
         self._watch.unregister(int(back.FD))
         del self._watched[int(back.FD)]
@@ -181,7 +179,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--key", default="", metavar="FILE", help="key for a verifier with keys; edges then connect without"
     )
     parser.add_argument(
-        "--insecure", action="store_true", help="listen where other machines come in with that key and need none"
+        "--insecure", action="store_true", help="with --key, listen where other machines can use that key without one"
     )
     add_arguments(parser, LinkProfile)
     parser.add_argument(
@@ -199,8 +197,8 @@ def main(arguments: list[str] | None = None) -> int:
             raise OptionsError("the emulator stands in front of one verifier, not of a fleet: give tcp://HOST:PORT")
         if given.key and not given.insecure and not is_loopback(given.listen):
             raise OptionsError(
-                f"--listen must be on loopback with --key, got {given.listen}: its callers would come in with "
-                "that key; give edges their own keys and leave --key out, or say --insecure"
+                f"--listen must be on loopback with --key, got {given.listen}: every caller would use that key; "
+                "give edges their own keys and leave --key out, or add --insecure"
             )
         told = {name: value for name, value in vars(given).items() if name in settings_of(LinkProfile)}
         profile = LinkProfile(**told, outages=parse_outages(given.outage))

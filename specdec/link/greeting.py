@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why a hand-shake failed: how the other side greets tells whether it wants keys. Used only after a failure."""
+"""Diagnoses a failed handshake: the peer's ZeroMQ greeting shows whether it requires keys."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _GREETING_BYTES, _MECHANISM = 64, slice(12, 32)
 
 
 def mechanism_at(address: str, timeout_s: float = 0.5) -> str:
-    """How a ZeroMQ server at tcp://HOST:PORT secures its connections: "NULL" (not at all) or "CURVE".
+    """Security mechanism of the ZeroMQ server at tcp://HOST:PORT: "NULL" (none) or "CURVE".
 
-    "" where nothing answers within the time-out, or something else does.
+    "" if nothing answers within the time-out, or the peer is not a ZeroMQ server.
     """
     try:
         place = urlsplit(address)
         with socket.create_connection((place.hostname or "", place.port or 0), timeout_s) as link:
-            # No more than this: a greeting that asks for another mechanism would be hung up on.
+            # Send only this much: the server closes the connection if the greeting names another mechanism.
             link.sendall(_SIGNATURE + _MAJOR_VERSION)
             greeting = b""
             while len(greeting) < _GREETING_BYTES and (part := link.recv(_GREETING_BYTES - len(greeting))):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An edge's key: one private file with the client's key pair, its name, and the public key of the verifier it trusts.
+"""An edge's key: one private file with the client's name and key pair, and the public key of the verifier it trusts.
 
-`specnav keys export` writes it; only its owner may read it. Keys are CURVE keys in ZeroMQ's spelling (Z85, 40 letters).
+`specnav keys export` writes the file; only its owner may read it. Keys are CURVE keys in Z85 (40 characters).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Z85Key = Annotated[str, Meta(pattern=r"^[0-9a-zA-Z.\-:+=^!/*?&<>()\[\]{}@%$#]{40
 
 
 class EdgeKey(Struct, frozen=True, forbid_unknown_fields=True):
-    """What an edge shows and whom it trusts. public, secret: its own pair; verifier: the verifier's public key."""
+    """An edge's credentials. public, secret: its own key pair. verifier: public key of the verifier it trusts."""
 
     name: str
     public: Z85Key
@@ -37,40 +37,40 @@ class EdgeKey(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read_key(path: str | Path) -> EdgeKey:
-    """The key in a file. Raises OptionsError where it is missing, readable by others, or no key."""
+    """Read a key file. Raises OptionsError if it is missing, readable by others, or not a key."""
     data = read_private(path, "key file", "get one with specnav keys export NAME --to FILE")
     try:
         key = msgspec.json.decode(data, type=EdgeKey)
         fits = key.public == public_of(key.secret)
     except (msgspec.MsgspecError, ValueError, zmq.ZMQError) as error:
-        # The decoder's words may quote what is in the file: they stay out of the line.
+        # The decoder's message may quote the file's contents, so it is left out.
         raise OptionsError(f"{path} is not a key file of an edge: export it again") from error
     if not fits:
-        raise OptionsError(f"{path} holds two keys that do not belong together: export it again")
+        raise OptionsError(f"{path} holds a public and a secret key that do not match: export it again")
     return key
 
 
 def write_key(path: str | Path, key: EdgeKey) -> None:
-    """Write a key for its owner's eyes only, whole or not at all. Raises OSError."""
+    """Write a key file atomically, readable only by its owner. Raises OSError."""
     write_private(path, pretty_json(key))
 
 
 def use_key(socket: zmq.Socket[bytes], key: EdgeKey) -> None:
-    """Let a socket show this key to the verifier it connects to, and trust no other verifier."""
+    """Make a socket authenticate with this key, and accept only the verifier that the key trusts."""
     socket.curve_serverkey = key.verifier.encode()
     socket.curve_publickey = key.public.encode()
     socket.curve_secretkey = key.secret.encode()
 
 
 def public_of(secret: str) -> str:
-    """The public half of a secret key. Raises OptionsError where ZeroMQ cannot encrypt."""
+    """The public key of a secret key. Raises OptionsError if ZeroMQ was built without encryption."""
     if not zmq.has("curve"):
         raise OptionsError(CURVE_MISSING)
     return zmq.curve_public(secret.encode()).decode()
 
 
 def read_private(path: str | Path, what: str, remedy: str) -> bytes:
-    """The bytes of a file that only its owner may read. Raises OptionsError for any other."""
+    """Read a file that only its owner may access. Raises OptionsError for any other file."""
     try:
         return read_file(path, MOST_KEY_BYTES, private=True)
     except OSError as error:
@@ -82,8 +82,8 @@ def read_private(path: str | Path, what: str, remedy: str) -> bytes:
 
 
 def write_private(path: str | Path, data: bytes, fresh: bool = False) -> None:
-    """Write a file that only its owner may read: whole or not at all, whoever reads it meanwhile.
+    """Write a file atomically, readable only by its owner.
 
-    fresh: raise FileExistsError where it is there already. Raises OSError.
+    fresh: raise FileExistsError if it exists. Raises OSError.
     """
     write_whole(path, data, private=True, fresh=fresh)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pictures by content: how one is named on the wire, and which ones an edge may name instead of sending them again.
+"""Pictures by content: their names on the wire, and which pictures an edge may name instead of sending them again.
 
-Nothing trusts a name: the verifier works out the digest of what it is sent itself, and looks a name up only among the
-pictures of the client that says it (cloud_verifier.net.pictures).
+Names are not trusted: the verifier computes the digest of each picture itself, and looks names up only among the
+pictures of the same client (cloud_verifier.net.pictures).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from specdec.errors import ProtocolError
 from specdec.link.wire import Open, Picture, Welcome
 
 _BESIDE = 1024
-"""Bytes that a kept picture counts beside its own, so that millions of empty ones are no way around a bound."""
+"""Extra bytes counted per kept picture, so that millions of tiny pictures cannot evade the bound."""
 
 
 def digest_of(picture: bytes) -> bytes:
@@ -24,20 +24,20 @@ def digest_of(picture: bytes) -> bytes:
 
 
 def kept_bytes(picture: bytes) -> int:
-    """What a picture counts where it is kept."""
+    """Bytes that a kept picture counts against a bound."""
     return len(picture) + _BESIDE
 
 
 def pictures_of(message: Open) -> tuple[bytes, ...]:
-    """The encoded pictures of a message that names none, or of which the named ones were put in."""
+    """The encoded pictures of a message. Pictures sent by name must have been filled in."""
     return tuple(one if isinstance(one, bytes) else one.data for one in message.images)
 
 
 class KnownPictures:
-    """Which pictures one verifier has confirmed that it has of this edge.
+    """The pictures that one verifier has confirmed to hold for this edge.
 
-    It forgets as the verifier does: what was used longest ago first, beyond the bytes that the verifier says it keeps.
-    Where the two differ the verifier asks for what it lacks.
+    It evicts like the verifier: least recently used first, beyond the bytes that the verifier reports to keep. If the
+    two differ, the verifier asks for the pictures it lacks.
     """
 
     def __init__(self) -> None:
@@ -53,9 +53,9 @@ class KnownPictures:
         return len(self._known)
 
     def to_send(self, welcome: Welcome, pictures: Sequence[bytes]) -> list[bytes | Picture]:
-        """What goes up for the pictures of a prompt: the contents of those that are new, and names for the others.
+        """What to send for the pictures of a prompt: contents of new pictures, names of known ones.
 
-        A verifier that keeps none gets contents alone, and so does one that would not keep them.
+        Empty pictures, and pictures that the verifier would not keep, are sent as plain contents.
         """
         verifier = welcome.server, welcome.token
         if verifier != self._verifier:
@@ -78,7 +78,7 @@ class KnownPictures:
         return going
 
     def confirmed(self) -> None:
-        """The verifier has what `of` last made: it opened the session."""
+        """The verifier opened the session, so it has the pictures from the last `to_send`."""
         told, self._told, self._missed = self._told, [], False
         for digest, size in told:
             if digest:
@@ -88,10 +88,10 @@ class KnownPictures:
             self._bytes -= self._known.popitem(last=False)[1]
 
     def missing(self, which: Sequence[int]) -> None:
-        """The verifier lacks these of the pictures that `of` last made something of, counted from 0.
+        """The verifier lacks pictures from the last `to_send`. which: their indices, from 0.
 
-        When it lacks some again, or none that can be, nothing counts as known. Raises ProtocolError where it was sent
-        them all.
+        If it lacks pictures twice in a row, or none of the indices was known, all pictures count as unknown. Raises
+        ProtocolError if all contents were sent.
         """
         if not self._names_some:
             raise ProtocolError("the verifier asks for pictures that it was sent: report this as a bug")
@@ -104,6 +104,6 @@ class KnownPictures:
         self._missed = True
 
     def forget(self) -> None:
-        """Nothing is known any more."""
+        """Forget all pictures."""
         self._known.clear()
         self._bytes = 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a ROUTER socket comes from: one whose clients cannot guess the ids that libzmq gives to others."""
+"""Creates ROUTER sockets whose clients cannot guess the routing ids that libzmq assigns to others."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import zmq
 
 
 def new_router(context: zmq.Context[zmq.Socket[bytes]]) -> zmq.Socket[bytes]:
-    """A ROUTER socket, not bound yet.
+    """Create a ROUTER socket, not bound yet.
 
-    libzmq numbers clients that name no routing id of their own, upwards from C's rand(), which it leaves unseeded. A
-    client that claims the next number aborts the process when libzmq comes to it. So rand() is seeded first.
+    libzmq numbers clients without a routing id upwards from C's rand(), which it does not seed. A client that claims
+    the next number as its own id makes libzmq abort the process when that number is reached. So rand() is seeded first.
     """
-    with suppress(OSError, AttributeError, TypeError):  # a C library that cannot be reached by its name
+    with suppress(OSError, AttributeError, TypeError):  # the C library may not be accessible
         ctypes.CDLL(None).srand(secrets.randbits(32))
     return context.socket(zmq.ROUTER)

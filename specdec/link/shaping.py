@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a network delays messages, as a pure model: delay, jitter, bandwidth with queueing, loss, outages;
-seeded.
+"""A seeded model of how a network delays messages: delay, jitter, bandwidth with queueing, loss, outages.
 
-The transport is TCP: nothing is lost for good and nothing overtakes. A lost packet therefore costs a
-retransmission delay, and everything behind it waits.
+The transport is TCP: no message is lost for good, and none overtakes another. A lost packet costs a retransmission
+delay, and everything after it waits.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ PACKET_BYTES = 1448
 PACKET_OVERHEAD_BYTES = 66
 """Ethernet, IP and TCP headers of one packet."""
 MIN_RETRANSMISSION_S = 0.2
-"""Linux' smallest retransmission time-out."""
+"""Linux's smallest retransmission time-out."""
 _MAX_RETRANSMISSIONS = 6
 _START = Setting("", 0, 1e9, unit="s", name="the start of an outage", kind=float)
 _DURATION = Setting("", 0, 1e6, unit="s", name="the duration of an outage", kind=float)
@@ -28,8 +27,8 @@ _DURATION = Setting("", 0, 1e6, unit="s", name="the duration of an outage", kind
 
 @dataclass(frozen=True)
 class LinkProfile:
-    """A link. jitter_ms: how far a round trip may be off, either way. outages: (start, duration) in seconds since the
-    emulator started, during which nothing passes.
+    """Properties of a link. jitter_ms: largest deviation of a round trip, either way. outages: (start, duration) in
+    seconds since the emulator's start; nothing passes during an outage.
     """
 
     rtt_ms: float = setting(
@@ -50,7 +49,7 @@ class LinkProfile:
 
 
 class Direction:
-    """One direction of a link: says when a message handed over now arrives. Not thread-safe."""
+    """One direction of a link: computes arrival times. Not thread-safe."""
 
     def __init__(self, profile: LinkProfile, seed: int) -> None:
         self._profile = profile
@@ -59,7 +58,7 @@ class Direction:
         self._last_arrival_s = 0.0
 
     def arrival(self, now_s: float, size: int) -> float:
-        """When a message of `size` bytes handed over at `now_s` (seconds since the start) arrives."""
+        """When a message of `size` bytes, sent at `now_s`, arrives. Times are seconds since the emulator's start."""
         profile = self._profile
         packets = max(1, -(-size // PACKET_BYTES))
         leaves = max(now_s, self._line_free_s)
@@ -84,7 +83,7 @@ class Direction:
                 break
             delay += timeout
             timeout *= 2
-            chance = self._profile.loss  # what is sent again is one packet
+            chance = self._profile.loss  # a retransmission is one packet
         return delay
 
     def _after_outages(self, leaves: float, arrives: float) -> float:
@@ -95,7 +94,7 @@ class Direction:
 
 
 def parse_outages(texts: Sequence[str]) -> tuple[tuple[float, float], ...]:
-    """["3:1.5", ...] -> ((3.0, 1.5), ...): start and duration in seconds. Raises OptionsError."""
+    """Parse ["3:1.5", ...] to ((3.0, 1.5), ...): start and duration in seconds. Raises OptionsError."""
     outages = []
     for text in texts:
         try:

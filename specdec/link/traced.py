@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages with a trace: the same ones with one more field at their end, sent only where tracing is on.
+"""Messages with a trace: the plain messages with one more field at the end, sent only if tracing is on.
 
-A side that traces nothing neither sends the field nor looks at it: trailing fields that are not known are ignored.
+A side without tracing neither sends nor reads the field: unknown trailing fields are ignored.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ from specdec.link.wire import (
 )
 
 Trace = Annotated[str, Meta(max_length=128)]
-"""A W3C traceparent, "00-<trace>-<span>-<flags>"; "": none. What is none counts for nothing."""
+"""A W3C traceparent, "00-<trace>-<span>-<flags>"; "": none. Invalid values are ignored."""
 
 
 class TracedOpen(Open, frozen=True, array_like=True, tag=2):
-    """An Open, and the span that it belongs to."""
+    """An Open with the span that it belongs to."""
 
     trace: Trace = ""
 
 
 class TracedDraftUp(DraftUp, frozen=True, array_like=True, tag=3):
-    """A DraftUp, and the span that it belongs to."""
+    """A DraftUp with the span that it belongs to."""
 
     trace: Trace = ""
 
 
 class TracedSampledUp(SampledUp, frozen=True, array_like=True, tag=6):
-    """A SampledUp, and the span that it belongs to."""
+    """A SampledUp with the span that it belongs to."""
 
     trace: Trace = ""
 
 
 class TracedPartUp(PartUp, frozen=True, array_like=True, tag=10):
-    """A PartUp whose draft may have a trace: that of the last part counts."""
+    """A PartUp whose draft may have a trace; the trace of the last part is used."""
 
     draft: TracedDraftUp | TracedSampledUp
 
@@ -73,7 +73,7 @@ _decoder = msgspec.msgpack.Decoder(
 
 
 def with_trace(message: Carrier, trace: str) -> Carrier:
-    """The same message with a traceparent; a part carries it with its draft."""
+    """Add a traceparent to a message; a part carries it in its draft."""
     if isinstance(message, PartUp):
         return msgspec.structs.replace(message, draft=with_trace(message.draft, trace))
     traced: Carrier = _KINDS[type(message)](*msgspec.structs.astuple(message), trace)
@@ -81,7 +81,7 @@ def with_trace(message: Carrier, trace: str) -> Carrier:
 
 
 def decode_traced(data: bytes, max_bytes: int = MAX_UP_BYTES) -> Up:
-    """As decode_up; what may have a trace comes with it, unless what stands there cannot be one."""
+    """As decode_up, but keeps the trace of messages that may have one; an undecodable trace is dropped."""
     message = decode_up(data, max_bytes)
     if type(message) not in _KINDS and not isinstance(message, PartUp):
         return message

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The wire contract: every message that may travel between edge and cloud, and how bytes become one of them.
+"""The wire contract: all messages between edge and cloud, and their decoding.
 
-Messages are msgpack arrays whose first element is the message's number. Sizes are checked before anything is
-decoded and every field after; nothing in here may raise anything but ProtocolError on foreign bytes.
+Messages are msgpack arrays whose first element is the message's number. Sizes are checked before decoding, every field
+after it. Foreign bytes must never raise anything but ProtocolError.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MAX_DRAFT = 4096
 MAX_IMAGES = 64
 TOKEN_BYTES = 16
 MAX_FORCED = 64
-"""Tokens that a reply brings beside those that were judged."""
+"""Most forced tokens in a reply."""
 DIGEST_BYTES = 32
 
 Count = Annotated[int, Meta(ge=0, lt=1 << 31)]
@@ -35,10 +35,10 @@ Forced = Annotated[list[TokenId], Meta(max_length=MAX_FORCED)]
 
 
 class Hello(Struct, frozen=True, array_like=True, tag=1):
-    """First message of a client. Its first two elements never change: any two versions understand them.
+    """First message of a client. Its first two elements never change, so that any two versions understand them.
 
-    token: the one of the Welcome before, where the client connects again; its sessions of then are closed. Of any
-    type: another version may mean something else by it.
+    token: from the previous Welcome, if the client reconnects; its earlier sessions are then closed. It may have any
+    type, because another version may use it differently.
     """
 
     version: Count
@@ -47,7 +47,7 @@ class Hello(Struct, frozen=True, array_like=True, tag=1):
 
 
 class Sampling(Struct, frozen=True, array_like=True):
-    """GenerationOptions as they travel, by the same names. Ranges are checked where they become options again."""
+    """GenerationOptions on the wire, with the same names. Ranges are checked on conversion to GenerationOptions."""
 
     max_new_tokens: Count
     temperature: float
@@ -62,9 +62,9 @@ class Sampling(Struct, frozen=True, array_like=True):
 
 
 class Picture(Struct, frozen=True, array_like=True):
-    """An image by its digest (SHA-256), for a verifier that says it keeps some (Allowed.picture_bytes).
+    """An image named by its digest (SHA-256), for a verifier that keeps pictures (Allowed.picture_bytes).
 
-    data: the image, to be kept; b"": the verifier has it.
+    data: the encoded image, to be kept; b"": the verifier has it.
     """
 
     digest: Annotated[bytes, Meta(min_length=DIGEST_BYTES, max_length=DIGEST_BYTES)]
@@ -72,18 +72,28 @@ class Picture(Struct, frozen=True, array_like=True):
 
 
 class Open(Struct, frozen=True, array_like=True, tag=2):
-    """Open a session: prompt and images, once. history: verified tokens to replay after a lost link.
+    """Open a session.
 
-    stream: True lets the cloud decode alone and send tokens as they come; False makes it wait for drafts.
-    recovery: what happens after a rejection (a specdec.sampling.recovery.Recovery), and how many samples or
-    entries of a row travel then. speculate: draft tokens a round of a streaming cloud's own draft model.
-    ahead: drafts go on behind one another before their verdicts, so that with rejection sampling one that is
-    accepted whole brings no bonus token. front_layers: how many of the target's layers the edge runs.
-    pending: a draft whose rejection was under way comes again, so that no token is to be picked before it.
-    hints: HintDowns wanted a round, at most; hint_order: 0, the most confident first, or 1, first come, first sent.
-    scope: caches of prompts and pictures are shared with sessions of the same scope only, within those of one key; for
-    a client that asks for several people. weights: of the target that the answer is of, as Welcome told; a verifier
-    with another one refuses with ERROR_TARGET. Empty: any.
+    Attributes:
+        session: Number of the session.
+        stream: True: the cloud decodes alone and sends tokens as they come. False: it waits for drafts.
+        sampling: Generation options.
+        ids: Prompt token ids.
+        images: Images of the prompt.
+        history: Verified tokens to replay after a lost link.
+        recovery: What happens after a rejection (specdec.sampling.recoveries.Recovery).
+        recovery_size: Samples or entries of a row that are then sent.
+        speculate: Draft tokens per round of a streaming cloud's own draft model.
+        ahead: Drafts may continue earlier drafts without a verdict, so that with rejection sampling a fully accepted
+            draft yields no bonus token.
+        front_layers: Layers of the target that the edge runs.
+        pending: A draft whose rejection was sent in part will be sent again, so no token may be picked before it.
+        hints: Most HintDowns per round.
+        hint_order: 0: most confident first; 1: first come, first sent.
+        scope: Caches of prompts and pictures are shared only among sessions with this scope and key; for a client that
+            serves several users.
+        weights: Digest of the target's weights from Welcome. A verifier with other weights refuses with ERROR_TARGET.
+            Empty: any.
     """
 
     session: Count
@@ -105,9 +115,9 @@ class Open(Struct, frozen=True, array_like=True, tag=2):
 
 
 class DraftUp(Struct, frozen=True, array_like=True, tag=3):
-    """The draft of one round. base: length of the answer it continues. parents: None for a chain.
+    """The draft of one round. base: length of the answer that it continues. parents: None for a chain.
 
-    epoch: how often a verdict broke the edge's assumptions; a draft of an older epoch counts for nothing.
+    epoch: how often a verdict broke the edge's assumptions; drafts of an older epoch are ignored.
     """
 
     session: Count
@@ -121,22 +131,21 @@ class DraftUp(Struct, frozen=True, array_like=True, tag=3):
 
 
 class Close(Struct, frozen=True, array_like=True, tag=4):
-    """The client is done with a session; not answered."""
+    """The client is done with a session; there is no reply."""
 
     session: Count
 
 
 class Ping(Struct, frozen=True, array_like=True, tag=5):
-    """Are you there, and do you still know this session? (session 0: just the first question)"""
+    """Asks whether the verifier is alive and still has this session; session 0 asks only the first."""
 
     session: Count
 
 
 class SampledUp(Struct, frozen=True, array_like=True, tag=6):
-    """A chain sampled from q, for rejection sampling. q: float32, q(x) of each id, or whole rows one after
-    another.
+    """A chain sampled from q, for rejection sampling. q: float32, either q(x) of each id or all rows in order.
 
-    fix: the token the edge recovered after the rejection before; base counts it. epoch: as in DraftUp.
+    fix: the token that the edge recovered after the previous rejection; `base` includes it. epoch: as in DraftUp.
     """
 
     session: Count
@@ -149,16 +158,16 @@ class SampledUp(Struct, frozen=True, array_like=True, tag=6):
 
 
 class More(Struct, frozen=True, array_like=True, tag=7):
-    """What came down after this round's rejection was not enough."""
+    """Requests more of the target's row after this round's rejection."""
 
     session: Count
     round: Count
 
 
 class HiddenUp(Struct, frozen=True, array_like=True, tag=8):
-    """Layer split: what the edge's layers made of the tokens the cloud has not seen; round 0: of the prompt.
+    """Layer split: hidden states of the tokens that the cloud has not seen; round 0: those of the prompt.
 
-    data: hidden states [tokens, hidden_size], in the target's own number type, rows one after another.
+    data: hidden states [tokens, hidden_size] in row order, in the target's number type.
     """
 
     session: Count
@@ -167,9 +176,9 @@ class HiddenUp(Struct, frozen=True, array_like=True, tag=8):
 
 
 class AloneUp(Struct, frozen=True, array_like=True, tag=9):
-    """Go on alone from where the answer is and stream Tokens, until a draft comes. speculate: as in Open.
+    """Continue alone from the end of the answer and stream Tokens, until a draft comes. speculate: as in Open.
 
-    round: counted with the drafts, so that both sides notice where it got lost.
+    round: counted like those of drafts, so that both sides notice if this message is lost.
     """
 
     session: Count
@@ -178,12 +187,13 @@ class AloneUp(Struct, frozen=True, array_like=True, tag=9):
 
 
 class PartUp(Struct, frozen=True, array_like=True, tag=10):
-    """A part of a draft that leaves before the draft is complete, for a verifier that takes parts (Welcome.parts).
+    """A part of a draft, sent before the draft is complete, for a verifier that accepts parts (Welcome.parts).
 
-    part: counts the parts of a round from 0, in the order in which they leave. more: others follow; the draft is judged
-    once the last one is there. draft: these tokens, whose base follows the part before; all parts of a round have the
-    same session, round, epoch and kind, none has parents, only the first one may have a `fix`. A message of a later
-    round drops the parts of the earlier ones.
+    All parts of a round have the same session, round, epoch and kind. None has parents, and only the first may have a
+    `fix`. A message of a later round discards the parts of earlier rounds.
+
+    part: number within the round, from 0 in the order sent. more: further parts follow; the draft is judged when the
+    last one has arrived. draft: the tokens of this part; its base continues the previous part.
     """
 
     part: Count
@@ -202,12 +212,20 @@ class PartUp(Struct, frozen=True, array_like=True, tag=10):
 
 
 class Allowed(Struct, frozen=True, array_like=True):
-    """What a verifier takes of one client; 0: it does not say.
+    """A verifier's limits for one client; 0: not reported.
 
-    message_bytes: of a message. images, image_pixels: of a prompt, all its images together. image_factor, image_least,
-    image_most: how images become tokens (specdec.pictures.sizes.PictureRules). draft_nodes: of a draft. sessions: at a
-    time. timeout_ms: a session that nothing is said of for this long is forgotten. picture_bytes: of pictures that it
-    keeps for this client, which may be named instead of sent again.
+    Attributes:
+        message_bytes: Most bytes per message.
+        images: Most images per prompt.
+        image_pixels: Most pixels of all images of a prompt together.
+        image_factor: How images become tokens, with `image_least` and `image_most`
+            (specdec.pictures.sizes.PictureRules).
+        image_least: See `image_factor`.
+        image_most: See `image_factor`.
+        draft_nodes: Most nodes per draft.
+        sessions: Most sessions at a time.
+        timeout_ms: A session without messages for this long is dropped.
+        picture_bytes: Bytes of pictures kept for this client, which may be sent by name.
     """
 
     message_bytes: Count = 0
@@ -223,15 +241,26 @@ class Allowed(Struct, frozen=True, array_like=True):
 
 
 class Welcome(Struct, frozen=True, array_like=True, tag=33):
-    """Answer to Hello. server: a number that changes when the server restarts.
+    """Reply to Hello.
 
-    exits: layers with an early exit, which hints come from. drafts: whether the verifier has a draft model of its own.
-    token: a secret to show when this client connects again. allowed: what it may ask for. row_us: what forwards of the
-    target take by their rows, (rows, microseconds), rows rising, where the verifier has tried; it had no clients then.
-    lacks: what its engine cannot do, in LACKS_* words; others count for nothing. draft_us: what a forward of its own
-    draft model takes, found likewise; 0: it has none, or does not say. weights: equal for verifiers whose targets have
-    the same weights, in the same number types (specdec.models.digest); empty: it does not say. parts: how many parts a
-    draft may come in (PartUp); 0: drafts come whole.
+    Attributes:
+        version: The protocol version.
+        model: Name of the target.
+        vocab_size: Size of its vocabulary.
+        vocabulary: Fingerprint of its vocabulary.
+        eos_ids: Its end-of-sequence ids.
+        context_limit: Most tokens of prompt and answer together.
+        server: A number that changes when the server restarts.
+        exits: Layers with an early exit, which send hints.
+        drafts: Whether the verifier has its own draft model.
+        token: A secret to present when this client reconnects.
+        allowed: Limits for this client.
+        row_us: Times of the target's forward passes, measured without clients: (rows, microseconds), rows ascending.
+        lacks: What the engine cannot do, in LACKS_* words; unknown words are ignored.
+        draft_us: Time of a forward pass of its own draft model, measured likewise; 0: no such model, or not reported.
+        weights: Equal for targets with the same weights in the same number types (specdec.models.digest); empty: not
+            reported.
+        parts: Most parts per draft (PartUp); 0: drafts must be sent whole.
     """
 
     version: Count
@@ -253,8 +282,8 @@ class Welcome(Struct, frozen=True, array_like=True, tag=33):
 
 
 class Opened(Struct, frozen=True, array_like=True, tag=34):
-    """The prompt is in. token: the answer's next token, None where a draft is pending. limit: how many tokens the
-    answer may have. forced: what a grammar lets follow `token`, and nothing else.
+    """The prompt is computed. token: the answer's next token; None if a draft is pending. limit: most tokens of the
+    answer. forced: tokens after `token` that a grammar leaves no choice about.
     """
 
     session: Count
@@ -266,12 +295,11 @@ class Opened(Struct, frozen=True, array_like=True, tag=34):
 
 
 class VerdictDown(Struct, frozen=True, array_like=True, tag=35):
-    """Verdict on the drafts up to a round's. last: one more than the last accepted node's index (a chain: how many).
+    """Verdict on all drafts up to `round`. Drafts that waited together are judged together, as one chain.
 
-    Drafts that waited together are judged together, as one chain. token: the target's own next token; None
-    where a draft was accepted whole and another follows (Open.ahead).
-    verify_us: the forward; queue_us: the rest of its time in the cloud. batch: sessions that shared the forward.
-    forced: as in Opened.
+    last: index of the last accepted node + 1; for a chain, the number of accepted tokens. token: the target's next
+    token; None if a draft was fully accepted and another follows (Open.ahead). verify_us: the forward pass. queue_us:
+    the rest of the time in the cloud. batch: sessions that shared the forward pass. forced: as in Opened.
     """
 
     session: Count
@@ -285,10 +313,10 @@ class VerdictDown(Struct, frozen=True, array_like=True, tag=35):
 
 
 class HintDown(Struct, frozen=True, array_like=True, tag=40):
-    """What an early exit expects of the verdict on a round that is being worked on. It decides nothing.
+    """An early exit's prediction of the verdict on a round in progress. It decides nothing.
 
     last: as in VerdictDown. token: the exit's next token. confidence: its probability of both together. layer: the
-    exit's. at_us: when the hint was handed over for sending, counted from the start of the forward.
+    exit's layer. at_us: when the hint was queued for sending, after the start of the forward pass.
     """
 
     session: Count
@@ -303,9 +331,9 @@ class HintDown(Struct, frozen=True, array_like=True, tag=40):
 class RowDown(Struct, frozen=True, array_like=True, tag=39):
     """A rejection that the edge recovers from. last: accepted tokens of the chain.
 
-    ids: uint32, p: float32, token ids and their probabilities under the target; no ids: the row in full.
-    samples: this many of them, the last ones, are i.i.d. samples of p outside the entries before them.
-    tail: probability of everything that is not listed; 0 where nothing else is possible.
+    ids (uint32), p (float32): token ids and their probabilities under the target; without ids, p is the full row.
+    samples: how many of the last entries are i.i.d. samples of p outside the entries before them. tail: probability of
+    all tokens that are not listed; 0 if none of them is possible.
     """
 
     session: Count
@@ -321,11 +349,11 @@ class RowDown(Struct, frozen=True, array_like=True, tag=39):
 
 
 class Tokens(Struct, frozen=True, array_like=True, tag=36):
-    """Streamed tokens of a cloud that decodes alone. base: length of the answer before them.
+    """Tokens streamed by a cloud that decodes alone. base: length of the answer before them.
 
-    drafted: how many its own draft model had proposed. verify_us: all forwards behind these tokens. batch: as in
-    VerdictDown. draft_us: of verify_us, what the draft model took for these drafts; 0: none, or more than that, as when
-    it first takes in the prompt.
+    drafted: how many tokens its own draft model had proposed. verify_us: all forward passes for these tokens. batch: as
+    in VerdictDown. draft_us: part of verify_us that the draft model took for these drafts; 0: it did not draft, or it
+    did other work too, such as its prefill.
     """
 
     session: Count
@@ -339,9 +367,9 @@ class Tokens(Struct, frozen=True, array_like=True, tag=36):
 
 
 class Pong(Struct, frozen=True, array_like=True, tag=37):
-    """Answer to Ping. received, answered: highest round of the session that came in and that was answered.
+    """Reply to Ping. received, answered: highest round of the session received, and replied to.
 
-    streamed: how long the answer was when the last Tokens left.
+    streamed: length of the answer when the last Tokens were sent.
     """
 
     session: Count
@@ -351,10 +379,10 @@ class Pong(Struct, frozen=True, array_like=True, tag=37):
 
 
 class ErrorDown(Struct, frozen=True, array_like=True, tag=38):
-    """Something was refused. session 0: not about a session. code: one of the ERROR_* words.
+    """A request was refused. session 0: not about a session. code: one of the ERROR_* words.
 
-    After "busy" and "too_large" the session is as it was before, if it was open; the message says what is allowed.
-    missing: after "pictures", which images of an Open were named and are not there, counted from 0.
+    After "busy" and "too_large" an open session is unchanged, and the message names the limit. missing: for "pictures",
+    the indices, from 0, of images of an Open that were sent by name but are not there.
     """
 
     session: Count
@@ -395,17 +423,17 @@ _down_decoder = msgspec.msgpack.Decoder(Down)
 
 
 class MessageTooLarge(ProtocolError):
-    """A message that is longer than its kind may be."""
+    """A message longer than its kind allows."""
 
 
 def encode(message: Up | Down) -> bytes:
-    """A message as the bytes that travel."""
+    """Encode a message."""
     return _encoder.encode(message)
 
 
 def decode_up(data: bytes, max_bytes: int = MAX_UP_BYTES) -> Up:
-    """Bytes from a client -> message. Raises ProtocolError for the rest; what is too large is not even decoded
-    (MessageTooLarge).
+    """Decode a message from a client. Raises ProtocolError for anything else; a message that is too large is not even
+    decoded (MessageTooLarge).
     """
     _check_size(data, _UP_LIMITS, max_bytes)
     message: Up = decoded(_up_decoder, data)
@@ -413,14 +441,14 @@ def decode_up(data: bytes, max_bytes: int = MAX_UP_BYTES) -> Up:
 
 
 def decode_down(data: bytes) -> Down:
-    """Bytes from a server -> message. Raises ProtocolError for anything else."""
+    """Decode a message from a server. Raises ProtocolError for anything else."""
     _check_size(data, _DOWN_LIMITS, MAX_DOWN_BYTES)
     message: Down = decoded(_down_decoder, data)
     return message
 
 
 def decoded(decoder: msgspec.msgpack.Decoder[Any], data: bytes) -> Any:
-    """What bytes of others hold. Raises ProtocolError."""
+    """Decode foreign bytes. Raises ProtocolError."""
     try:
         return decoder.decode(data)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
@@ -428,8 +456,9 @@ def decoded(decoder: msgspec.msgpack.Decoder[Any], data: bytes) -> Any:
 
 
 def _check_size(data: bytes, limits: dict[int, int], max_bytes: int) -> None:
-    """A message is an array that begins with its number, right behind the array's head of one byte, or of three where
-    it has more than 15 fields; each number has its own size limit.
+    """Raise unless the message has a known number and is within that number's size limit.
+
+    The number follows the msgpack array head, which has one byte, or three bytes for more than 15 fields.
     """
     if len(data) < 2:
         raise ProtocolError(f"a message of {len(data)} bytes is too short")

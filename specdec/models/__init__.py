@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models: loading (HF folder or hub id, quantised or not), prompts, sessions with KV cache and rollback.
+"""Models: loading (Hugging Face folder or hub id, quantised or not), prompts, sessions with KV cache and rollback.
 
-One interface for plain causal language models and Qwen2-VL. Nothing in here knows about links or methods. Everything
-is imported when it is first asked for, and torch with it: what decodes a picture needs no torch.
+One interface for plain causal language models and vision-language models. Independent of links and methods. Names, and
+torch with them, are imported at first use: decoding a picture needs no torch.
 """
 
 from importlib import import_module

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which weights a target has, in a few bytes: an answer must go on with the model it began with.
+"""A short digest of a target's weights: an answer must continue with the model it began with.
 
-Every number counts, but no copy of the weights is made: of each tensor the bits are added up where it lies, row by row,
-and a sample of them is hashed.
+Every weight counts, but no copy is made: the bits of each tensor are summed row by row on its device, and a sample of
+them is hashed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 @torch.inference_mode()
 def weights_digest(network: nn.Module) -> bytes:
-    """Of a loaded model: equal for the same weights in the same number types, whatever folder they came from."""
+    """Digest of a loaded model. Equal for equal weights in equal number types, whatever folder they came from."""
     found = hashlib.sha256()
     for name, tensor in sorted(network.state_dict().items()):
         if isinstance(tensor, Tensor) and tensor.numel():
@@ -41,7 +41,7 @@ def _digest(tensor: Tensor) -> bytes:
 
 
 def files_digest(folder: Path) -> bytes:
-    """Of weights that nothing here loads: of a folder's files, their sizes and samples; empty without any."""
+    """Digest of a folder's weight files without loading them, from their sizes and samples; empty without files."""
     files = sorted(folder.glob("*.safetensors")) if folder.is_dir() else []
     found = hashlib.sha256()
     for file in files:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a draft comes from: a Hugging Face folder or hub id, run by torch, or a GGUF file, run by llama.cpp.
+"""Loads a draft model: a Hugging Face folder or hub id, run by torch, or a GGUF file, run by llama.cpp.
 
-What drafts is a LoadedModel either way: `new_session` opens a session that takes a prompt, goes on by rows, holds a
-tree, keeps a path and rolls back; nothing above knows what computes it. Only torch's layers can be looked at, so a
-target on llama.cpp (cloud_verifier.engine_llamacpp) has no exits and no split.
+Both are LoadedModels: a session takes a prompt, extends by rows, holds a tree, keeps a path and rolls back. Callers do
+not depend on the engine. Single layers are accessible only in torch, so a target on llama.cpp
+(cloud_verifier.engine_llamacpp) has no early exits and no layer split.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ def load_draft(
     quantize: str = ModelOptions.quantize, pixels: int = ModelOptions.pixels,
     gguf: GgufOptions | None = None, compile: bool = False,
 ) -> LoadedModel:  # fmt: skip
-    """Load a draft model and measure, within a second, what its forward passes take by their number of rows.
+    """Load a draft model and time its forward passes by their number of rows, within a second.
 
     Args:
-        path: A Hugging Face folder or hub id, as for `load_model`; a GGUF file; or a folder whose only weights are one.
+        path: A Hugging Face folder or hub id, as for `load_model`; a GGUF file; or a folder whose only weights are a
+            GGUF file.
         device: As for `load_model`.
-        dtype: As for `load_model`; a GGUF file has number types of its own.
+        dtype: As for `load_model`; a GGUF file defines its own number types.
         quantize: As for `load_model`; not for a GGUF file.
         pixels: As for `load_model`.
         gguf: Options of a GGUF file; None: the defaults.
@@ -80,7 +81,7 @@ def load_draft_tokenizer(path: str | Path) -> Any:
 
 @contextmanager
 def _named(name: str | Path, file: Path) -> Iterator[None]:
-    """Errors about the GGUF file of a folder name the folder: its usual weights may be missing."""
+    """Make errors about a folder's GGUF file name the folder, whose usual weights may be missing."""
     try:
         yield
     except ModelError as error:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The families of models that run on our own forward, and what they differ in; every other causal model runs on the
-library's. What is not said of a family is as in Llama.
+"""The model families that run on our own forward pass, as differences from Llama. Every other causal model runs on the
+library's forward pass.
 """
 
 from __future__ import annotations
@@ -16,18 +16,26 @@ from torch import Tensor
 from specdec.models.layers.pieces import Layer, fuse, linear
 
 _SILU = ("SiLU", "SiLUActivation")
-"""Names of the modules that are SiLU: torch's, and the library's own."""
+"""Class names of SiLU modules: torch's, and the library's."""
 
 
 @dataclass(frozen=True)
 class Family:
-    """Decoders whose modules are named and joined alike. What is not said here is as in Llama.
+    """Decoders with equal module names and structure. The defaults are those of Llama.
 
-    model_type: as in config.json. loader: the library's class that loads it. vision: whether it takes pictures as
-    Qwen2-VL does. norm_offset: what a norm's weight is short of. before_mlp, after_attention, after_mlp: names of a
-    layer's norms. scaled_embeddings: times the root of the width. window: by (text config, layer), 0: none. ropes: the
-    kinds of layers that have rotary tables of their own, by the names in `layer_types`. deepstack: the vision tower
-    gives rows for the first layers, too. missing: what of a text config cannot be run here, "" for nothing.
+    Attributes:
+        model_type: As in config.json.
+        loader: The library's class that loads it.
+        vision: Whether it takes pictures in the way of Qwen2-VL.
+        norm_offset: Constant added to the stored weight of a norm.
+        before_mlp: Name of the layer's norm before the MLP.
+        after_attention: Name of the norm after attention; "": none.
+        after_mlp: Name of the norm after the MLP; "": none.
+        scaled_embeddings: Embeddings are multiplied by the square root of the width.
+        window: Attention window by (text config, layer); 0: none.
+        ropes: Layer types with separate rotary tables, by their names in `layer_types`.
+        deepstack: The vision tower also yields rows for the first layers.
+        missing: The feature of a text config that is not supported here; "": none.
     """
 
     model_type: str
@@ -44,12 +52,12 @@ class Family:
     missing: Callable[[Any], str] = lambda config: ""
 
     def norm(self, module: Any) -> Tensor:
-        """The weight that a norm multiplies by."""
+        """The factor of a norm: its weight plus the offset."""
         weight: Tensor = module.weight
         return weight + self.norm_offset if self.norm_offset else weight
 
     def read_layer(self, layer: Any, config: Any, index: int) -> Layer:
-        """Layer `index` of the library's (or our own) modules. Joined products share the modules' memory."""
+        """Layer `index` from the library's (or our own) modules. Fused products share the modules' memory."""
         attention, mlp = layer.self_attn, layer.mlp
         return Layer(
             norm_1=self.norm(layer.input_layernorm),
@@ -78,14 +86,14 @@ class Family:
 
 
 def window_by_layer_type(config: Any, layer: int) -> int:
-    """The window of layers that are called sliding; 0 for the others."""
+    """The window of sliding-attention layers; 0 for other layers."""
     types = getattr(config, "layer_types", None)
     sliding = types is not None and types[layer] == "sliding_attention"
     return config.sliding_window or 0 if sliding else 0
 
 
 def unknown_layer_types(config: Any) -> str:
-    """What of a config's layer types is neither full nor sliding attention."""
+    """Describe layer types that are neither full nor sliding attention; "" if there are none."""
     others = set(getattr(config, "layer_types", None) or ()) - {"full_attention", "sliding_attention"}
     return f"layers of type {min(others)!r}" if others else ""
 
@@ -99,22 +107,22 @@ def _gemma3_lacks(config: Any) -> str:
 
 
 def _windowed(model_type: str, **differences: Any) -> Family:
-    """With a window in the layers that a config calls sliding."""
+    """A family with a window in sliding-attention layers."""
     return Family(model_type, window=window_by_layer_type, missing=unknown_layer_types, **differences)
 
 
 _PICTURES: dict[str, Any] = {"loader": "AutoModelForImageTextToText", "vision": True}
-"""Pictures as rows of a prompt, placed alike in all of Qwen's. Vision towers and rotary tables are the library's."""
+"""Pictures are rows of the prompt, in the same way for all Qwen-VL. Tower and rotary tables are the library's."""
 
 FAMILIES = {
     family.model_type: family
     for family in (
-        Family("llama"),  # 2 and 3, and what has their modules
-        Family("mistral", window=lambda config, layer: config.sliding_window or 0),  # in all or in none
+        Family("llama"),  # Llama 2 and 3, and models with their modules
+        Family("mistral", window=lambda config, layer: config.sliding_window or 0),  # in all layers or in none
         _windowed("qwen2"),  # biases
         _windowed("qwen3"),  # norms over queries and keys
-        # Norms around attention and MLP whose weights are short of 1; five layers with a window and a rotary table of
-        # their own to one that sees everything.
+        # Norms around attention and MLP, whose stored weights lack 1. Of six layers, five have a window and a separate
+        # rotary table, and one has full attention.
         Family(
             "gemma3_text",
             norm_offset=1.0,

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The header of a GGUF file: its metadata and where its tensors stand, read without llama.cpp.
+"""Reads the header of a GGUF file, its metadata and tensor offsets, without llama.cpp.
 
-What it says is checked before it is believed; nothing of it is run.
+The header is checked before it is used; nothing in the file is executed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ALIGNMENT, _MOST_AXES = 32, 4
 
 @dataclass(frozen=True)
 class TensorPlace:
-    """Where a tensor stands. shape: rows first. kind: GGML's number of its type. offset: from the file's beginning."""
+    """The place of a tensor. shape: rows first. kind: GGML's type number. offset: bytes from the file's beginning."""
 
     shape: tuple[int, ...]
     kind: int
@@ -31,7 +31,7 @@ class TensorPlace:
 
 @dataclass(frozen=True)
 class Header:
-    """What a GGUF file says of itself. metadata: numbers, texts, and lists of them; tensors: by name."""
+    """The header of a GGUF file. metadata: numbers, strings, and lists of them. tensors: places by name."""
 
     path: Path
     metadata: dict[str, Any]
@@ -39,7 +39,7 @@ class Header:
 
 
 class _Reading:
-    """A place in a mapped file that moves on with what is read."""
+    """A cursor in a mapped file."""
 
     def __init__(self, data: mmap.mmap) -> None:
         self.data = data
@@ -72,19 +72,19 @@ class _Reading:
 
 
 def read_header(path: Path) -> Header:
-    """Metadata and places of tensors. Raises ModelError for a file that is not a whole GGUF file."""
+    """Read the header. Raises ModelError for a file that is not a complete GGUF file."""
     try:
         with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             return _header(path, _Reading(data))
     except OSError as error:
         raise ModelError(f"{path} cannot be read ({error.strerror}): give a GGUF file") from error
     except (ValueError, KeyError, struct.error, RecursionError, MemoryError) as error:
-        raise ModelError(f"{path} is not a whole GGUF file ({error}): copy or convert it anew") from error
+        raise ModelError(f"{path} is not a complete GGUF file ({error}): copy or convert it again") from error
 
 
 def _header(path: Path, reading: _Reading) -> Header:
     if reading.data[:4] != _MAGIC:
-        raise ValueError("it does not begin like one")
+        raise ValueError("wrong magic number")
     reading.at = 4
     (version,) = reading.numbers("I")
     if version not in _VERSIONS:

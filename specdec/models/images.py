@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Camera images -> what Qwen2-VL's vision tower takes, without torchvision.
+"""Camera images -> inputs of Qwen2-VL's vision tower, without torchvision.
 
-Uses qwen-vl-utils' `process_vision_info` where it imports and does the very same resizing where it does not,
-then the library's PIL image processor. Both sides of a link must get the same pixels from the same bytes.
+Resizes with qwen-vl-utils' `process_vision_info` if it is installed and with identical code otherwise, then uses the
+library's PIL image processor. Both sides of a link must get equal pixels from equal bytes.
 """
 
 from __future__ import annotations
@@ -31,20 +31,24 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("specdec.models")
 MOST_PIXELS = 1280 * 28 * 28
-"""Of a picture as a model sees it, where nothing says otherwise: about a megapixel, 1280 tokens of Qwen2-VL. Its own
-processor lets 12.8 pass: 16,384 tokens, far more than robots wait for and most of what it was trained on.
+"""Default bound on a picture's pixels: about a megapixel, 1280 tokens of Qwen2-VL. The model's own processor allows
+12.8 megapixels, or 16,384 tokens. That is far more than a robot can wait for, and most of the context it was trained
+on.
 """
 _MOST_LATE = 1280 * 720
-"""Pixels of a picture that is resized late, for the memory that it takes of a GPU: about 120 bytes a pixel."""
+"""Most pixels of a picture that is resized on the GPU, because of the memory it takes there: about 120 bytes per pixel.
+"""
 StartOpening = Callable[[bytes, int, int, int], "Ticket[Image.Image]"]
-"""Takes what `open_picture` takes, and does it elsewhere (specdec.isolation)."""
+"""An asynchronous `open_picture` with the same arguments (specdec.isolation)."""
 
 
 @dataclass(frozen=True)
 class PreparedImages:
-    """images: of each its pixels uint8 [height, width, 3], an eighth of what patches take. grids: (t, h, w) of the
-    patches of each. make_patches: makes them of the pixels and the grid of an image; None where `images` are what a
-    library's processor made of all.
+    """Pictures ready for the vision tower.
+
+    images: pixels of each, uint8 [height, width, 3], an eighth of the size of patches. grids: patch grid (t, h, w) of
+    each. make_patches: computes patches from an image's pixels and grid; None if `images` holds the output of a library
+    processor for all pictures.
     """
 
     images: tuple[Tensor, ...]
@@ -62,7 +66,7 @@ class PreparedImages:
 
 @dataclass(frozen=True)
 class SeenPicture:
-    """What a model has made of one picture. grid: (t, h, w) of its patches. features: [tokens, hidden_size]."""
+    """One picture after the vision tower. grid: patch grid (t, h, w). features: [tokens, hidden_size]."""
 
     grid: Grid
     features: Tensor
@@ -74,7 +78,8 @@ class ImagePreparer:
     def __init__(
         self, processor: Any, vision_info: Callable[..., Any] | None = None, most_pixels: int = 0
     ) -> None:
-        """most_pixels: of a picture, larger ones are scaled down; 0: MOST_PIXELS, or the processor's own if less."""
+        """most_pixels: larger pictures are scaled down; 0: MOST_PIXELS, or the processor's own bound if that is less.
+        """
         self._processor = processor
         self._vision_info = vision_info
         self.merge: int = processor.merge_size
@@ -83,28 +88,27 @@ class ImagePreparer:
         self._min_pixels: int = processor.size["shortest_edge"]
         own: int = processor.size["longest_edge"]
         self._max_pixels = max(self._factor**2, self._min_pixels, most_pixels or min(own, MOST_PIXELS))
-        processor.size["longest_edge"] = self._max_pixels  # it sizes what it gets once more
+        processor.size["longest_edge"] = self._max_pixels  # it resizes its input once more
         self.rules = PictureRules(self._factor, self._min_pixels, self._max_pixels)
         self.workers: StartOpening | None = None
         self._device = torch.device("cpu")
         self._resizes_late = False
 
     def move_to(self, device: torch.device) -> None:
-        """Resize pictures and make patches of them on a GPU from now on; their values stay what they are on a CPU.
+        """Resize pictures and make patches on a GPU from now on, with the same values as on a CPU.
 
-        One picture is tried there. Where that fails or gives other values, pictures stay on the CPU, with one line in
-        the log.
+        One picture is tried. If that fails or gives other values, pictures stay on the CPU, and a warning is logged.
         """
         if not isinstance(self._processor, PixelProcessor):
             return
         try:
             agrees, reason = _agrees(self._processor, device), "patches differ from the CPU's"
-        except Exception as error:  # drivers fail in many ways; on the CPU pictures stay right
+        except Exception as error:  # drivers fail in many ways; the CPU path still works
             agrees, reason = False, first_line(error)
         if agrees:
             self._device, self._resizes_late = device, True
         else:
-            _LOG.warning("pictures are prepared on the CPU and not on %s (%s)", device, reason)
+            _LOG.warning("pictures are prepared on the CPU instead of %s (%s)", device, reason)
 
     @classmethod
     def from_folder(cls, path: str, vision_config: Any, most_pixels: int = 0) -> ImagePreparer:
@@ -124,21 +128,21 @@ class ImagePreparer:
         return cls(like_library(processor) or processor, find_process_vision_info(), most_pixels)
 
     def prepare(self, images: Sequence[bytes]) -> PreparedImages:
-        """Encoded images (JPEG, PNG) -> what the tower takes. Raises ModelError for bytes that are not an image."""
+        """Prepare encoded images (JPEG, PNG) for the tower. Raises ModelError for bytes that are not an image."""
         return self.prepare_opened([self._opened(data) for data in images])
 
     def open_soon(self, data: bytes) -> Ticket[Image.Image] | None:
-        """A picture opened by the workers that pictures go to; None where they are opened here."""
+        """Open a picture in a worker; None if pictures are opened in this process."""
         return None if self.workers is None else self.workers(data, *self._opening(data))
 
     def _opening(self, data: bytes) -> tuple[int, int, int]:
-        """What `open_picture` is told of a picture. One whose pixels are many is always resized as it is opened."""
+        """The size arguments of `open_picture` for a picture. Large pictures are always resized when opened."""
         if self._resizes_late and math.prod(picture_size(data)) <= _MOST_LATE:
             return 0, 0, _MOST_LATE
         return self._factor, self._min_pixels, self._max_pixels
 
     def prepare_opened(self, opened: Sequence[Image.Image]) -> PreparedImages:
-        """The same of pictures that are opened."""
+        """Prepare pictures that are opened already."""
         if isinstance(self._processor, PixelProcessor):
             made = [self._processor.pixels(image, not self._resizes_late) for image in opened]
             images, grids = zip(*made, strict=True)
@@ -169,7 +173,7 @@ class ImagePreparer:
 
 
 def _agrees(processor: PixelProcessor, device: torch.device) -> bool:
-    """Whether a small picture of noise becomes the same patches on a device as here, where Pillow resizes it."""
+    """Whether a small noise picture gives the same patches on a device as on the CPU with Pillow's resizing."""
     side = processor.patch_size * processor.merge_size
     noise = np.random.default_rng(0).integers(0, 2, (5 * side - 3, 4 * side + 3, 3), dtype=np.uint8) * np.uint8(255)
     image = Image.fromarray(noise)
@@ -178,7 +182,7 @@ def _agrees(processor: PixelProcessor, device: torch.device) -> bool:
 
 
 def find_process_vision_info() -> Callable[..., Any] | None:
-    """qwen-vl-utils' process_vision_info, or None where it (or the torchvision it wants) is not installed."""
+    """qwen-vl-utils' process_vision_info, or None if it (or torchvision, which it needs) is not installed."""
     try:
         from qwen_vl_utils import process_vision_info
     except ImportError:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A loaded model: weights, tokenizer and image preparation behind one interface for text and vision models.
 
-Shared and read-only once loaded: everything that changes during an answer lives in a ModelSession.
+It is shared and read-only once loaded; everything that changes during an answer is in a ModelSession.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ from specdec.sampling.disturbed import Disturbance
 from specdec.sampling.grammar import Grammars
 
 RowTime = tuple[int, int]
-"""(rows of a forward, microseconds it takes)."""
+"""(rows of a forward pass, its microseconds)."""
 
 
 class LoadedModel:
-    """A causal language model, possibly with images, ready to open sessions. Made by `load_model`.
+    """A causal language model, possibly with images, ready to open sessions. Created by `load_model`.
 
     Attributes:
-        row_us: What forwards of it take on this device, where that was tried (specdec.models.timing.row_times).
-        disturbance: What its logits are disturbed by where acceptance is emulated; never of a target.
+        row_us: Times of its forward passes on this device, if measured (specdec.models.timing.row_times).
+        disturbance: Noise on its logits, to emulate a given acceptance; never for a target.
     """
 
     _recorded_tower: RecordedTower | None = None
     cache_bytes = 0
-    """What the caches of all its sessions can hold, where that was settled as it was loaded; 0: where there is room."""
+    """Most bytes of all sessions' KV caches, if fixed at load time; 0: not fixed."""
 
     def __init__(
         self,
@@ -64,9 +64,21 @@ class LoadedModel:
         load_hf_model: Callable[[], Any] | None = None,
         how: ForwardOptions = ForwardOptions(),
     ) -> None:
-        """network: the modules with the weights, named like the library's. load_hf_model: loads the library's model
-        from the same files, for those who want what only that can do; None where the network is it. family: None: it
-        runs on the library's forward. Raises ModelError where its layers cannot be compiled or recorded.
+        """Create a model from its parts.
+
+        Args:
+            network: The modules with the weights, named like the library's.
+            tokenizer: The tokenizer.
+            path: Folder or hub id.
+            eos_token_ids: Ids that end an answer.
+            family: The family whose forward pass is used; None: the library's forward pass.
+            preparer: Prepares pictures; None: the model takes none.
+            load_hf_model: Loads the library's model from the same files, for uses that need it; None: the network is
+                the library's model.
+            how: How forward passes are computed.
+
+        Raises:
+            ModelError: The layers cannot be compiled or recorded.
         """
         self.network = network
         self._load_hf_model = load_hf_model
@@ -76,7 +88,7 @@ class LoadedModel:
         runner: DecoderRunner
         if family is None:
             generic: Any = GenericRunner(network, min(real, network.get_input_embeddings().num_embeddings))
-            runner = generic  # has the interface, as far as sees_layers says
+            runner = generic  # supports the interface, except for layers (sees_layers)
         else:
             text_model = network.model if preparer is None else network.model.language_model
             real = min(real, text_model.embed_tokens.weight.shape[0])
@@ -92,7 +104,7 @@ class LoadedModel:
 
     @property
     def name(self) -> str:
-        """What others see: the hub's id, or the last part of a path, as the rest is this machine's alone."""
+        """The public name: the hub id, or the last part of a local path."""
         return Path(self.path).name if os.path.exists(self.path) else self.path
 
     def _stand_on(
@@ -104,7 +116,7 @@ class LoadedModel:
         preparer: ImagePreparer | None,
         image_pad_id: int | None,
     ) -> None:
-        """Everything that is the same whatever computes the forwards."""
+        """Initialisation that does not depend on the runner's kind."""
         self.runner = runner
         self.tokenizer = tokenizer
         self.path = path
@@ -123,9 +135,9 @@ class LoadedModel:
         self.disturbance: Disturbance | None = None
 
     def add_pictures(self, make: Callable[[Mapping[str, Any]], LibraryPictures]) -> str:
-        """Take pictures from now on, on the library's forward, if one that is tried comes through; why not, or "".
+        """Accept pictures, on the library's forward pass, if a test picture works. Returns "" or the reason against it.
 
-        make: from the parameters of the forward to what prepares pictures.
+        make: creates the picture preparation from the parameters of the model's `forward`.
         """
         runner: Any = self.runner
         try:
@@ -143,53 +155,53 @@ class LoadedModel:
 
     @cached_property
     def hf_model(self) -> Any:
-        """The library's own model, for its `generate`; loaded when first asked for. It shares nothing with the
-        network where that was read without the library.
+        """The library's own model, for its `generate`; loaded at first use. If the network was read without the
+        library, the two share no weights.
         """
         return self.network if self._load_hf_model is None else self._load_hf_model()
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """The device of the weights."""
         return self.runner.device
 
     @property
     def dtype(self) -> torch.dtype:
-        """The type the model computes in."""
+        """The number type of computations."""
         return self.runner.dtype
 
     @property
     def threads(self) -> int:
-        """CPU threads of a forward."""
+        """CPU threads of a forward pass."""
         return torch.get_num_threads()
 
     @cached_property
     def parameter_count(self) -> int:
-        """Numbers the model is made of, image tower included."""
+        """Number of parameters, vision tower included."""
         return sum(parameter.numel() for parameter in self.network.parameters())
 
     @cached_property
     def weights_digest(self) -> bytes:
-        """Which weights it has (specdec.models.digest)."""
+        """Digest of the weights (specdec.models.digest)."""
         return weights_digest(self.network)
 
     @property
     def tokens(self) -> Mapping[int, str]:
-        """Every token that the model can say, by its id. A tokenizer may have more, such as a padding token added to it
-        for which the embedding has no row.
+        """All tokens that the model can produce, by id. The tokenizer may have more, such as an added padding token
+        without a row in the embedding.
         """
         known: dict[str, int] = self.tokenizer.get_vocab()
         return {index: token for token, index in known.items() if index < self.vocab_size}
 
     @cached_property
     def vocabulary_fingerprint(self) -> bytes:
-        """8 bytes that are equal for two models exactly when their real vocabularies are."""
+        """8 bytes that are equal for two models exactly when their vocabularies (`tokens`) are equal."""
         return fingerprint(self.tokens)
 
     def encode(self, prompt: Prompt, seen: Sequence[SeenPicture] | None = None) -> EncodedPrompt:
         """Prepare a prompt for this model. Raises ModelError for ids or images that it cannot take.
 
-        seen: what `look` has made of the prompt's pictures, which are not decoded then.
+        seen: the results of `look` for the prompt's pictures, which are then not decoded again.
         """
         if not prompt.ids:
             raise ModelError("the prompt is empty: give at least one token")
@@ -207,7 +219,7 @@ class LoadedModel:
                 raise ModelError("the prompt has an image placeholder but no image: send both or neither")
             self._check_length(len(prompt.ids))
             return EncodedPrompt(torch.tensor(prompt.ids))
-        self._check_length(self.prompt_length(prompt))  # before anything is decoded
+        self._check_length(self.prompt_length(prompt))  # before any picture is decoded
         if self._library_pictures is not None:
             encoded = self._library_pictures.encode(prompt.ids, prompt.images, seen)
             self._check_length(encoded.ids.shape[0])
@@ -228,26 +240,26 @@ class LoadedModel:
         return EncodedPrompt(ids, positions, delta, None, rows, features, starts)
 
     def decode(self, image: bytes) -> PreparedImages:
-        """One picture as the vision tower takes it; from any thread. Raises ModelError for what is none, or where the
-        model takes none.
+        """Decode and prepare one picture for the vision tower. Thread-safe. Raises ModelError for data that is no
+        picture, or if the model takes none.
         """
         if self._preparer is None:
             raise ModelError(f"{self.name} takes no images: {self._no_pictures}")
         return self._preparer.prepare([image])
 
     def open_soon(self, image: bytes) -> Ticket[Image.Image] | None:
-        """One picture decoded and resized by workers, for `decode_opened`; None where that is not done elsewhere."""
+        """Decode and resize one picture in a worker, for `decode_opened`; None if there are no workers."""
         return None if self._preparer is None else self._preparer.open_soon(image)
 
     def decode_opened(self, image: Image.Image) -> PreparedImages:
-        """The same as `decode` of a picture that is opened."""
+        """As `decode`, for a picture that is opened already."""
         assert self._preparer is not None, "it was opened"
         return self._preparer.prepare_opened([image])
 
     @torch.inference_mode()
     def look(self, pictures: Sequence[PreparedImages]) -> list[SeenPicture]:
-        """What the vision tower makes of all the pictures, in one pass; of a deterministic model one by one. A model on
-        the library's own forward looks at them later.
+        """Encode pictures with the vision tower: in one pass, or one by one for a deterministic model. A model on the
+        library's forward pass encodes them later, with the prompt.
         """
         if self._library_pictures is not None:
             return self._library_pictures.look(pictures)
@@ -259,34 +271,35 @@ class LoadedModel:
         assert isinstance(self._preparer, ImagePreparer)
         tokens = [image_token_count(grid, self._preparer.merge) for grid in grids]
         features = torch.split(self._features(pixels, torch.tensor(grids)), tokens)
-        # Copies: each is kept and given up by itself.
+        # Copies, because each is cached and evicted separately.
         return [SeenPicture(grid, rows.clone()) for grid, rows in zip(grids, features, strict=True)]
 
     @property
     def picture_rules(self) -> PictureRules | None:
-        """How the model sizes pictures; None where it takes none."""
+        """How the model resizes pictures; None if it takes none."""
         return None if self._preparer is None else self._preparer.rules
 
     def prompt_length(self, prompt: Prompt) -> int:
-        """How many tokens a prompt takes, images by their headers. Raises ModelError for images it cannot take."""
+        """How many tokens a prompt takes; images are counted from their headers. Raises ModelError for unusable images.
+        """
         rules, length = self.picture_rules, len(prompt.ids)
         if prompt.images and rules is None:
             raise ModelError(f"{self.name} takes no images: {self._no_pictures}")
-        if rules is not None:  # every image has one placeholder already
+        if rules is not None:  # one placeholder per image is counted already
             length += sum(rules.tokens(*picture_size(data)) - 1 for data in prompt.images)
         return length
 
     def grammar(self, text: str) -> AnyGrammar | None:
-        """A grammar (see `GenerationOptions.grammar`) compiled for this model's vocabulary; None for no text.
+        """Compile a grammar (see `GenerationOptions.grammar`) for this model's vocabulary; None for an empty text.
 
-        Raises OptionsError for one that is wrong or too large, and ModelError where the model can follow none.
+        Raises OptionsError for an invalid or too large grammar, ModelError if the model cannot follow grammars.
         """
         if not text:
             return None
         return self.grammars.compile(text)
 
     def grammar_soon(self, text: str) -> Soon[AnyGrammar]:
-        """The same for a text, without waiting: of an isolated model a future."""
+        """As `grammar`, for a non-empty text and without waiting: a future if the model is isolated."""
         soon: Soon[AnyGrammar] = self.grammars.compile_soon(text)  # type: ignore[assignment]
         return soon
 
@@ -296,7 +309,7 @@ class LoadedModel:
         return isinstance(self.grammars, IsolatedGrammars)
 
     def isolate(self, launcher: Launcher) -> IsolatedGrammars:
-        """From now on grammars are compiled and followed, and pictures decoded, in workers: for inputs of others."""
+        """Compile and follow grammars, and decode pictures, in workers from now on: for untrusted input."""
         grammars = IsolatedGrammars(launcher, self.tokenizer, self.vocab_size, self.eos_token_ids)
         self.grammars = grammars
         if self._preparer is not None:
@@ -308,8 +321,8 @@ class LoadedModel:
         return ModelSession(self) if self.family is not None else GenericSession(self)
 
     def embed_prompt(self, encoded: EncodedPrompt) -> Tensor:
-        """Embeddings [n, hidden_size] of a prompt, image features in place of their placeholders; wider where these are
-        (see _features).
+        """Embeddings [n, hidden_size] of a prompt, with image features in place of placeholders; wider if the features
+        are wider (see _features).
         """
         ids = encoded.ids.to(self.device)
         hidden = self.runner.embed(ids)
@@ -322,9 +335,9 @@ class LoadedModel:
         return hidden
 
     def _features(self, pixel_values: Tensor, grids: Tensor) -> Tensor:
-        """[tokens of all pictures, hidden_size]. pixel_values [patches, features]; grids int64 [images, 3].
+        """Features [tokens of all pictures, hidden_size]. pixel_values [patches, features], grids int64 [images, 3].
 
-        Of a model with deepstack, what goes into its first layers stands beside it: [tokens, hidden_size * (1 + n)].
+        With deepstack, the inputs of the n first layers are appended: [tokens, hidden_size * (1 + n)].
         """
         if self._recorded_tower is not None:
             return self._recorded_tower(pixel_values, [(int(t), int(h), int(w)) for t, h, w in grids.tolist()])
@@ -345,7 +358,7 @@ class LoadedModel:
             )
 
     def _placeholder_ids(self) -> frozenset[int]:
-        """Ids that stand for pictures: a draft must never hold one."""
+        """Ids that stand for pictures, which must never be drafted."""
         if self._library_pictures is not None:
             return frozenset(i for i in self._library_pictures.never_drafted if i < self.vocab_size)
         if not self.is_multimodal:
@@ -362,13 +375,13 @@ class LoadedModel:
 
 
 _RECORDED_AHEAD = 32
-"""Rows of the largest forward that is recorded before it is needed."""
+"""Rows of the largest forward pass that is recorded in advance."""
 
 
 def record_forwards(model: LoadedModel) -> None:
-    """Record the usual sizes of a model's static path in the calling thread, which from then on alone replays them.
+    """Record the usual sizes of a model's static path. Only the calling thread may replay them afterwards.
 
-    Does nothing for a model without one (see specdec.models.static). To be called in torch's inference mode.
+    Does nothing for a model without a static path (see specdec.models.static). Call in torch's inference mode.
     """
     static = model.runner.static
     if static is not None:
@@ -377,7 +390,7 @@ def record_forwards(model: LoadedModel) -> None:
 
 
 def fingerprint(tokens: Mapping[int, str]) -> bytes:
-    """8 bytes that are equal for two vocabularies, text by id, exactly when these are."""
+    """8 bytes that are equal for two vocabularies (text by id) exactly when the vocabularies are equal."""
     digest = hashlib.sha256()
     for index in sorted(tokens):
         digest.update(f"{index}\0{tokens[index]}\n".encode("utf-8", "surrogatepass"))
@@ -385,8 +398,8 @@ def fingerprint(tokens: Mapping[int, str]) -> bytes:
 
 
 def speaks(model: LoadedModel, vocabulary: bytes) -> bool:
-    """Whether a fingerprint is that of a model's vocabulary. Earlier versions also counted tokens without a row in the
-    embedding: peers and logs may still say that.
+    """Whether a fingerprint matches a model's vocabulary. Earlier versions included tokens without a row in the
+    embedding; peers and logs may still use such fingerprints.
     """
     if vocabulary == model.vocabulary_fingerprint:
         return True
@@ -395,7 +408,7 @@ def speaks(model: LoadedModel, vocabulary: bytes) -> bool:
 
 
 def first_difference(one: LoadedModel, other: LoadedModel) -> str:
-    """The first token in which the vocabularies of two models differ, in words."""
+    """Describe the first token in which the vocabularies of two models differ."""
     mine, theirs = one.tokens, other.tokens
     for index in sorted(mine.keys() | theirs.keys()):
         if mine.get(index) != theirs.get(index):
@@ -405,6 +418,6 @@ def first_difference(one: LoadedModel, other: LoadedModel) -> str:
 
 
 def real_vocabulary_size(tokenizer: Any) -> int:
-    """One more than the largest id the tokenizer knows: the rows beyond it are padding."""
+    """The tokenizer's largest id + 1; rows of the embedding beyond it are padding."""
     ids: dict[str, int] = tokenizer.get_vocab()
     return max(ids.values()) + 1

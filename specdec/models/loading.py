@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a Hugging Face folder or hub id to a LoadedModel, with every usual mistake reported in one line.
+"""Loads a LoadedModel from a Hugging Face folder or hub id, and reports the usual mistakes in one line each.
 
-Takes every causal language model that the library loads: those of `specdec.models.families` run on our own forward,
-all others on the library's. Plain, quantised with bitsandbytes on loading, or quantised by others. A folder that
-`specdec.models.direct` can read is read by it, without the library; everything else is left to the library.
+Supports every causal language model that the library loads. Families in `specdec.models.families` run on our own
+forward pass, all others on the library's. Weights may be plain, quantised with bitsandbytes on loading, or quantised
+already. A folder is read by `specdec.models.direct` if that supports it, and by the library otherwise.
 """
 
 from __future__ import annotations
@@ -36,9 +36,11 @@ DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.
 _CPU_4BIT_BLOCK = 64
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 _NO_CODE = {"trust_remote_code": False}
-"""A model folder is data: none of its Python is run. Said, as otherwise the library asks on the terminal."""
+"""A model folder is data: its Python code is never run. Set explicitly, because otherwise the library asks on the
+terminal.
+"""
 _DIGITS_APART = ("smollm", "starcoder", "refact", "command-r")
-"""What llama.cpp calls the ways of splitting a text that begin with single digits."""
+"""llama.cpp's names of the pre-tokenizers that split off single digits first."""
 _LOG = logging.getLogger("specdec.models")
 
 
@@ -54,10 +56,10 @@ def load_model(
         device: "auto" (CUDA if present), "cpu", "cuda" or "cuda:1".
         dtype: "auto" (float32 on a CPU, otherwise the checkpoint's), "float32", "float16" or "bfloat16".
         quantize: "none", "8bit" or "4bit" (bitsandbytes, also on a CPU).
-        pixels: Largest size of a picture; larger ones are scaled down. 0: about a megapixel (specdec.models.images).
-        deterministic: Slower. Answers of chains equal those of one token a pass bit for bit, also in half precision.
-        compile: torch compiles the layers. This takes seconds and needs a C++ compiler.
-        recorded: On a GPU, forwards are recorded as CUDA graphs. This takes seconds.
+        pixels: Most pixels of a picture; larger ones are scaled down. 0: about a megapixel (specdec.models.images).
+        deterministic: Slower. Chains give bit-identical results to one token per pass, also in half precision.
+        compile: Compile the layers with torch. This takes seconds and needs a C++ compiler.
+        recorded: On a GPU, record forward passes as CUDA graphs. This takes seconds.
 
     Returns:
         The model with its tokenizer, ready for sessions.
@@ -74,7 +76,7 @@ def load_model(
         raise ModelError(f"pixels = {pixels!r} is out of range: choose 0 to {MAX_IMAGE_PIXELS}")
     if compile and (deterministic or quantize != "none"):
         what = "deterministic products" if deterministic else "quantised weights"
-        raise ModelError(f"{what} cannot be compiled: choose one of both")
+        raise ModelError(f"{what} cannot be compiled: choose one of the two")
     place = _resolve_device(device)
     if compile:
         check_compiler(place)  # before anything large is loaded
@@ -117,7 +119,7 @@ def load_model(
                     lambda takes: pictures_of(name, config, tokenizer, takes, pixels)
                 )
             lacks = f"pictures ({why_not}), exits and splits" if why_not else "exits and splits"
-        how = "" if loaded.runner.keeps_cache else " and with no cache to roll back, all of it anew each time"
+        how = "" if loaded.runner.keeps_cache else " with no cache to roll back, so each pass recomputes the sequence,"
         _LOG.warning(
             "%s runs on transformers' own forward pass%s (%s): exact, but slower, one sequence at a time, without %s",
             name, how, reason, lacks,
@@ -126,7 +128,7 @@ def load_model(
 
 
 def load_tokenizer(path: str | Path) -> Any:
-    """Load only the tokenizer of a model: an edge that does not draft needs no more.
+    """Load only the tokenizer of a model, which is enough for an edge that does not draft.
 
     Args:
         path: A Hugging Face folder or a hub id.
@@ -146,11 +148,11 @@ def _load_library_tokenizer(name: str) -> Any:
     _check_folder(name)
     name = tokenizer_folder(name)
     if "gguf_file" in _place(name) and (Path(name).parent / "tokenizer.json").is_file():
-        name = str(Path(name).parent)  # the original is better than what can be made of the file
+        name = str(Path(name).parent)  # the original is better than one rebuilt from the GGUF file
     try:
         with _quiet_loading():
             tokenizer = AutoTokenizer.from_pretrained(**_place(name), **_NO_CODE)
-    except Exception as error:  # the tokenizers' own library knows no other; the cause stays attached
+    except Exception as error:  # the tokenizers library raises plain Exception; the cause stays attached
         raise ModelError(
             f"{name} has no usable tokenizer ({first_line(error)}): add tokenizer.json"
         ) from error
@@ -162,7 +164,8 @@ def _load_library_tokenizer(name: str) -> Any:
 
 
 def _split_as_the_file_says(tokenizer: Any, path: Path) -> None:
-    """The library makes a GPT-2 tokenizer of every byte-level vocabulary. Those of SmolLM split digits off first."""
+    """Fix the pre-tokenizer: the library uses GPT-2's for every byte-level vocabulary, but some split off digits first.
+    """
     from tokenizers.pre_tokenizers import ByteLevel, Digits
     from tokenizers.pre_tokenizers import Sequence as Stages
 
@@ -172,7 +175,7 @@ def _split_as_the_file_says(tokenizer: Any, path: Path) -> None:
 
 
 def eos_ids(hf_model: Any, tokenizer: Any) -> frozenset[int]:
-    """Every id that ends an answer: what `generate` of the library would stop at."""
+    """All ids that end an answer, as in the library's `generate`."""
     for source in (hf_model.generation_config, hf_model.config, tokenizer):
         value = getattr(source, "eos_token_id", None)
         if value is not None:
@@ -188,8 +191,8 @@ def _resolve_device(device: str) -> torch.device:
     if place.type == "cuda":
         if not torch.cuda.is_available():
             raise ModelError(f"device {device!r} is not available: this machine or this torch has no CUDA")
-        # On Hopper torch prefers cuDNN's attention, which plans anew (about 30 ms) for every new cache length. What is
-        # left are torch's own flash and memory-efficient kernels.
+        # On Hopper torch prefers cuDNN's attention, which makes a new plan (about 30 ms) for every new cache length.
+        # This leaves torch's own flash and memory-efficient kernels.
         torch.backends.cuda.enable_cudnn_sdp(False)
     return place
 
@@ -201,7 +204,7 @@ def _resolve_dtype(dtype: str, place: torch.device) -> torch.dtype | str:
 
 
 def _place(name: str) -> dict[str, str]:
-    """The arguments by which the library finds a folder, a hub id, or a GGUF file."""
+    """The library's arguments for a folder, a hub id, or a GGUF file."""
     path = Path(name)
     if path.suffix == ".gguf" and path.is_file():
         return {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
@@ -209,7 +212,7 @@ def _place(name: str) -> dict[str, str]:
 
 
 def _with_shared(name: str) -> dict[str, Any] | None:
-    """All weights of a draft that shares its target's embeddings; None for any other model."""
+    """All weights of a draft that shares its target's embeddings; None for other models."""
     shared = shared_of(name)
     if shared is None:
         return None
@@ -222,7 +225,7 @@ def _with_shared(name: str) -> dict[str, Any] | None:
 
 
 def _check_folder(name: str) -> None:
-    """A name that is not a folder and no GGUF file must at least look like a hub id."""
+    """Raise ModelError for a name that is neither a folder nor a GGUF file and does not look like a hub id."""
     path = Path(name)
     if path.is_dir() or "gguf_file" in _place(name):
         return
@@ -244,7 +247,7 @@ def read_config(name: str) -> Any:
     try:
         with _quiet_loading():
             config = AutoConfig.from_pretrained(**_place(name), **_NO_CODE)
-    except Exception as error:  # whatever the library raises at a broken file; the cause stays attached
+    except Exception as error:  # whatever the library raises for a broken file; the cause stays attached
         hint = (
             "its configuration cannot be read" if local else "the hub cannot be reached or has no such model"
         )
@@ -253,10 +256,10 @@ def read_config(name: str) -> Any:
 
 
 def family_of(config: Any) -> tuple[Family | None, str]:
-    """The family whose forward of ours a model takes, and why none if it takes none."""
+    """The family for our own forward pass, or None with the reason."""
     family = FAMILIES.get(config.model_type)
     if family is None:
-        return None, f"models of type {config.model_type!r} have no forward of ours"
+        return None, f"models of type {config.model_type!r} have no forward pass of ours"
     text = config.get_text_config()
     rope = (getattr(text, "rope_parameters", None) or {}).get("rope_type", "default")
     if rope in LENGTH_DEPENDENT_ROPE:
@@ -283,15 +286,15 @@ def _load_library_model(name: str, config: Any, place: torch.device, dtype: Any,
         with _quiet_loading():
             if (whole := _with_shared(name)) is None:
                 hf_model, info = loader.from_pretrained(**_place(name), **settings)
-            else:  # an Auto class wants a place to look at
+            else:  # Auto classes need a path
                 hf_model, info = loader._model_mapping[type(config)].from_pretrained(None, state_dict=whole, **settings)
-            if quantised:  # some are unpacked by the first forward, and only by that of the whole model
+            if quantised:  # some are unpacked by the first pass of the whole model
                 hf_model(input_ids=torch.zeros(1, 1, dtype=torch.long, device=place), use_cache=False)
     except ModelError:
         raise
     except ImportError as error:
         raise ModelError(
-            f"{name} cannot be loaded without another package{f' ({quantised})' if quantised else ''}: "
+            f"{name} needs a package that is not installed{f' ({quantised})' if quantised else ''}: "
             f"{first_line(error)}"
         ) from error
     except Exception as error:  # the library raises nearly everything here; the cause stays attached
@@ -312,9 +315,9 @@ def _load_library_model(name: str, config: Any, place: torch.device, dtype: Any,
 
 
 def quantised_with(name: str, config: Any) -> str:
-    """What others have quantised a checkpoint with, by the name in its config; "" for none.
+    """The quantisation method of a checkpoint, as named in its config; "" if it is not quantised.
 
-    Raises ModelError for what the library does not know: it would take such weights as they are, without their scales.
+    Raises ModelError for a method that the library does not know: it would use such weights without their scales.
     """
     told = getattr(config, "quantization_config", None)
     if told is None:
@@ -330,13 +333,13 @@ def quantised_with(name: str, config: Any) -> str:
     if method != "bitsandbytes" and method not in known:
         raise ModelError(
             f"{name} is quantised with {method or 'a method that its config.json does not name'!r}, which the library "
-            "cannot undo: take a checkpoint in another form"
+            "does not support: use another checkpoint"
         )
     return method
 
 
 def loader_of(name: str, config: Any) -> Any:
-    """The library's class that loads such a model. Raises ModelError for what says no next token."""
+    """The library's class that loads the model. Raises ModelError for a model that predicts no next token."""
     import transformers
 
     family = FAMILIES.get(config.model_type)
@@ -355,7 +358,7 @@ def loader_of(name: str, config: Any) -> Any:
 
 
 def _check_weight_files(name: str) -> None:
-    """Pickled weights may run code when they are read: a folder must have them as safetensors."""
+    """Raise ModelError for a folder with only pickled weights, which may run code when read."""
     folder = Path(name)
     if not folder.is_dir() or any(folder.glob("*.safetensors")):
         return
@@ -367,7 +370,7 @@ def _check_weight_files(name: str) -> None:
 
 
 def _check_quantisable(name: str, text_config: Any, place: torch.device, quantize: str) -> None:
-    """On a CPU, bitsandbytes' 4-bit product needs whole blocks in every row."""
+    """Raise ModelError if bitsandbytes' 4-bit product on a CPU does not support the layer widths."""
     if quantize != "4bit" or place.type != "cpu":
         return
     for size in (text_config.hidden_size, text_config.intermediate_size):
@@ -385,8 +388,8 @@ def _quantization(quantize: str, dtype: Any) -> Any:
     except ImportError as error:
         raise ModelError("quantize needs bitsandbytes: pip install bitsandbytes accelerate") from error
     compute = dtype if isinstance(dtype, torch.dtype) else torch.bfloat16
-    # The vision tower runs once an answer and suffers most from rounding; the head decides tokens: both stay
-    # whole.
+    # Not quantised: the vision tower, which runs once per answer and suffers most from rounding, and the LM head, which
+    # decides the tokens.
     keep = ["lm_head", "visual", "model.visual"]
     if quantize == "8bit":
         return BitsAndBytesConfig(load_in_8bit=True, llm_int8_skip_modules=keep)
@@ -400,7 +403,7 @@ def _quantization(quantize: str, dtype: Any) -> Any:
 
 @contextlib.contextmanager
 def _quiet_loading() -> Iterator[None]:
-    """No progress bars, and none of the known harmless warnings; errors still raise."""
+    """Suppress progress bars and known harmless warnings; errors are still raised."""
     from transformers.utils import logging as hf_logging
 
     warnings.filterwarnings("ignore", message=r"MatMul8bitLt: inputs will be cast")

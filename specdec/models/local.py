@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One process, the target alone: the baseline that every method must equal token for token."""
+"""Decoding with the target alone, in one process: the baseline that every method must equal token for token."""
 
 from __future__ import annotations
 
@@ -77,5 +77,5 @@ def stream_local(
 
 
 def answer_limit(options: GenerationOptions, context_limit: int, prompt_length: int) -> int:
-    """Tokens an answer may have: what was asked for, or what is left of the context."""
+    """Most tokens of an answer: the requested number, or what the context has left."""
     return min(options.max_new_tokens, context_limit - prompt_length)

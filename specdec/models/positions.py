@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rotary positions of Qwen2-VL prompts (m-rope), as pure functions.
 
-A text token takes one position for all three axes; an image takes a (time, height, width) grid and then
-the text goes on from the largest position used. Positions belong to a session, never to the model object.
+A text token has the same position on all three axes. An image takes a (time, height, width) grid, and the text
+continues after the largest position used. Positions belong to a session, never to the model object.
 """
 
 from __future__ import annotations
@@ -15,9 +15,7 @@ Grid = tuple[int, int, int]
 
 
 def image_token_count(grid: Grid, merge: int) -> int:
-    """How many placeholder tokens an image of `grid` = (t, h, w) patches takes after `merge` x `merge`
-    merging.
-    """
+    """Placeholder tokens of an image with `grid` = (t, h, w) patches, after merging `merge` x `merge` patches."""
     t, h, w = grid
     return t * (h // merge) * (w // merge)
 
@@ -25,9 +23,9 @@ def image_token_count(grid: Grid, merge: int) -> int:
 def expand_image_pads(
     ids: Sequence[int], pad_id: int, grids: Sequence[Grid], merge: int
 ) -> tuple[list[int], tuple[int, ...]]:
-    """Replace every single image placeholder by as many as its image needs; also where each image begins then.
+    """Repeat each image placeholder as often as its image has tokens; returns the ids and where each image begins.
 
-    Raises ValueError when the number of placeholders and of images differ.
+    Raises ValueError if the numbers of placeholders and images differ.
     """
     pads = sum(1 for token in ids if token == pad_id)
     if pads != len(grids):
@@ -47,10 +45,10 @@ def expand_image_pads(
 def mrope_positions(
     ids: Sequence[int], pad_id: int, grids: Sequence[Grid], merge: int
 ) -> tuple[torch.Tensor, int]:
-    """Positions of an expanded prompt and the delta of what follows it.
+    """Positions of an expanded prompt, and the position offset after it.
 
-    Returns (positions int64 [3, len(ids)], delta): the token at index i after the prompt has position i +
-    delta on all three axes. Equal to transformers' `get_rope_index` for images.
+    Returns (positions int64 [3, len(ids)], delta): a token at index i after the prompt has position i + delta on all
+    three axes. Equal to transformers' `get_rope_index` for images.
     """
     parts: list[torch.Tensor] = []
     remaining = iter(grids)

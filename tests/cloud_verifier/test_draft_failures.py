@@ -57,7 +57,7 @@ class TestDraftModels:
         said = [record.getMessage() for record in caplog.records if "draft" in record.getMessage()]
         if method != "auto" or said:  # which may not need its draft model
             assert said == [
-                "the draft model has failed (the draft model is dead): the verifier goes on alone"
+                "the draft model has failed (the draft model is dead): the verifier continues alone"
             ]
 
     @pytest.mark.parametrize("method", ["sd", "auto", "sd+overlap:stream"])

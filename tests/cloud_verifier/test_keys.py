@@ -116,7 +116,7 @@ def test_every_wrong_key_is_one_clear_line_at_once_and_disturbs_nobody(
 
     good = read_key(keys.new("misled"))
     write_key(tmp_path / "misled.key", EdgeKey(good.name, good.public, good.secret, new_pair()[0]))
-    assert "its own key is not the one" in refusal_of(running.address, tmp_path / "misled.key")
+    assert "its key is not the one" in refusal_of(running.address, tmp_path / "misled.key")
 
     assert "with keys only" in refusal_of(running.address, None)
     plain = start_server(text_pair.target)

@@ -73,7 +73,7 @@ def test_without_a_compiler_one_line_says_so(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_what_cannot_be_compiled_says_so() -> None:
     for setting in ({"deterministic": True}, {"quantize": "8bit"}):
-        with pytest.raises(ModelError, match="cannot be compiled: choose one of both"):
+        with pytest.raises(ModelError, match="cannot be compiled: choose one of the two"):
             load_model("anything", compile=True, **setting)
 
 

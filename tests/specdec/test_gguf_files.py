@@ -132,7 +132,7 @@ def test_another_vocabulary_is_refused_before_anything_is_drafted(text_pair: Pai
     for name in ("tokenizer.json", "tokenizer_config.json"):
         text = (source / name).read_text().replace("<|im_end|>", "<|the_end|>")
         (tmp_path / name).write_text(text)
-    assert "of two models" in refused(tmp_path / "model.gguf")
+    assert "belong to two models" in refused(tmp_path / "model.gguf")
 
 
 def test_a_picture_without_a_vision_tower_is_refused(tmp_path: Path) -> None:

@@ -160,7 +160,7 @@ def _close(writer: gguf.GGUFWriter) -> None:
 
 def test_a_tower_of_another_model_is_refused(of_qwen2_vl: Path) -> None:
     for path in (of_qwen2_vl, NAV_DRAFT / "any.gguf"):
-        with pytest.raises(ModelError, match="they are of two models"):
+        with pytest.raises(ModelError, match="they belong to two models"):
             load_tower(path, None, 96)
 
 

@@ -78,7 +78,7 @@ def test_axes_are_added_to_methods_that_draft_and_lack_them() -> None:
         ("sd+resample:sparse:0", "take a size"),
         ("sd+resample:guess", "choose one of noise"),
         ("sd+leave:never", "choose whole, tokens or plan"),
-        ("dssd+tree:8x2", "token trees go with shared noise"),
+        ("dssd+tree:8x2", "token trees require shared noise"),
         ("specedge+overlap:stream", "leaves whole"),
     ],
 )

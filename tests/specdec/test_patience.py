@@ -58,7 +58,7 @@ def test_a_lost_link_is_said_once_with_the_time_that_is_left(caplog: pytest.LogC
     with caplog.at_level(logging.WARNING):
         pauses(patience, clock, LinkLost("nothing was heard for 2.0 s"))
         assert patience.pause_s(LinkLost("forgotten"), True) is not None
-    assert caplog.messages == ["link lost, trying again for 5 s: nothing was heard for 2.0 s"]
+    assert caplog.messages == ["link lost, retrying for 5 s: nothing was heard for 2.0 s"]
     patience.went_on()
     with caplog.at_level(logging.WARNING):
         patience.pause_s(LinkLost("again"), False)
@@ -131,7 +131,7 @@ def alive_until(heartbeat: Heartbeat, began: int, longest: int) -> int | None:
         try:
             heartbeat.mind(float(now), 1, 0)
         except LinkLost as error:
-            assert "the verifier lives, but this answer did not go on for" in str(error)
+            assert "the verifier is alive, but this answer made no progress for" in str(error)
             return now
     return None
 

@@ -72,7 +72,7 @@ def test_the_edge_needs_the_target_and_the_same_one(
     text_pair: Pair, vision_pair: Pair, servers: dict[str, str]
 ) -> None:
     with patiently_connected(servers[text_pair.target.path]) as link:
-        with pytest.raises(OptionsError, match="give it the target model"):
+        with pytest.raises(OptionsError, match="give the target model"):
             EdgeDecoder(link, text_pair.draft, "split")
         with pytest.raises(OptionsError, match="choose 1 to 2"):
             decoder = EdgeDecoder(link, None, "split+layers:7", front_model=text_pair.target)

@@ -192,7 +192,7 @@ def test_an_edge_that_has_greeted_an_earlier_verifier_greets_again(
         link.ensure_connected = lambda *others: msgspec.structs.replace(  # type: ignore[method-assign]
             type(link).ensure_connected(link, *others), weights=b"something else each time"
         )
-        with pytest.raises(ProtocolError, match="says two things of its target"):
+        with pytest.raises(ProtocolError, match="greetings contradict its replies"):
             list(decoder.generate(prompt, options))
 
 

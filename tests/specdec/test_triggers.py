@@ -257,7 +257,7 @@ def test_chances_that_are_no_numbers_end_drafting_in_one_line_and_change_no_answ
     (line,) = [record.getMessage() for record in caplog.records]
     assert (
         "chance of a token must be from 0 to 1, got nan" in line
-        and "goes on alone" in line
+        and "continues alone" in line
         and "\n" not in line
     )
 

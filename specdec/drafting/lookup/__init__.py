@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drafting by looking up what followed before: no model and no forward; the better, the more answers repeat."""
+"""Drafting by n-gram lookup: no model and no forward pass. It works best when answers repeat themselves."""

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drafts that are looked up: alone, so that an edge needs no draft model, or beside one, the better of both each
-round.
+"""Lookup drafters: alone, so that the edge needs no draft model, or combined with one, the better of both each round.
 
-A guess is a guess, whatever makes it: the target decides every token, so none of this can change an answer.
+The target decides every token, so lookups cannot change an answer.
 """
 
 from __future__ import annotations
@@ -18,22 +17,22 @@ from specdec.models import Prompt
 from specdec.models.plans import Plan, planned
 
 _FIRST_REACH, _FIRST_OWN_REACH = 0.3, 4.0
-"""Until it is known: tokens that a lookup reaches for every token its ending matched, and that the model's chains
-reach. The latter is more than is likely: of the model only what is sent is learnt, so it must be tried before it is
-passed over.
+"""Initial guesses: accepted tokens of a lookup per matched token of its ending, and accepted tokens of the model's
+chains. The second is optimistic: the model's reach is learnt only from drafts that are sent, so it must be tried before
+it is passed over.
 """
 
 
 class LookupDrafter:
-    """Drafts what followed the last time. Its steps take no forward and no time worth measuring.
+    """Drafts what followed the same ending the last time. Its steps take no forward pass and negligible time.
 
-    forwards: of the last step: none. tells_chances: as of a ChainDrafter.
+    forwards: forward passes of the last step, always 0. tells_chances: as in ChainDrafter.
     """
 
     forwards = 0
 
     def __init__(self, memory: SuffixMemory, eos_ids: Set[int] = frozenset(), never: Set[int] = frozenset()) -> None:
-        """eos_ids: a draft ends with one, as far as they are known here. never: tokens that must not be drafted."""
+        """eos_ids: a draft ends with one; may be empty if unknown. never: tokens that must not be drafted."""
         self._memory = memory
         self._eos_ids = eos_ids
         self._never = never
@@ -44,14 +43,14 @@ class LookupDrafter:
 
     @planned
     def prefill(self, prompt: Prompt) -> Plan[None]:
-        """Take note of the prompt: a plan which has nothing to wait for."""
+        """Index the prompt; a plan without forward passes."""
         yield from ()
         self._memory.begin(prompt.ids, self._never)
         self._predicted, self._chances, self._looked_up = [], [], None
 
     @property
     def looked_up_at(self) -> int:
-        """Tokens of the answer behind which the last draft was looked up."""
+        """Length of the answer for which the last draft was looked up."""
         return len(self._looked_up or ())
 
     def drafted(self, answer: Sequence[int]) -> int:
@@ -60,7 +59,7 @@ class LookupDrafter:
         return len(self._predicted) - base if self._predicted[:base] == list(answer) else 0
 
     def step(self, answer: Sequence[int], size: int) -> bool:
-        """Look the draft up; False where that is done already, or nothing is found."""
+        """Look up a draft; False if that was done already or nothing is found."""
         if self._looked_up == list(answer) or self.drafted(answer) >= size:
             return False
         self._memory.follow(answer)
@@ -83,17 +82,17 @@ class LookupDrafter:
 
     @planned
     def chain(self, answer: Sequence[int], size: int) -> Plan[Proposal]:
-        """Look a draft up and hand it out, as a plan without forwards."""
+        """Look up a draft and return it; a plan without forward passes."""
         yield from ()
         self.step(answer, size)
         return self.take(answer, size, size)
 
 
 class BetterDrafter(ChainDrafter):
-    """A chain of the draft model's, or what was looked up where lookups as good have lately been accepted further.
+    """Drafts a chain with the model, or takes a lookup if similar lookups have lately been accepted further.
 
-    How far a lookup reaches is judged by how long an ending matched, and learnt from every answer, whether it was sent
-    or not: what the target said is there to compare with.
+    The expected reach of a lookup depends on the length of its matched ending. It is learnt from every answer, whether
+    the lookup was sent or not, since the target's tokens are there to compare with.
     """
 
     def __init__(self, model: DraftModel, memory: SuffixMemory) -> None:
@@ -107,16 +106,16 @@ class BetterDrafter(ChainDrafter):
 
     @planned
     def prefill(self, prompt: Prompt) -> Plan[None]:
-        """The same as of a chain."""
+        """As ChainDrafter.prefill."""
         yield from super().prefill.plan(prompt)
         self._memory.begin(prompt.ids, self._model.never_drafted)
         self._open, self._looked_up = [], None
 
     @planned
     def step(self, answer: Sequence[int], size: int) -> Plan[bool]:
-        """The same as of a chain; a draft that is looked up is there at once, and goes on by the model if it is short.
+        """As ChainDrafter.step. A lookup is complete at once; if it is short, the model continues it.
 
-        `answer` must be verified: what is learnt is learnt from it.
+        `answer` must be verified, because acceptance is learnt from it.
         """
         if self._looked_up != list(answer):
             self._looked_up, self._is_own = list(answer), True
@@ -134,7 +133,7 @@ class BetterDrafter(ChainDrafter):
         return (yield from super().step.plan(answer, size))
 
     def take(self, answer: Sequence[int], size: int, room: int) -> Proposal:
-        """The same as of a chain."""
+        """As ChainDrafter.take."""
         proposal = super().take(answer, size, room)
         if self._is_own and proposal.guess:
             self._open.append((len(answer), proposal.guess, self._own_reach))
@@ -144,7 +143,7 @@ class BetterDrafter(ChainDrafter):
         return min(self._reach[found.matched].value, len(found.ids)) > self._own_reach.value
 
     def _compare(self, answer: Sequence[int]) -> None:
-        """What was guessed, beside what the target has said since."""
+        """Compare earlier guesses with the target's tokens since then."""
         still = []
         for base, ids, reach in self._open:
             said = answer[base : base + len(ids)]
@@ -157,7 +156,7 @@ class BetterDrafter(ChainDrafter):
 
 
 def up_to_end(ids: Sequence[int], ends: Set[int]) -> tuple[int, ...]:
-    """The ids up to and with the first that ends an answer."""
+    """The ids up to and including the first one in `ends`."""
     for place, token in enumerate(ids):
         if token in ends:
             return tuple(ids[: place + 1])

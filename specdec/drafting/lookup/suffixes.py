@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was said before, found by how the text ends now: the longest ending that stood earlier tells what may follow.
+"""Suffix lookup: find the longest ending of the present text that occurred earlier, and copy what followed it.
 
-One text holds the earlier answers and the prompt and answer at hand, so that a phrase of yesterday is found like one of
-the prompt (prompt lookup; over past answers suffix decoding, arXiv 2411.04975). Knows no model.
+One text holds the earlier answers, the present prompt and the present answer, so phrases are found in all of them
+(prompt lookup; suffix decoding, arXiv 2411.04975, for past answers). Independent of models.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ LONGEST_ENDING = 8
 SHORTEST_ENDING = 1
 MOST_TOKENS = 1 << 16
 _BREAK = -1
-"""Stands between two texts, and for what must not be drafted: nothing is found across it."""
+"""Separates two texts, and replaces tokens that must not be drafted: no match crosses it."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """ids: what followed. matched: tokens of the ending that led there; 0: none was found."""
+    """ids: the tokens that followed. matched: length of the matched ending; 0: no match."""
 
     ids: tuple[int, ...] = ()
     matched: int = 0
 
 
 class SuffixMemory:
-    """A text that grows, and where each of its endings has stood last. Lives as long as its decoder."""
+    """A growing text with an index of where each ending occurred last. Lives as long as its decoder."""
 
     def __init__(self, most_tokens: int = MOST_TOKENS) -> None:
-        """most_tokens: the oldest half is forgotten when there are more; 0: all of it, before every answer."""
+        """most_tokens: above this size the older half is dropped; 0: everything is dropped before each answer."""
         self._most = most_tokens
         self._text: list[int] = []
         self._ends: dict[tuple[int, ...], int] = {}
@@ -45,7 +45,7 @@ class SuffixMemory:
         return len(self._text)
 
     def begin(self, prompt: Sequence[int], never: Set[int] = frozenset()) -> None:
-        """An answer to this prompt begins. never: tokens that must not be drafted."""
+        """Begin an answer to this prompt. never: tokens that must not be drafted."""
         self._never = never
         if len(self._text) > self._most:
             self._forget()
@@ -55,7 +55,7 @@ class SuffixMemory:
         self._begun = len(self._text)
 
     def follow(self, answer: Sequence[int]) -> None:
-        """The answer is this by now; what it was before and is no more is taken back."""
+        """Update the present answer; tokens that are no longer part of it are removed."""
         known = self._text[self._begun :]
         now = [self._plain(token) for token in answer] if self._never else list(answer)
         same = common_length(known, now)
@@ -64,7 +64,7 @@ class SuffixMemory:
             self._add(token)
 
     def after(self, size: int) -> Found:
-        """At most `size` tokens that followed the longest ending which stood somewhere before."""
+        """At most `size` tokens that followed the longest ending with an earlier occurrence."""
         text = self._text
         for length in range(min(LONGEST_ENDING, len(text)), SHORTEST_ENDING - 1, -1):
             ending = tuple(text[-length:])
@@ -72,13 +72,13 @@ class SuffixMemory:
                 continue
             place = self._ends.get(ending)
             if place is None or place >= len(text) or tuple(text[place - length : place]) != ending:
-                continue  # never, or only in what was taken back
+                continue  # no occurrence, or only in removed text
             return Found(self._copied(place, size), length)
         return Found()
 
     def chances(self, found: Found) -> list[float]:
-        """How likely each token of what was found is to follow if all before it do, by how often endings as long led to
-        the right token so far. A copied token makes the ending longer by one.
+        """The chance of each found token if all before it are right, from how often endings of that length led to the
+        right token. A copied token makes the ending longer by one.
 
         Endings of 2 tokens that were right 6 times of 8 give (6 + 1) / (8 + 2) = 0.7.
         """
@@ -86,7 +86,7 @@ class SuffixMemory:
         return [(self._right[length] + 1) / (self._tried[length] + 2) for length in lengths]
 
     def _copied(self, place: int, size: int) -> tuple[int, ...]:
-        """The tokens from `place` on; what reaches the end of the text goes on with itself."""
+        """The tokens from `place` on; a copy that reaches the end of the text repeats itself."""
         ids: list[int] = []
         whole = len(self._text)
         for at in range(place, place + size):
@@ -100,7 +100,7 @@ class SuffixMemory:
         return _BREAK if token in self._never else token
 
     def _add(self, token: int) -> None:
-        """One more token; the endings before it are known from now on, and where they went on."""
+        """Append one token, and index the endings before it."""
         text, place, plain = self._text, len(self._text), self._plain(token)
         matched, before = 0, 0
         for length in range(SHORTEST_ENDING, min(LONGEST_ENDING, place) + 1):
@@ -124,7 +124,7 @@ class SuffixMemory:
 
 
 def special_ids(tokenizer: Any) -> frozenset[int]:
-    """Ids of a tokenizer that are not words: what stands for pictures is among them, and must never be drafted."""
+    """The special token ids of a tokenizer. They include picture placeholders, which must never be drafted."""
     added = getattr(tokenizer, "added_tokens_decoder", {})
     special = {int(index) for index, token in added.items() if getattr(token, "special", False)}
     return frozenset(special | set(getattr(tokenizer, "all_special_ids", ())))

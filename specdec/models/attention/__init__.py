@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the rows of one session look at its keys and values.
+"""Attention of one session's rows over its keys and values.
 
-`choice` says which way a device takes: `segment` with a table of what is seen, `parted` without a long one, or
-`invariant`, which gives a row the same numbers whatever rows come with it.
+`choice` selects the implementation for a device: `segment` with a full mask, `parted` without a long mask, or
+`invariant`, whose result for a row does not depend on the other rows of the pass.
 """

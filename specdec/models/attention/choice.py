@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which way of attention a device and a number type take: the one place where that is decided."""
+"""Selects the attention implementation for a device and number type."""
 
 from __future__ import annotations
 
@@ -16,15 +16,14 @@ _FLASH_DIM, _FLASH_STEP = 256, 8
 
 
 class Attention(Protocol):
-    """How rows of a segment look at its keys and values."""
+    """Attention of a segment's rows over its keys and values."""
 
     def sight(self, segment: Segment, window: int) -> Any:
-        """What a segment's rows see in layers of a window, 0 for all; made once a pass for all these layers."""
+        """The mask of a segment for layers with a window (0: none); made once per pass for all these layers."""
         ...
 
     def attend(self, query: Tensor, keys: Tensor, values: Tensor, sight: Any) -> Tensor:
-        """query [rows, heads, dim], keys and values [kv_heads, slots, dim], the rows' own last -> [rows, heads *
-        dim].
+        """query [rows, heads, dim], keys and values [kv_heads, slots, dim] (the rows' own last) -> [rows, heads * dim].
         """
         ...
 
@@ -37,10 +36,10 @@ def attention_for(
     scale: float | None,
     deterministic: bool,
 ) -> Attention:
-    """groups: query heads to a key head. scale: of scores; None: by the root of head_dim.
+    """Select the attention for a model. groups: query heads per key head. scale: of scores; None: 1 / sqrt(head_dim).
 
-    A GPU with the flash kernel takes rows as they are and no long masks; a CPU is quicker with folded heads. What that
-    kernel does not take (float32, older GPUs, odd widths) is folded as well.
+    A GPU with the flash kernel needs neither folding nor long masks. A CPU is faster with folded heads. Cases that the
+    flash kernel does not support (float32, older GPUs, odd widths) are folded as well.
     """
     if deterministic:
         return InvariantAttention(device, scale)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A row gets the same numbers whatever rows share its pass, and however many keys stand behind those it sees.
+"""Batch-invariant attention: a row's result does not depend on the other rows of the pass, nor on keys it cannot see.
 
-Kernels are chosen by shape and add up in an order that goes with it; in half precision that turns near-ties. Here every
-product has one shape: rows come in blocks, keys in chunks that begin at the sequence's first, and what a row does not
-see is added as zero. (The idea: Thinking Machines, "Defeating nondeterminism in LLM inference", 2025.) Rows of a token
-tree see keys in other slots than the same tokens in a chain: for them nothing is promised.
+Libraries choose kernels, and with them the order of summation, by shape; in half precision that can flip near-ties.
+Here every product has one shape. Rows come in blocks, keys in chunks from the sequence's first key on, and masked keys
+are added as zeros. (Idea: Thinking Machines, "Defeating nondeterminism in LLM inference", 2025.) Rows of a token tree
+see keys in other slots than the same tokens in a chain, so nothing is guaranteed for them.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from torch import Tensor
 from specdec.models.attention.segment import Segment, fold, sees, unfold
 
 ROWS = 32
-"""Of a product: a verification of a chain fits, and a device that is bound by its memory takes no longer for them."""
+"""Rows per product: enough to verify a chain, and free on a memory-bound device."""
 KEYS = 256
-"""Of a chunk."""
+"""Keys per chunk."""
 
 
 def in_blocks(product: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    """A product [n, in] -> [n, out] whose rows do not depend on n: it is done with ROWS rows at a time."""
+    """Make a product [n, in] -> [n, out] independent of n by computing ROWS rows at a time."""
 
     def blocked(rows: Tensor) -> Tensor:
         count = rows.shape[0]
@@ -36,31 +36,33 @@ def in_blocks(product: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]
 
 
 class InvariantAttention:
-    """As `attention_for` gives it; what a segment's rows see is a table bool [rows, slots]."""
+    """Batch-invariant Attention. The mask of a segment is bool [rows, slots]."""
 
     def __init__(self, device: torch.device, scale: float | None) -> None:
         self._device = device
         self._scale = scale
 
     def sight(self, segment: Segment, window: int) -> Tensor:
-        """From the sequence's first slot on, whatever the window."""
+        """The mask from the sequence's first slot on, whatever the window."""
         return sees(segment, window, 0, self._device)
 
     def attend(self, query: Tensor, keys: Tensor, values: Tensor, sight: Tensor) -> Tensor:
-        """See `attend` below."""
+        """See the function `attend`."""
         return attend(query, keys, values, sight, self._scale)
 
 
 def attend(query: Tensor, keys: Tensor, values: Tensor, seen: Tensor, scale: float | None) -> Tensor:
-    """query [rows, heads, dim], keys and values [kv_heads, slots, dim] from the sequence's first slot on, seen bool
-    [rows, slots] -> [rows, heads * dim]. Worked out in float32.
+    """Attention computed in float32.
+
+    query [rows, heads, dim], keys and values [kv_heads, slots, dim] from the sequence's first slot on, seen bool
+    [rows, slots] -> [rows, heads * dim].
     """
     count = query.shape[0]
     spare, short = -count % ROWS, -keys.shape[1] % KEYS
     query = F.pad(query, (0, 0, 0, 0, 0, spare))
     seen = F.pad(
         F.pad(seen, (0, short)), (0, 0, 0, spare), value=True
-    )  # rows that no caller wants see something
+    )  # padding rows must see something, or they yield NaN
     keys, values = (F.pad(one, (0, 0, 0, short)).float() for one in (keys, values))
     parts = [
         _block(rows.float(), keys, values, visible, scale)

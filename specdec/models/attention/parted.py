@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attention in two parts: what all rows see goes through the device's kernel without a mask, the few others with one.
+"""Attention in two parts: slots that all rows see go through the device's kernel without a mask, the few others with
+one.
 
-A chain's rows are causal towards the lower right corner, which a kernel knows without a table. A tree's nodes all see
-what is committed, that is nearly all, and few of each other; so do a chain's rows at the edges of a window. The first
-part comes with the logarithm of its sum of exponentials: beside the others it is one more key with that score, so one
-softmax joins them. No table is as long as the cache.
+A chain's rows are causal towards the lower right corner, which the kernel supports without a mask. The nodes of a tree
+all see the committed slots, which are nearly all, and few of each other; the same holds for a chain's rows at the edges
+of a window. The first part returns the log of its sum of exponentials. It then counts as one more key with that score,
+so one softmax joins both parts. No mask is as long as the cache.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ from specdec.models.attention.segment import FoldedAttention, FoldedSight, Segme
 
 
 class PartedSight(NamedTuple):
-    """The slots from `first` on. shared: (first, end) of those that all rows see, by a kernel without a mask; None: the
-    kernel takes all of `first` .., causal towards the lower right corner where `bias` says so.
+    """What rows see of the slots from `first` on.
 
-    added: float32 [groups * rows, slots of the others], to the others' scores.
+    shared: (first, end) of the slots that all rows see, for the kernel without a mask; None: the kernel takes all slots
+    from `first` on, with `bias` as its causal mask. added: float32 [groups * rows, other slots], added to the scores of
+    the other slots.
     """
 
     first: int
@@ -33,7 +35,7 @@ class PartedSight(NamedTuple):
 
 
 class PartedAttention:
-    """Attention of a model with this many query heads to a key head."""
+    """Attention for a model with `groups` query heads per key head."""
 
     def __init__(self, groups: int, dtype: torch.dtype, device: torch.device, scale: float | None) -> None:
         self._groups = groups
@@ -42,15 +44,15 @@ class PartedAttention:
         self._folded = FoldedAttention(groups, dtype, device, scale)
 
     def sight(self, segment: Segment, window: int) -> PartedSight | FoldedSight:
-        """What a segment's rows see in layers of a window, 0 for all. The beginning of a sequence, and rows that see
-        few slots in common (long prompts behind a window), are left to `FoldedAttention`, with its table.
+        """The mask of a segment for layers with a window (0: none). The beginning of a sequence, and rows with few
+        common slots (long prompts with a window), are left to `FoldedAttention`.
         """
         first, low = reach(segment, window)
         if segment.tree is None and segment.rows == 1:
             return PartedSight(first)
         if segment.tree is None and not low and segment.past:
             return PartedSight(0, causal_lower_right(segment.rows, segment.total))
-        if segment.tree is not None and not low and bool(segment.tree.all()):  # on the CPU: no thread waits
+        if segment.tree is not None and not low and bool(segment.tree.all()):  # on the CPU: no sync
             return PartedSight(0)
         high = segment.committed
         others = low - first + segment.total - high
@@ -102,10 +104,19 @@ def join(
     score: Tensor,
     scale: float | None,
 ) -> Tensor:
-    """Attention to a few more keys than those of `attend_all`: [rows, heads * dim], in the type of `query`.
+    """Extend the result of `attend_all` by a few more keys.
 
-    query [rows, heads, dim], keys and values [kv_heads, few, dim]; added: float32 [groups * rows, few], to their
-    scores. attended [kv_heads, groups * rows, dim] and score float32 [kv_heads, groups * rows]: what `attend_all` gave.
+    Args:
+        query: [rows, heads, dim].
+        keys: [kv_heads, few, dim].
+        values: [kv_heads, few, dim].
+        added: float32 [groups * rows, few], added to the scores of these keys.
+        attended: [kv_heads, groups * rows, dim], from `attend_all`.
+        score: float32 [kv_heads, groups * rows], from `attend_all`.
+        scale: Scale of scores; None: 1 / sqrt(dim).
+
+    Returns:
+        [rows, heads * dim], in the type of `query`.
     """
     rows, _, dim = query.shape
     folded = fold(query, keys.shape[0]).float()
@@ -117,10 +128,9 @@ def join(
 
 
 def attend_all(query: Tensor, keys: Tensor, values: Tensor, scale: float | None) -> tuple[Tensor, Tensor]:
-    """All rows see all keys: (attended [kv_heads, groups * rows, dim], log of the sum of exponentials of the scores,
-    float32 [kv_heads, groups * rows]).
+    """Attention of all rows to all keys. query [rows, heads, dim], keys and values [kv_heads, slots, dim].
 
-    query [rows, heads, dim], keys and values [kv_heads, slots, dim].
+    Returns (attended [kv_heads, groups * rows, dim], log-sum-exp of the scores, float32 [kv_heads, groups * rows]).
     """
     kv_heads, _, dim = keys.shape
     heads = query.transpose(0, 1)[None]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the rows of one session stand in a pass, which slots of its cache they see, and how they look at them:
-attention with one kernel whatever is seen. Query heads that share a key head are folded into rows.
+"""The rows of one session in a pass, the cache slots that they see, and attention by one masked kernel.
 
-So keys and values need no copies, and a mask is a table that is added to the scores. On a CPU nothing is quicker.
+Query heads that share a key head are folded into rows, so keys and values need no copies. The mask is added to the
+scores. This is the fastest way on a CPU.
 """
 
 from __future__ import annotations
@@ -19,10 +19,15 @@ from torch import Tensor
 class Segment:
     """The rows of one session in a pass.
 
-    cache: float [layers, 2, kv_heads, capacity, head_dim], written at slots past .. past + rows. depths: of the tree
-    nodes that are the last tokens of past + rows; empty for a chain, whose rows see what stands before them.
-    tree: bool [rows, len(depths)] on the CPU, which nodes a node sees; None for a chain. positions: rotary positions of
-    the rows, on the host; int64 [3, rows], on the device, in a prompt with pictures (m-rope).
+    Attributes:
+        cache: float [layers, 2, kv_heads, capacity, head_dim], written at slots past .. past + rows.
+        past: Slots filled before the pass.
+        rows: Number of rows.
+        tree: bool [rows, len(depths)] on the CPU: which nodes a node sees; None for a chain, whose rows see everything
+            before them.
+        depths: Depths of the tree nodes, which are the last tokens of past + rows; empty for a chain.
+        positions: Rotary positions of the rows, on the host. In a prompt with pictures: int64 [3, rows] on the device
+            (m-rope).
     """
 
     cache: Any
@@ -34,17 +39,17 @@ class Segment:
 
     @property
     def total(self) -> int:
-        """Slots that are filled after the pass."""
+        """Slots filled after the pass."""
         return self.past + self.rows
 
     @property
     def committed(self) -> int:
-        """Slots before the pass's chain, or before the tree: all rows see them, except for windows."""
+        """Slots before the chain of this pass, or before the tree. Without windows, all rows see them."""
         return self.past if self.tree is None else self.total - len(self.depths)
 
 
 def reach(segment: Segment, window: int) -> tuple[int, int]:
-    """(the first slot that any row sees, the first that all rows see), window: of the layers; 0: none."""
+    """The first slot that any row sees, and the first slot that all rows see. window: of the layers; 0: none."""
     if not window or segment.total <= window:
         return 0, 0
     low, high = segment.past, segment.total - 1
@@ -55,7 +60,7 @@ def reach(segment: Segment, window: int) -> tuple[int, int]:
 
 
 def sees(segment: Segment, window: int, first: int, device: torch.device) -> Tensor:
-    """Which slots from `first` on the rows see: bool [rows, total - first]."""
+    """The mask of the slots from `first` on: bool [rows, total - first]."""
     if not reach(segment, window)[1]:
         window = 0  # it cuts nothing off
     if segment.tree is None:
@@ -73,9 +78,9 @@ def sees(segment: Segment, window: int, first: int, device: torch.device) -> Ten
 
 
 class FoldedSight(NamedTuple):
-    """The slots from `first` on, as far as `mask` lets rows see them.
+    """What rows see of the slots from `first` on.
 
-    mask: [groups * rows, slots], added to scores; None: all of them, or, where `causal`, what stands before a row.
+    mask: [groups * rows, slots], added to scores; None: rows see all slots or, if `causal`, those before them.
     """
 
     first: int
@@ -84,7 +89,7 @@ class FoldedSight(NamedTuple):
 
 
 class FoldedAttention:
-    """Attention of a model with this many query heads to a key head."""
+    """Attention for a model with `groups` query heads per key head."""
 
     def __init__(self, groups: int, dtype: torch.dtype, device: torch.device, scale: float | None) -> None:
         self._groups = groups
@@ -93,7 +98,7 @@ class FoldedAttention:
         self._scale = scale
 
     def sight(self, segment: Segment, window: int) -> FoldedSight:
-        """What a segment's rows see in layers of a window, 0 for all."""
+        """The mask of a segment for layers with a window (0: none)."""
         first, shared = reach(segment, window)
         if segment.tree is None and segment.rows == 1:
             return FoldedSight(first, None)
@@ -121,7 +126,7 @@ class FoldedAttention:
 
 
 def attend_causal(query: Tensor, keys: Tensor, values: Tensor, scale: float | None) -> Tensor:
-    """Rows that begin a sequence, and see what stands before them.
+    """Causal attention of rows that begin a sequence.
 
     query [rows, heads, dim], keys and values [kv_heads, rows, dim] -> [rows, heads * dim].
     """

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The modules of a model: what holds the weights, named like the library's, and what computes besides the runner.
+"""The modules of a model, named like the library's.
 
-The decoder's layers only hold weights (`specdec.models.runner` computes with them); rotary factors and the tower for
-pictures are written out here, operation by operation like the library's, so that they give the same bits.
+Decoder layers only hold weights; `specdec.models.runner` computes with them. Rotary factors and the vision tower are
+computed here, with the library's operations in the library's order, so that results are bit-identical.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LAYER_NORM_EPS = 1e-6
 
 
 class Network(nn.Module):
-    """A whole model: `model` and `lm_head`, with the Shape as its `config`."""
+    """A complete model: `model` and `lm_head`, with the Shape as its `config`."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -35,13 +35,13 @@ class Network(nn.Module):
 
 
 class ImageFeatures(NamedTuple):
-    """Embeddings [tokens, hidden_size] of all pictures, one after another."""
+    """Embeddings [tokens, hidden_size] of all pictures, concatenated."""
 
     pooler_output: tuple[Tensor]
 
 
 class SeeingModel(nn.Module):
-    """A decoder and the tower in front of it."""
+    """A decoder with a vision tower."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -110,7 +110,7 @@ class Rotary:
 
 
 class GridRotary(Rotary):
-    """Rotary factors of positions with the axes time, height and width, each for its section of the frequencies."""
+    """Rotary factors of positions with three axes (time, height, width), each for its section of the frequencies."""
 
     def __init__(self, shape: TextShape) -> None:
         super().__init__(shape)
@@ -129,20 +129,20 @@ class GridRotary(Rotary):
 
 
 class TowerOperations:
-    """What a tower computes between its products, in plain torch."""
+    """The operations of a tower between its matrix products, in plain torch."""
 
     def turn(self, qkv: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
         """qkv [rows, 3, heads, dim], cos, sin float32 [rows, 1, dim] -> rotated query and key [rows, heads, dim]."""
         return _turn(qkv[:, 0], cos, sin), _turn(qkv[:, 1], cos, sin)
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
-        """Each [1, heads, rows, dim]: all rows see one another."""
+        """Full attention; each argument is [1, heads, rows, dim]."""
         return F.scaled_dot_product_attention(query, key, value, scale=scale)
 
     def add_norm(
         self, hidden: Tensor, linear: nn.Linear, rows: Tensor, norm: nn.LayerNorm
     ) -> tuple[Tensor, Tensor]:
-        """(hidden + linear(rows), its norm); may write into `hidden`."""
+        """Returns (hidden + linear(rows), its norm); may overwrite `hidden`."""
         hidden = hidden + linear(rows)
         return hidden, norm(hidden)
 
@@ -154,7 +154,7 @@ class TowerOperations:
 
 
 class VisionTower(nn.Module):
-    """Patches of pictures -> embeddings for the decoder. operations: may be replaced."""
+    """The vision tower: patches of pictures -> embeddings for the decoder. operations: replaceable."""
 
     def __init__(self, shape: VisionShape) -> None:
         super().__init__()
@@ -163,16 +163,17 @@ class VisionTower(nn.Module):
         self.patch_embed = _PatchEmbed(shape)
         self.blocks = nn.ModuleList(_VisionBlock(shape) for _ in range(shape.depth))
         self.merger = _Merger(shape)
-        # Half of a head turns with the row of a patch, half with its column.
+        # Half of a head rotates with a patch's row, half with its column.
         self._frequencies = _frequencies(shape.rope_theta, shape.embed_dim // shape.num_heads // 2)
 
     def forward(self, pixels: Tensor, grids: Tensor) -> Tensor:
-        """pixels [patches, features], grids int64 [images, 3] -> [tokens, hidden_size] of all pictures in turn."""
+        """pixels [patches, features], grids int64 [images, 3] -> [tokens, hidden_size] of all pictures, concatenated.
+        """
         sizes = [(int(t), int(h), int(w)) for t, h, w in grids.tolist()]
         return self.through(pixels, frame_lengths(sizes), *self.rotary(sizes))
 
     def through(self, pixels: Tensor, lengths: list[int], cos: Tensor, sin: Tensor) -> Tensor:
-        """The same; lengths: patches of each frame, which attend to one another. cos, sin: from `rotary`."""
+        """As `forward`. lengths: patches per frame; attention stays within a frame. cos, sin: from `rotary`."""
         hidden = self.patch_embed(pixels)
         norms: list[Any] = [*(block.norm1 for block in self.blocks), self.merger.ln_q]
         normed: Tensor = norms[0](hidden)
@@ -209,7 +210,7 @@ class _PatchEmbed(nn.Module):
         self.proj = nn.Conv3d(shape.in_channels, shape.embed_dim, kernel, stride=kernel, bias=False)
 
     def forward(self, pixels: Tensor) -> Tensor:
-        if pixels.device.type != "cpu":  # the same product; on a GPU a convolution of halves is far slower
+        if pixels.device.type != "cpu":  # the same product; in half precision a GPU convolution is far slower
             return F.linear(pixels.to(self.proj.weight.dtype), self.proj.weight.flatten(1))
         embedded: Tensor = self.proj(pixels.view(self._patch)).view(-1, self.proj.out_channels)
         return embedded
@@ -233,7 +234,7 @@ class _VisionBlock(nn.Module):
         sin: Tensor,
         operations: TowerOperations,
     ) -> tuple[Tensor, Tensor]:
-        """normed: `norm1` of hidden. Returns what comes out and its `following` norm."""
+        """normed: `norm1` of hidden. Returns the output and its `following` norm."""
         attended = self.attn(normed, lengths, cos, sin, operations)
         hidden, normed = operations.add_norm(hidden, self.attn.proj, attended, self.norm2)
         return operations.add_norm(
@@ -252,7 +253,7 @@ class _VisionAttention(nn.Module):
     def forward(
         self, hidden: Tensor, lengths: list[int], cos: Tensor, sin: Tensor, operations: TowerOperations
     ) -> Tensor:
-        """What goes into `proj`."""
+        """Returns the input of `proj`."""
         rows = hidden.shape[0]
         qkv = self.qkv(hidden).view(rows, 3, self._heads, -1)
         parts = (*operations.turn(qkv, cos, sin), qkv[:, 2])
@@ -295,11 +296,11 @@ def _turn(rows: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 def frame_lengths(sizes: Sequence[tuple[int, int, int]]) -> list[int]:
-    """Patches of each frame of pictures (t, h, w); a frame's patches attend to one another."""
+    """Patches per frame of pictures with grids (t, h, w); attention stays within a frame."""
     return [h * w for t, h, w in sizes for _ in range(t)]
 
 
 def _frequencies(base: float, size: int) -> Tensor:
-    """On the CPU, also while modules are made without memory."""
+    """Rotary frequencies; on the CPU even while modules are created on the meta device."""
     exponents = torch.arange(0, size, 2, dtype=torch.float, device="cpu") / size
     return 1.0 / (base**exponents)

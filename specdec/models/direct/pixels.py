@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pictures -> patches, like the library's image processor of Qwen2-VL without torchvision makes them."""
+"""Pictures -> patches, equal to those of the library's Qwen2-VL image processor without torchvision."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ _PROCESSORS = ("Qwen2VLImageProcessor", "Qwen2VLImageProcessorFast", "Qwen2VLIma
 
 @dataclass(frozen=True)
 class PixelProcessor:
-    """size: the least and the most pixels of a resized picture, as "shortest_edge" and "longest_edge"."""
+    """Resizes and normalises pictures. size: least and most pixels of a resized picture, under the library's names
+    "shortest_edge" and "longest_edge".
+    """
 
     patch_size: int
     temporal_patch_size: int
@@ -37,7 +39,7 @@ class PixelProcessor:
     def pixels(self, image: Image.Image, resized: bool = True) -> tuple[Tensor, Grid]:
         """An RGB picture -> its pixels uint8 [height, width, 3], and the grid of its patches.
 
-        resized: in the size that they are patched in; else that is left to `patches`.
+        resized: resize to the final size now; False: `patches` resizes.
         """
         height, width = smart_resize(
             image.height,
@@ -51,7 +53,7 @@ class PixelProcessor:
         return torch.from_numpy(np.array(image)), (1, height // self.patch_size, width // self.patch_size)
 
     def patches(self, pixels: Tensor, grid: Grid) -> Tensor:
-        """What `pixels` gave -> float32 [patches, features] on the device of the pixels, the same values on all."""
+        """The result of `pixels` -> float32 [patches, features] on the pixels' device, equal on all devices."""
         patch, merge = self.patch_size, self.merge_size
         _, rows, columns = grid
         pixels = resize(pixels, rows * patch, columns * patch)
@@ -59,19 +61,19 @@ class PixelProcessor:
         channels = torch.arange(0, table.numel(), 256, dtype=torch.int32, device=pixels.device)
         cells = (pixels + channels).view(rows // merge, merge, patch, columns // merge, merge, patch, 3)
         values = table.index_select(0, cells.permute(0, 3, 1, 4, 6, 2, 5).flatten())
-        still = values.view(rows * columns, 3, 1, patch * patch)  # a picture is a film that stands still
+        still = values.view(rows * columns, 3, 1, patch * patch)  # all frames of a still picture are equal
         return still.expand(-1, -1, self.temporal_patch_size, -1).reshape(rows * columns, -1)
 
     @cached_property
     def _normalised(self) -> Tensor:
-        """What each of the 256 values of a channel becomes, channel by channel: float32 [3 * 256]."""
+        """Lookup table from the 256 byte values of each channel to normalised values: float32 [3 * 256]."""
         values = (np.arange(256, dtype=np.float64) * self.scale).astype(np.float32)[None]
         mean, deviation = (np.array(numbers, np.float32)[:, None] for numbers in (self.mean, self.deviation))
         return torch.from_numpy(np.divide(values - mean, deviation, dtype=np.float32)).flatten()
 
 
 def pixel_processor_of(folder: Path, vision: VisionShape) -> PixelProcessor | None:
-    """Of a folder's preprocessor_config.json; None unless every setting of it is known."""
+    """The processor that preprocessor_config.json describes; None unless all its settings are known."""
     config: dict[str, Any] = json.loads((folder / "preprocessor_config.json").read_text(encoding="utf-8"))
     needed = {
         "image_mean": list,
@@ -112,7 +114,7 @@ def pixel_processor_of(folder: Path, vision: VisionShape) -> PixelProcessor | No
 
 
 def like_library(processor: Any) -> PixelProcessor | None:
-    """What computes the same as the library's Qwen2VLImageProcessorPil, faster; None where its settings are unusual."""
+    """A faster equivalent of the library's Qwen2VLImageProcessorPil; None if its settings are unusual."""
     usual = processor.do_resize and processor.do_rescale and processor.do_normalize and processor.do_convert_rgb
     if not usual or int(processor.resample) != int(Image.Resampling.BICUBIC):
         return None

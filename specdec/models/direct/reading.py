@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a folder to a model, or to None where the library has to load it."""
+"""Reads a model folder; returns None if the library must load it."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from specdec.models.shared import shared_of, tokenizer_folder
 
 _OTHER_FILES = ("adapter_config.json", "model.safetensors.index.json")
 _BROKEN = (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, SafetensorError)
-"""What files raise that are not there or not what they should be. The library finds the words for it."""
+"""Errors of missing or malformed files. They are left to the library, which reports them."""
 
 
 @dataclass(frozen=True, eq=False)
 class DirectModel:
-    """What a LoadedModel is made of. processor: of pictures, None for a model that takes none."""
+    """The parts of a LoadedModel. processor: for pictures; None if the model takes none."""
 
     network: Network
     tokenizer: DirectTokenizer
@@ -35,9 +35,9 @@ class DirectModel:
 
 
 def read_model(folder: Path) -> DirectModel | None:
-    """The model of a folder in float32, on the CPU; None where the library has to load it.
+    """Read a folder's model in float32 on the CPU; None if the library must load it.
 
-    Raises ModelError for a draft that shares weights of a target that is not here.
+    Raises ModelError for a draft that shares weights with a target that is not present.
     """
     try:
         if any((folder / name).exists() for name in _OTHER_FILES):
@@ -56,7 +56,7 @@ def read_model(folder: Path) -> DirectModel | None:
 
 
 def read_shape(folder: Path) -> Shape | None:
-    """What a folder's config.json says; None where only the library knows."""
+    """The shape that config.json describes; None if the library must read it."""
     try:
         return shape_of(_json(folder / "config.json"))
     except _BROKEN:
@@ -64,7 +64,7 @@ def read_shape(folder: Path) -> Shape | None:
 
 
 def read_tokenizer(folder: Path) -> DirectTokenizer | None:
-    """Only the tokenizer of a model folder; None where the library has to load it."""
+    """Read only the tokenizer of a model folder; None if the library must load it."""
     try:
         return tokenizer_of(Path(tokenizer_folder(folder)), str(_json(folder / "config.json").get("model_type")))
     except _BROKEN:
@@ -83,7 +83,7 @@ def _eos_ids(generation: dict[str, Any]) -> frozenset[int]:
 
 
 def _network(shape: Shape, path: Path) -> Network:
-    """The modules with their weights. Raises ValueError or RuntimeError unless the file holds just these."""
+    """The modules with their weights. Raises ValueError or RuntimeError unless the file holds exactly these weights."""
     with torch.device("meta"), NoInitialValues():
         network = Network(shape)
     weights = _weights(shape, path)
@@ -104,9 +104,9 @@ def _network(shape: Shape, path: Path) -> Network:
 
 
 class NoInitialValues(TorchFunctionMode):
-    """Modules made in here draw no random numbers for weights that are about to be replaced.
+    """A context in which modules are created without random initial weights.
 
-    Drawing them, even without memory for them, makes torch import its compiler.
+    Initialisation, even on the meta device, makes torch import its compiler.
     """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -116,7 +116,7 @@ class NoInitialValues(TorchFunctionMode):
 
 
 def _weights(shape: Shape, path: Path) -> dict[str, Tensor]:
-    """Every tensor in float32, by the names of our modules."""
+    """All tensors in float32, by the names of our modules."""
     with safe_open(path, framework="pt") as file:
         if (file.metadata() or {}).get("format") != "pt":
             raise ValueError("not written from PyTorch")
@@ -125,14 +125,14 @@ def _weights(shape: Shape, path: Path) -> dict[str, Tensor]:
             tensor = file.get_tensor(name)
             if tensor.dtype not in (torch.float32, torch.float16, torch.bfloat16):
                 raise ValueError(f"weights of type {tensor.dtype}")
-            # Like with the library, float32 stays in the mapped file: where a tensor starts decides on its products'
-            # last bits.
+            # As in the library, float32 tensors stay in the mapped file: their alignment affects the last bits of
+            # products.
             weights[_our_name(shape, name)] = tensor.to(torch.float32)
         return weights
 
 
 def _our_name(shape: Shape, name: str) -> str:
-    """Checkpoints of Qwen2-VL keep the names that it was published with."""
+    """Our module's name for a tensor; Qwen2-VL checkpoints use the names of the original release."""
     if shape.vision is None:
         return name
     if name.startswith("visual."):

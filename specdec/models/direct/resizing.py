@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pictures resized on any device, to the bit as Pillow's bicubic `Image.resize` resizes them.
+"""Resizes pictures on any device, bit-identical to Pillow's bicubic `Image.resize`.
 
-Pillow computes in whole numbers: weights are rounded to 22 bits, and each of its two passes is rounded to bytes. The
-weights here are Pillow's. Which pass comes first depends on its version and on both sizes: Pillow itself is asked.
+Pillow uses integer arithmetic: weights are rounded to 22 bits, and each of its two passes is rounded to bytes. The
+weights here equal Pillow's. Which pass comes first depends on Pillow's version and both sizes, so it is found by trial.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from PIL import Image
 from torch import Tensor
 
 _BITS = 22
-"""Of a weight, behind the point: Pillow's PRECISION_BITS."""
+"""Fractional bits of a weight: Pillow's PRECISION_BITS."""
 _SUPPORT, _A = 2.0, -0.5
-"""Of the bicubic filter."""
+"""Support and coefficient of the bicubic filter."""
 
 
 def resize(pixels: Tensor, height: int, width: int) -> Tensor:
@@ -34,7 +34,7 @@ def resize(pixels: Tensor, height: int, width: int) -> Tensor:
 
 @lru_cache(maxsize=64)
 def _columns_first(columns: int, rows: int, width: int, height: int) -> bool:
-    """Whether Pillow resizes such a picture along its height first; takes a few resizes to find out."""
+    """Whether Pillow resizes a picture of this size along its height first; found by a few trial resizes."""
     if columns == width or rows == height:
         return False
     noise = np.random.default_rng(0).integers(0, 256, (rows, columns, 3), dtype=np.uint8)
@@ -55,7 +55,9 @@ def _along(pixels: Tensor, axis: int, size: int) -> Tensor:
 
 @lru_cache(maxsize=64)
 def _taps(length: int, size: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Which of `length` inputs a few taps of `size` outputs read, int32 [taps * size]; weights int32 [taps, size]."""
+    """Filter taps from `length` inputs to `size` outputs: input indices int32 [taps * size], weights int32 [taps,
+    size].
+    """
     scale = length / size
     stretch = max(scale, 1.0)
     support = _SUPPORT * stretch
@@ -65,7 +67,7 @@ def _taps(length: int, size: int, device: torch.device) -> tuple[Tensor, Tensor]
     tap = np.arange(math.ceil(support) * 2 + 1)[:, None]
     weights = np.where(tap < behind - first, _bicubic((tap + first - centre + 0.5) * (1.0 / stretch)), 0.0)
     total = np.zeros(size)
-    for row in weights:  # in Pillow's order
+    for row in weights:  # summed in Pillow's order
         total += row
     weights = np.where(total != 0.0, weights / np.where(total != 0.0, total, 1.0), weights) * (1 << _BITS)
     whole = np.trunc(weights + np.where(weights < 0.0, -0.5, 0.5)).astype(np.int32)

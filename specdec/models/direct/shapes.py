@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a config.json says of a model's shape, as far as every one of its settings is known here.
+"""The shape of a model from its config.json, if every setting in it is known.
 
-A setting with another name or another value than those below means something that the rest of this room does not do:
-the answer is None then.
+An unknown setting, or an unexpected value, may mean something that this package does not implement; the result is then
+None.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _NO_MATTER = frozenset(
         "use_cache",
     }
 )
-"""Settings of training and of the library's own generate."""
+"""Settings that do not matter here: those of training and of the library's `generate`."""
 
 
 @dataclass(frozen=True)
 class TextShape:
-    """Of a decoder, in the library's words. mrope_section: None where all positions have one axis."""
+    """Shape of a decoder, with the library's names. mrope_section: None if positions have one axis."""
 
     hidden_size: int
     intermediate_size: int
@@ -58,7 +58,7 @@ class TextShape:
 
 @dataclass(frozen=True)
 class VisionShape:
-    """Of the tower that makes embeddings of pictures."""
+    """Shape of a vision tower."""
 
     depth: int
     embed_dim: int
@@ -74,7 +74,7 @@ class VisionShape:
 
 @dataclass(frozen=True)
 class Shape:
-    """Of a model. tied: the LM head is the embedding. The token ids are None where there is no vision."""
+    """Shape of a model. tied: the LM head shares the embedding's weight. Without vision, the token ids are None."""
 
     model_type: str
     text: TextShape
@@ -87,7 +87,7 @@ class Shape:
 
 
 def shape_of(config: Settings) -> Shape | None:
-    """The shape that a config.json describes; None unless all of it is known."""
+    """The shape that config.json describes; None unless all settings are known."""
     if config.get("model_type") == "llama":
         return _llama(config)
     if config.get("model_type") == "qwen2_vl":
@@ -98,8 +98,8 @@ def shape_of(config: Settings) -> Shape | None:
 def fits(
     settings: Settings, needed: Mapping[str, type], fixed: Settings, others: Collection[str] = ()
 ) -> bool:
-    """Whether settings hold everything needed, with these types, nothing of other values than the fixed ones have,
-    and besides these only others.
+    """Whether all `needed` settings exist with these types, `fixed` settings have these values if they exist, and any
+    further setting is named in `others`.
     """
     return (
         all(type(settings.get(name)) is kind for name, kind in needed.items())

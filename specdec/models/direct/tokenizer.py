@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A tokenizer.json with its folder's special tokens and chat template: what we use of the library's tokenizers."""
+"""A tokenizer from tokenizer.json, with special tokens and chat template: the part of the library's API that we use."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _QWEN2 = {
     },
     "decoder": _BYTES,
 }
-"""What the library makes of any file of its class Qwen2Tokenizer."""
+"""What the library's class Qwen2Tokenizer uses, whatever the file says."""
 _QWEN2_MODEL = {
     "type": "BPE",
     "dropout": None,
@@ -71,7 +71,7 @@ _QWEN2_MODEL = {
 
 @dataclass(frozen=True, eq=False)
 class DirectTokenizer:
-    """Answers to the library's names. special_tokens_map: special tokens that have a name; the others are extra."""
+    """A tokenizer with the library's method names. special_tokens_map: the named special tokens; others are extra."""
 
     backend_tokenizer: Tokenizer
     special_tokens_map: Mapping[str, str]
@@ -79,7 +79,7 @@ class DirectTokenizer:
     chat_template: str | None
 
     def __call__(self, text: str | Sequence[str], add_special_tokens: bool = True) -> dict[str, Any]:
-        """The ids of a text, or a list of them for several texts, as "input_ids"."""
+        """Encode a text, or several texts, to ids under the key "input_ids"."""
         if isinstance(text, str):
             return {
                 "input_ids": self.backend_tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
@@ -96,15 +96,15 @@ class DirectTokenizer:
         skip_special_tokens: bool = False,
         clean_up_tokenization_spaces: bool | None = None,
     ) -> str:
-        """The text of ids. Spaces are never cleaned up: the library does that to no BPE tokenizer either."""
+        """Decode ids. Spaces are never cleaned up; the library does not do that for BPE tokenizers either."""
         return self.backend_tokenizer.decode(list(ids), skip_special_tokens=skip_special_tokens)
 
     def get_vocab(self) -> dict[str, int]:
-        """Every token's id, added ones included."""
+        """All tokens, added ones included, with their ids."""
         return self.backend_tokenizer.get_vocab()
 
     def convert_tokens_to_ids(self, tokens: Any) -> Any:
-        """The id of a token, or those of several; that of the unknown token, or None, for what is none."""
+        """The id of a token, or of several tokens. Strings that are no token give the unknown token's id, or None."""
         if not isinstance(tokens, str):
             return [self.convert_tokens_to_ids(token) for token in tokens]
         found = self.backend_tokenizer.token_to_id(tokens)
@@ -131,9 +131,9 @@ class DirectTokenizer:
     def apply_chat_template(
         self, messages: list[dict[str, Any]], tokenize: bool = False, add_generation_prompt: bool = False
     ) -> str:
-        """The text of a conversation. Raises ModelError where there is no template."""
+        """Render a conversation as text. Raises ModelError if there is no template."""
         if tokenize:
-            raise ValueError("apply_chat_template gives text here: encode it")
+            raise ValueError("apply_chat_template returns text here: encode it")
         if self.chat_template is not None and needs_library(self.chat_template):
             from transformers.utils.chat_template_utils import render_jinja_template
 
@@ -173,12 +173,12 @@ class DirectTokenizer:
 
 
 def needs_library(template: str) -> bool:
-    """Whether a chat template uses what the library adds to jinja and to messages."""
+    """Whether a chat template uses the library's extensions of jinja or of messages."""
     return any(word in template for word in _NOT_IN_TEMPLATES)
 
 
 def tokenizer_of(folder: Path, model_type: str) -> DirectTokenizer | None:
-    """The tokenizer of a folder; None unless every setting of it is known. Raises what broken files raise."""
+    """Read a folder's tokenizer; None unless all its settings are known. Broken files raise their own errors."""
     if any((folder / name).exists() for name in _OTHER_FILES):
         return None
     config = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))

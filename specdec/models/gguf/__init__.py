@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drafting on llama.cpp: a GGUF file behind the interface of a LoadedModel.
+"""Models on llama.cpp: a GGUF file behind the interface of a LoadedModel.
 
-A draft's numbers decide only how often it is accepted, never what comes out, so the quickest quantised engine is the
-right one. `binding` talks to the library, `decoder` holds its context and sequences, `session` puts an answer's chain
-and trees on them, `model` ties them to a tokenizer and a vision tower.
+The numerical precision of a draft model affects only how often drafts are accepted, never the output. So the fastest
+quantised engine is the right one. `binding` wraps the library, `decoder` holds a context and its sequences, `session`
+maps an answer's chain and trees to them, `model` combines them with a tokenizer and a vision tower.
 """

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""llama.cpp by its Python binding: the library found, its log kept quiet, a file loaded, a context made.
+"""llama.cpp through its Python binding: finds the library, silences its log, loads files, creates contexts.
 
-The binding is llama-cpp-python: it follows llama.cpp closely and hands out its C interface as it is, which trees and
-rollback need (sequences of the KV cache). Others show only a server or a whole generation. A GGUF file is data: its
-metadata is read and nothing of it is run; its chat template goes through the same sandbox as any other.
+The binding is llama-cpp-python. It follows llama.cpp closely and exposes its plain C interface, which trees and
+rollback need (sequences of the KV cache). Other bindings offer only a server or complete generations. A GGUF file is
+treated as data: its metadata is read, none of it is executed, and its chat template is rendered in the usual sandbox.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from specdec.models.gguf.options import KV_TYPES, GgufOptions
 
 HOW = "make setup-gguf (or: pip install llama-cpp-python)"
 _ERROR = 4
-"""llama.cpp's log level of errors."""
+"""llama.cpp's log level for errors."""
 _UNUSED = 2
-"""Its attribute of tokens that only fill up the vocabulary."""
+"""llama.cpp's attribute of tokens that only pad the vocabulary."""
 _TEXT_BYTES = 1 << 16
 _BLOCK_BYTES = 1 << 20
 _ROWS_BY_THEMSELVES = 60
-"""From 64 rows on llama.cpp attends in tiles on a CPU (GGML_FA_TILE_Q), and a row depends on those beside it."""
+"""Most rows whose results are independent on a CPU: from 64 rows on, llama.cpp attends in tiles (GGML_FA_TILE_Q)."""
 _CPU_FLAGS = Path("/proc/cpuinfo")
 
 
 class _Log:
-    """Keeps the last error line. llama.cpp says why a file cannot be loaded only there."""
+    """Keeps the last error line. llama.cpp reports only there why a file cannot be loaded."""
 
     def __init__(self) -> None:
         self.error = ""
@@ -50,12 +50,12 @@ _LOADING = threading.Lock()
 
 @cache
 def library() -> Any:
-    """The binding's module of C functions. Raises ModelError where it is not installed or does not load."""
+    """The binding's module of C functions. Raises ModelError if it is not installed or does not load."""
     try:
         from llama_cpp import llama_cpp
     except ImportError as error:
         raise ModelError(f"a GGUF model needs llama.cpp, which is not installed here: {HOW}") from error
-    except (OSError, RuntimeError) as error:  # its shared library is missing or for another machine
+    except (OSError, RuntimeError) as error:  # its shared library is missing or built for another machine
         raise ModelError(
             f"llama.cpp does not load here ({str(error).splitlines()[0][:160]}): {HOW}"
         ) from error
@@ -66,7 +66,7 @@ def library() -> Any:
 
 
 def available() -> bool:
-    """Whether there is a llama.cpp to run on."""
+    """Whether llama.cpp is installed and loads."""
     try:
         library()
     except ModelError:
@@ -76,9 +76,9 @@ def available() -> bool:
 
 @cache
 def _says_amx() -> bool:
-    """Whether the processor says that it multiplies in tiles (AMX). In a virtual machine that may not be true:
-    llama.cpp takes its word, and the first such instruction ends the process. So weights are not laid out for it;
-    drafts are too few rows to miss it.
+    """Whether the processor reports AMX. In a virtual machine the report may be false: llama.cpp trusts it, and the
+    first AMX instruction then kills the process. So the weights' AMX layout is disabled; drafts have too few rows to
+    benefit from it.
     """
     try:
         return "amx_tile" in _CPU_FLAGS.read_text()
@@ -87,7 +87,7 @@ def _says_amx() -> bool:
 
 
 def state_of(path: Path) -> tuple[int, int, int]:
-    """What changes when a file is written to or put in place anew. Raises ModelError."""
+    """Inode, size and modification time, which change when a file is written or replaced. Raises ModelError."""
     try:
         found = path.stat()
     except OSError as error:
@@ -106,8 +106,8 @@ class LlamaModel:
     def __init__(
         self, path: Path, gpu_layers: int = 0, vocabulary_only: bool = False, own_copy: bool = False
     ) -> None:
-        """own_copy: the weights are read into memory. Otherwise they are mapped, and a file that is written to changes
-        them. Raises ModelError for a file that cannot be loaded, or that changes meanwhile.
+        """own_copy: read the weights into memory. Otherwise the file is mapped, and writing to it would change the
+        weights. Raises ModelError for a file that cannot be loaded, or that changes meanwhile.
         """
         self._library = library()
         settings = self._library.llama_model_default_params()
@@ -135,10 +135,10 @@ class LlamaModel:
             )
         self._vocabulary = self._library.llama_model_get_vocab(self.handle)
         self.rows: int = self._library.llama_vocab_n_tokens(self._vocabulary)
-        if vocabulary_only:  # of the rest nothing was read, and llama.cpp ends the process that asks
+        if vocabulary_only:  # the rest is not loaded, and llama.cpp aborts the process on access
             return
         if unfit := self._unfit():
-            raise ModelError(f"{path} {unfit}: give a decoder with a cache that can be cut back")
+            raise ModelError(f"{path} {unfit}: give a decoder with a cache that can be cropped")
         self.width: int = self._library.llama_model_n_embd(self.handle)
         self.layers: int = self._library.llama_model_n_layer(self.handle)
         self.heads: int = self._library.llama_model_n_head(self.handle)
@@ -149,7 +149,7 @@ class LlamaModel:
         self.parameters: int = self._library.llama_model_n_params(self.handle)
 
     def _unfit(self) -> str:
-        """Why it cannot draft; "" where it can."""
+        """Why the model cannot draft; "" if it can."""
         kinds = {
             "llama_model_is_recurrent": "is a recurrent model",
             "llama_model_is_hybrid": "has recurrent layers",
@@ -166,7 +166,7 @@ class LlamaModel:
 
     @cached_property
     def digest(self) -> bytes:
-        """Of all that the file holds; of one that is copied into memory as it was then."""
+        """Digest of the whole file; if the weights were copied into memory, computed at that time."""
         found = hashlib.sha256()
         for part in parts_of(self._path):
             with part.open("rb") as file:
@@ -175,7 +175,7 @@ class LlamaModel:
         return found.digest()
 
     def metadata(self, key: str) -> str:
-        """A value of the file's metadata as text; empty where it has none."""
+        """A value of the file's metadata as text; empty if the key is missing."""
         size = _TEXT_BYTES
         while True:
             buffer = ctypes.create_string_buffer(size)
@@ -185,7 +185,7 @@ class LlamaModel:
             size = length + 1
 
     def tokens(self) -> dict[int, str]:
-        """Every token's text by its id; those that only fill up are left out."""
+        """All tokens by id, without padding tokens."""
         vocabulary, found = self._vocabulary, {}
         for token in range(self.rows):
             if self._library.llama_vocab_get_attr(vocabulary, token) & _UNUSED:
@@ -195,16 +195,15 @@ class LlamaModel:
         return found
 
     def ends(self) -> frozenset[int]:
-        """Every id that ends an answer."""
+        """All ids that end an answer."""
         is_end = self._library.llama_vocab_is_eog
         return frozenset(token for token in range(self.rows) if is_end(self._vocabulary, token))
 
 
 def new_context(model: LlamaModel, options: GgufOptions, threads: int, tokens: int, sizes: Any) -> Any:
-    """A context of `tokens` cells shared by all sequences. sizes: has `batch`, `outputs` and `sequences`, its
-    limits, and `exact`.
+    """Create a context with `tokens` cells shared by all sequences. sizes: a `decoder.Sizes`.
 
-    Raises ModelError where there is no memory for it.
+    Raises ModelError if llama.cpp cannot create it, for example for lack of memory.
     """
     lib = library()
     settings = lib.llama_context_default_params()
@@ -215,12 +214,12 @@ def new_context(model: LlamaModel, options: GgufOptions, threads: int, tokens: i
     settings.n_threads = settings.n_threads_batch = threads
     settings.type_k = settings.type_v = KV_TYPES[options.kv]
     settings.kv_unified = True
-    settings.swa_full = True  # what left a window may come back by a rollback
+    settings.swa_full = True  # a rollback may need tokens that had left a window
     settings.no_perf = True
-    # On a CPU flash attention is slower from a few rows on, which a draft minds; V quantised needs it. It computes each
-    # row alone, cell by cell of its own sequence: as long as those lie in order, a row depends on nothing beside it.
+    # On a CPU flash attention is slower from a few rows on, which matters for drafts; a quantised V needs it. It
+    # computes each row alone, over the cells of its own sequence: while those are in order, rows are independent.
     on_gpu = options.gpu_layers != 0 and takes_gpu()
-    # It would round keys and values of f32 to f16.
+    # It would round f32 keys and values to f16.
     exact = sizes.exact and options.kv != "f32"
     settings.flash_attn_type = 1 if exact else -1 if on_gpu or options.kv == "q8_0" else 0
     if exact and not on_gpu:
@@ -232,11 +231,11 @@ def new_context(model: LlamaModel, options: GgufOptions, threads: int, tokens: i
     if not context:
         remedy = "choose another kv" if "cache type" in why else "lower context"
         raise ModelError(
-            f"llama.cpp makes no context of {tokens} tokens ({_short(why)}): {remedy} (gguf options; of a verifier "
-            "kv_type, kv_gb)"
+            f"llama.cpp cannot create a context of {tokens} tokens ({_short(why)}): {remedy} (gguf options; for a "
+            "verifier kv_type, kv_gb)"
         )
     return context
 
 
 def _short(line: str) -> str:
-    return line[:200] or "llama.cpp does not say why"
+    return line[:200] or "llama.cpp gives no reason"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One llama.cpp context: rows of several sequences through it in one call, and the sequences it has to give.
+"""One llama.cpp context: decodes rows of several sequences in one call, and allocates sequences.
 
-A sequence is llama.cpp's name for a set of cells of the KV cache; a cell may belong to several. So a tree takes one
-sequence for each of its leaves, and what they share is held once.
+In llama.cpp a sequence is a set of KV cache cells, and a cell may belong to several sequences. So a tree takes one
+sequence per leaf, and shared cells are stored once.
 """
 
 from __future__ import annotations
@@ -24,16 +24,21 @@ from specdec.models.gguf.binding import LlamaModel, library, new_context
 from specdec.models.gguf.options import GgufOptions
 
 END = -1
-"""As the end of a range of positions: all there are."""
+"""End of a range of positions that covers all of them."""
 Branch = int | tuple[int, int]
-"""A sequence that goes on, or (sequence, end): a new one that begins as that one does before position `end`."""
+"""A sequence to continue, or (sequence, end): a new sequence that copies that one up to position `end` (exclusive)."""
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """batch: rows of a call. outputs: rows of a call that logits are wanted of, at least as many as sequences, which
-    are those of all sessions at once. spare: sequences that are left for the branches of trees where sessions take one
-    each. exact: of a verifier, what a row gives must not depend on what shares its call.
+    """Limits of a context.
+
+    Attributes:
+        batch: Most rows per call.
+        outputs: Most rows per call with logits; at least `sequences`.
+        sequences: Most sequences of all sessions together.
+        spare: Sequences reserved for branches of trees, beyond one per session.
+        exact: For a verifier: a row's result must not depend on the other rows of its call.
     """
 
     batch: int = 512
@@ -47,10 +52,14 @@ class Sizes:
 class DecodeRows:
     """Rows to decode, in order.
 
-    ids: int32 [n]; vectors float32 [n, width]: what goes in instead of the embeddings of ids that are below 0, None
-    where there are none. positions int32 [n], or [3, n] on the axes of an m-rope. leaves: of each row, the branches it
-    belongs to; None: all rows belong to the only one. last_only: only the last row's logits are wanted. sequences: of
-    the branches, filled in by `decode`.
+    Attributes:
+        ids: int32 [n].
+        positions: int32 [n], or [3, n] for m-rope.
+        branches: The sequences that the rows extend.
+        leaves: For each row, the indices of the branches it belongs to; None: all rows belong to the only branch.
+        vectors: float32 [n, width], used as embeddings of rows whose id is below 0; None if there are none.
+        last_only: Compute only the last row's logits.
+        sequences: Sequence numbers of the branches, filled in by `decode`.
     """
 
     ids: NDArray[np.int32]
@@ -63,11 +72,11 @@ class DecodeRows:
 
 
 class LlamaDecoder:
-    """Runs rows through a context. May be used from several threads: llama.cpp's context may not, so calls take turns.
+    """Decodes rows in a context. Thread-safe: calls are serialised, because llama.cpp's context is not.
 
-    cells: tokens that all sequences hold together, those they share counted once. longest: tokens of one sequence.
-    sizes: of a call. All three are as the library made the context: it rounds what it is asked for, and a call beyond
-    its limits ends the process. threads: of a call. sessions: those that share its sequences.
+    cells: most tokens of all sequences together, shared ones counted once. longest: most tokens of one sequence. sizes:
+    limits of a call. These three are read back from the context: the library rounds requested values, and a call beyond
+    the limits aborts the process. threads: threads of a call. sessions: sessions that share the sequences.
     """
 
     def __init__(
@@ -95,7 +104,7 @@ class LlamaDecoder:
             self._library.llama_free(self._context)
 
     def _make_batch(self) -> None:
-        """The arrays that every call is read from, and the structure that points to them, made once."""
+        """Allocate the input arrays of all calls, and the structure that points to them, once."""
         lib, most, sequences = self._library, self.sizes.batch, self.sizes.sequences
         self._ids = np.zeros(most, np.int32)
         self._positions = np.zeros(4 * most, np.int32)
@@ -116,12 +125,13 @@ class LlamaDecoder:
         self._token_pointer = self._ids.ctypes.data_as(ctypes.POINTER(lib.llama_token))
 
     def left_for(self, held: int) -> int:
-        """How many more sequences a session that holds this many may take: of its share, as far as others left it."""
+        """How many more sequences a session with `held` of them may take: the rest of its share, as far as available.
+        """
         free = len(self._free) + len(self._left)
         return min(self.sizes.sequences // max(1, len(self.sessions)) - held, free)
 
     def take(self) -> int:
-        """A sequence that holds nothing. Raises NoRoom where none is left."""
+        """Take an empty sequence. Raises NoRoom if none is left."""
         with self._lock:
             while self._left:
                 self.give(self._left.popleft())
@@ -130,27 +140,27 @@ class LlamaDecoder:
             return self._free.pop()
 
     def give(self, sequence: int) -> None:
-        """Back what was taken, and what it holds."""
+        """Return a sequence, and free its cells."""
         with self._lock:
             self._library.llama_memory_seq_rm(self._memory, sequence, END, END)
             self._free.append(sequence)
 
     def leave(self, sequences: dict[int, int]) -> None:
-        """The same of all keys, from a finaliser, which may come at any time on any thread: done when next one is
-        taken.
+        """Return the sequences in `sequences` (its keys) and clear it. For finalisers, which may run at any time on any
+        thread: the cells are freed by the next `take`.
         """
         self._left.extend(sequences)
         sequences.clear()
 
     def cut(self, sequence: int, position: int) -> None:
-        """Forget what a sequence holds from a position on."""
+        """Drop a sequence's cells from a position on."""
         with self._lock:
             self._library.llama_memory_seq_rm(self._memory, sequence, position, END)
 
     def decode(self, many: Sequence[DecodeRows]) -> list[NDArray[np.float32]]:
-        """The rows of all, as far as they fit into one call; of each the logits float32 [wanted, vocabulary].
+        """Decode all rows, in as few calls as possible; returns logits float32 [wanted, vocabulary] for each entry.
 
-        Raises NoRoom where the context is full; every sequence holds then what it held before.
+        Raises NoRoom if the context is full; all sequences are then as before.
         """
         with self._lock:
             taken: list[int] = []
@@ -175,7 +185,7 @@ class LlamaDecoder:
         return sequence
 
     def _undo(self, rows: DecodeRows) -> None:
-        """Take out of the sequences that go on what may have come into them, each from its own first row on."""
+        """Remove rows that may have been added to continued sequences, each from its own first row on."""
         flat = rows.positions if rows.positions.ndim == 1 else rows.positions[0]
         for number, branch in enumerate(rows.branches):
             leaves = rows.leaves
@@ -209,7 +219,7 @@ class LlamaDecoder:
     def _call(
         self, parts: Sequence[tuple[int, DecodeRows, int, int]], found: list[list[NDArray[np.float32]]]
     ) -> None:
-        """One call of llama.cpp; the wanted logits are copied out before the next one overwrites them."""
+        """One call of llama.cpp; wanted logits are copied before the next call overwrites them."""
         total = 0
         for _, rows, start, stop in parts:
             self._fill(rows, start, stop, total)
@@ -243,12 +253,12 @@ class LlamaDecoder:
     def _refuse(self, state: int) -> None:
         if state == 1:
             raise NoRoom(
-                f"llama.cpp's context of {self.cells} tokens is full: raise context (gguf options), of a verifier kv_gb"
+                f"llama.cpp's context of {self.cells} tokens is full: raise context (gguf options), a verifier's kv_gb"
             )
         raise ModelError(f"llama.cpp could not decode (its code {state}): it may be out of memory")
 
     def _fill(self, rows: DecodeRows, start: int, stop: int, at: int) -> None:
-        """Rows start .. stop into the arrays from place `at` on."""
+        """Copy rows start .. stop into the input arrays from index `at` on."""
         end = at + stop - start
         self._ids[at:end] = rows.ids[start:stop]
         flat = rows.positions if rows.positions.ndim == 1 else rows.positions[0]
@@ -266,7 +276,7 @@ class LlamaDecoder:
             self._wanted[end - 1] = 1
 
     def _fill_vectors(self, rows: DecodeRows, start: int, stop: int) -> NDArray[np.float32]:
-        """Positions of vectors have four sections: time, height, width, and nothing."""
+        """Fill the positions of embedding rows, in four sections (time, height, width, unused); returns the vectors."""
         assert rows.vectors is not None
         count = stop - start
         axes = np.zeros((4, count), np.int32)
@@ -276,14 +286,14 @@ class LlamaDecoder:
 
 
 def _outputs(rows: DecodeRows, start: int, stop: int) -> int:
-    """Of how many of these rows logits are wanted."""
+    """How many of these rows need logits."""
     if rows.last_only:
         return int(stop == len(rows.ids))
     return stop - start
 
 
 def _stretches(rows: DecodeRows, most: int, outputs: int) -> list[tuple[int, int]]:
-    """Where to cut rows so that a stretch is all ids or all vectors, and fits into a call."""
+    """Split rows into stretches that are all ids or all vectors and fit into one call."""
     most = most if rows.last_only else min(most, outputs)
     total = len(rows.ids)
     edges = [0, total]

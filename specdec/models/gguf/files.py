@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which names mean a GGUF file, and what may be said of one before llama.cpp reads it."""
+"""Finds GGUF files by name, and checks them before llama.cpp reads them."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from specdec.models.gguf.options import GgufOptions
 
 MAGIC = b"GGUF"
 _PART = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf")
-"""How llama.cpp names the files of a model that was split."""
+"""llama.cpp's file names for the parts of a split model."""
 
 
 def gguf_file(name: str | Path) -> Path | None:
-    """The GGUF file that a name means: the file itself, or the only one in a folder without other weights.
+    """The GGUF file that a name refers to: the file itself, or the only one in a folder without other weights.
 
-    None where the name means something else. Vision towers (mmproj…) do not count. Raises ModelError for a folder with
-    several.
+    None if the name refers to something else. Vision towers (mmproj…) do not count. Raises ModelError for a folder with
+    several GGUF files.
     """
     path = Path(name)
     if path.suffix == ".gguf":
@@ -32,13 +32,13 @@ def gguf_file(name: str | Path) -> Path | None:
 
 
 def check_options(draft: str | Path, options: GgufOptions) -> None:
-    """Raises ModelError for options of a draft that is no GGUF file: torch would ignore them silently."""
+    """Raise ModelError for GGUF options with another kind of draft: torch would ignore them silently."""
     if options != GgufOptions() and gguf_file(draft) is None:
-        raise ModelError(f"gguf options are of a GGUF file, and {draft} is none: leave gguf out, or name a file")
+        raise ModelError(f"gguf options need a GGUF file, and {draft} is not one: leave gguf out, or name a file")
 
 
 def check_file(path: Path) -> None:
-    """Raises ModelError for what is not a GGUF file."""
+    """Raise ModelError unless `path` is a GGUF file and all its parts are there."""
     try:
         with path.open("rb") as file:
             magic = file.read(len(MAGIC))
@@ -50,7 +50,7 @@ def check_file(path: Path) -> None:
 
 
 def parts_of(path: Path) -> list[Path]:
-    """The files of a model, in order: of one that was not split the file itself."""
+    """The files of a model, in order; only the file itself if the model is not split."""
     found = _PART.fullmatch(path.name)
     if found is None:
         return [path]
@@ -59,7 +59,7 @@ def parts_of(path: Path) -> list[Path]:
 
 
 def _check_parts(path: Path) -> None:
-    """Raises ModelError for a part of a model that is not the first, or whose others are not beside it."""
+    """Raise ModelError for a part that is not the first, or if other parts are missing from its folder."""
     parts = parts_of(path)
     if parts == [path]:
         return
@@ -68,6 +68,6 @@ def _check_parts(path: Path) -> None:
     which = f"{path} is part {parts.index(path) + 1} of {len(parts)}"
     missing = [part.name for part in parts if not part.is_file()]
     if missing:
-        raise ModelError(f"{which} and {missing[0]} is not beside it: copy all parts there")
+        raise ModelError(f"{which}, and {missing[0]} is not beside it: copy all parts there")
     if path != parts[0]:
         raise ModelError(f"{which}: name the first, {parts[0]}")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A vision tower in a file of its own, mmproj-….gguf, as llama.cpp lays it out for Qwen2-VL and Qwen2.5-VL.
+"""Reads a vision tower from a separate file, mmproj-….gguf, in llama.cpp's layout for Qwen2-VL and Qwen2.5-VL.
 
-The file is read here and not by llama.cpp: what computes the tower is torch, and neither the engine nor its Python
-binding has to be there. What a header says is checked before it is believed; nothing of it is run.
+The file is read here and not by llama.cpp, because torch computes the tower. Neither llama.cpp nor its Python binding
+is needed. The header is checked before it is used; nothing in the file is executed.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from specdec.models.gguf_header import Header, TensorPlace
 
 QWEN2_VL, QWEN2_5_VL = "qwen2_vl", "qwen2_5_vl"
 PROJECTORS = {"qwen2vl_merger": QWEN2_VL, "qwen2.5vl_merger": QWEN2_5_VL}
-"""What llama.cpp calls the towers, and their families."""
+"""llama.cpp's names of the towers, and their families."""
 WINDOW_PIXELS = 112
-"""Of Qwen2.5-VL's windows, where a file does not say: llama.cpp knows no other."""
+"""Default window size of Qwen2.5-VL's tower, the only one that llama.cpp supports."""
 TEMPORAL_PATCH = 2
-"""Frames that a patch is deep: a picture stands still for as many."""
+"""Depth of a patch in frames; a still picture is repeated that often."""
 
 _F32, _F16, _BF16 = 0, 1, 30
 
 
 def read_tensor(header: Header, name: str) -> Tensor:
-    """A tensor in float32, whatever it is stored in. Raises ModelError where it is not there, or not whole."""
+    """Read a tensor as float32, whatever its stored type. Raises ModelError if it is missing or truncated."""
     place = header.tensors.get(name)
     if place is None:
-        raise ModelError(f"{header.path} has no {name}: it is not a tower of a Qwen-VL model, or not whole")
+        raise ModelError(f"{header.path} has no {name}: it is not a tower of a Qwen-VL model, or incomplete")
     kind, count = _stored(header.path, place, math.prod(place.shape))
     try:
         if place.offset + count * np.dtype(kind).itemsize > header.path.stat().st_size:
-            raise ModelError(f"{header.path} ends within {name}: copy or convert it anew")
+            raise ModelError(f"{header.path} ends within {name}: copy or convert it again")
         raw = np.fromfile(header.path, kind, count, offset=place.offset)
     except OSError as error:
         raise ModelError(f"{header.path} cannot be read ({error.strerror}): give a GGUF file") from error
@@ -48,7 +48,7 @@ def read_tensor(header: Header, name: str) -> Tensor:
 
 
 def _stored(path: Path, place: TensorPlace, numbers: int) -> tuple[type[np.generic], int]:
-    """As what, and how many of them, a tensor stands in the file."""
+    """The stored number type of a tensor, and how many such numbers it has."""
     plain: dict[int, type[np.generic]] = {_F32: np.float32, _F16: np.float16, _BF16: np.uint16}
     if place.kind in plain:
         return plain[place.kind], numbers
@@ -58,7 +58,7 @@ def _stored(path: Path, place: TensorPlace, numbers: int) -> tuple[type[np.gener
         block, size = GGML_QUANT_SIZES[GGMLQuantizationType(place.kind)]
     except (ValueError, KeyError) as error:
         raise ModelError(
-            f"{path} has numbers of a type that is unknown here: convert it with --type f16"
+            f"{path} has a number type that is unknown here: convert it with --type f16"
         ) from error
     return np.uint8, numbers // block * size
 
@@ -76,7 +76,8 @@ def _unpacked(raw: NDArray[Any], kind: int) -> NDArray[np.float32]:
 
 @dataclass(frozen=True)
 class TensorRule:
-    """How one tensor of a tower is made of tensors of a file. join: of theirs, in order; split: the other way."""
+    """How a tower's tensor corresponds to tensors of a file. join: makes it from theirs, in order. split: the inverse.
+    """
 
     names: tuple[str, ...]
     join: Callable[[list[Tensor]], Tensor]
@@ -84,7 +85,7 @@ class TensorRule:
 
 
 def parts(family: str, depth: int) -> Iterator[tuple[str, TensorRule]]:
-    """All tensors of a tower by the library's names, and where a file has them."""
+    """All tensors of a tower by the library's names, with their rules."""
     yield (
         "patch_embed.proj.weight",
         TensorRule(("v.patch_embd.weight", "v.patch_embd.weight.1"), _as_frames, _frames),
@@ -125,5 +126,5 @@ def _as_frames(found: list[Tensor]) -> Tensor:
 
 
 def _frames(kernel: Tensor) -> list[Tensor]:
-    """[out, channels, frames, rows, columns] as one kernel a frame."""
+    """Split a kernel [out, channels, frames, rows, columns] into one kernel per frame."""
     return [kernel[:, :, frame].contiguous() for frame in range(kernel.shape[2])]

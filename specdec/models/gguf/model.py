@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A GGUF file as a LoadedModel on llama.cpp: what drafts, or a verifier's target.
+"""A GGUF file as a LoadedModel on llama.cpp: a draft model, or a verifier's target.
 
-Pictures go through a vision tower on torch; what it makes of them is handed to llama.cpp in place of embeddings.
+Pictures are encoded by a vision tower on torch; its output replaces embeddings in llama.cpp's input.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from specdec.models.loaded import LoadedModel
 from specdec.models.prompt import EncodedPrompt
 
 SEEING = ("qwen2vl",)
-"""What llama.cpp calls the models that take pictures as Qwen2-VL and Qwen2.5-VL do."""
+"""llama.cpp's architecture names of models that take pictures in the way of Qwen2-VL and Qwen2.5-VL."""
 _SMALL = 20_000_000
-"""Parameters: of fewer, more threads wait for one another longer than they compute."""
+"""Below this many parameters, several threads would spend more time waiting for one another than computing."""
 
 
 class GgufModel(LoadedModel):
-    """A model on llama.cpp. Made by `load_gguf`."""
+    """A model on llama.cpp. Created by `load_gguf`."""
 
     def __init__(
         self, model: LlamaModel, decoder: LlamaDecoder, tokenizer: Any, path: str, vocabulary: GgufVocabulary,
         kv_itemsize: float, tower: GgufTower | None = None,
     ) -> None:  # fmt: skip
-        """tower: sees pictures; None: the model takes none. kv_itemsize: bytes of a number in the cache."""
+        """tower: encodes pictures; None: the model takes none. kv_itemsize: bytes per number in the KV cache."""
         self._llama = model
         self._decoder = decoder
         self._vocabulary = vocabulary
@@ -60,7 +60,7 @@ class GgufModel(LoadedModel):
             )
 
     def _refuse_library(self) -> Any:
-        raise ModelError(f"{self.path} runs on llama.cpp, where the library generates nothing: give a folder")
+        raise ModelError(f"{self.path} runs on llama.cpp, which has no transformers model: give a folder")
 
     @property
     def cache_bytes(self) -> int:  # type: ignore[override]
@@ -69,18 +69,18 @@ class GgufModel(LoadedModel):
 
     @property
     def threads(self) -> int:
-        """CPU threads of a forward."""
+        """CPU threads of a forward pass."""
         return self._decoder.threads
 
     @cached_property
     def parameter_count(self) -> int:
-        """Numbers the model is made of, image tower included."""
+        """Number of parameters, vision tower included."""
         tower = 0 if self._tower is None else sum(one.numel() for one in self._tower.network.parameters())
         return self._llama.parameters + tower
 
     @cached_property
     def weights_digest(self) -> bytes:
-        """As LoadedModel.weights_digest. How keys and values are kept counts: answers differ by it."""
+        """As LoadedModel.weights_digest. It includes the number type of keys and values, which affects answers."""
         parts = [self._llama.digest, f"{self.runner.kv_bytes_a_token}".encode()]
         if self._tower is not None:
             parts.append(weights_digest(self._tower.network))
@@ -96,7 +96,7 @@ class GgufModel(LoadedModel):
         return GgufSession(self)
 
     def embed_prompt(self, encoded: EncodedPrompt) -> Tensor:
-        """What goes in for a prompt: ids [n, 1], or with pictures float32 [n, 1 + width] (see `runner`)."""
+        """The input rows of a prompt: ids [n, 1], or with pictures float32 [n, 1 + width] (see `runner`)."""
         features = encoded.features
         if encoded.pixel_values is not None and encoded.grids is not None:
             features = self._features(encoded.pixel_values, encoded.grids)
@@ -110,31 +110,37 @@ class GgufModel(LoadedModel):
         return hidden
 
     def _features(self, pixel_values: Tensor, grids: Tensor) -> Tensor:
-        """[tokens of all pictures, width], as LoadedModel._features."""
+        """As LoadedModel._features: [tokens of all pictures, width]."""
         assert self._tower is not None
         place = next(self._tower.network.parameters()).device
         found = self._tower.network.get_image_features(pixel_values.to(place), image_grid_thw=grids.to(place))
         return torch.cat(list(found.pooler_output))
 
     def _placeholder_ids(self) -> frozenset[int]:
-        """Ids that stand for pictures: a draft must never hold one."""
+        """Ids that stand for pictures, which must never be drafted."""
         if self._tower is None:
             return frozenset()
         return frozenset(i for i in self._tower.placeholder_ids if 0 <= i < self.vocab_size)
 
 
 Fit = Callable[[LlamaModel], tuple[int, Sizes]]
-"""From a file's model to the tokens and sizes of its context."""
+"""Computes the context's tokens and sizes from the loaded model."""
 
 
 def load_gguf(
     path: Path, options: GgufOptions | None = None, pixels: int = 0, fit: Fit | None = None
 ) -> GgufModel:
-    """Load a GGUF file. pixels: as in `load_model`. fit: of a verifier's target, whose weights must never change: they
-    are copied into memory. None: it drafts.
+    """Load a GGUF file.
 
-    Raises ModelError with one line for a file, or a vision tower beside it, that cannot be used, and where llama.cpp is
-    not installed.
+    Args:
+        path: The file.
+        options: None: the defaults.
+        pixels: As in `load_model`.
+        fit: For a verifier's target: computes the size of its context. The weights are then copied into memory, because
+            they must never change. None: a draft model.
+
+    Raises:
+        ModelError: One line, if the file or its vision tower cannot be used, or llama.cpp is not installed.
     """
     options = options or GgufOptions()
     check_file(path)
@@ -151,7 +157,7 @@ def load_gguf(
 
 
 def load_gguf_tokenizer(path: Path) -> Any:
-    """Only the tokenizer of a GGUF file. Raises ModelError."""
+    """Load only the tokenizer of a GGUF file. Raises ModelError."""
     check_file(path)
     model = LlamaModel(path, vocabulary_only=True)
     return tokenizer_for(model, path, GgufVocabulary(model.tokens(), model.rows))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The settings of a draft on llama.cpp."""
+"""Options of a model on llama.cpp."""
 
 from __future__ import annotations
 
@@ -9,20 +9,25 @@ from specdec.errors import OptionsError
 from specdec.settings import parts
 
 KV_TYPES = {"f32": 0, "f16": 1, "q8_0": 8}
-"""Number types of keys and values, and llama.cpp's numbers for them."""
+"""Number types of keys and values, with llama.cpp's codes for them."""
 KV_BYTES = {"f32": 4.0, "f16": 2.0, "q8_0": 34 / 32}
-"""What a number takes."""
+"""Bytes per number of each type."""
 SHARED_TOKENS = 8192
-"""Of a context where nothing says otherwise; a session takes what the model was made for at most."""
+"""Default size of a context; one session uses at most the length that the model was trained for."""
 MOST_CONTEXT = 1 << 20
 MOST_THREADS = 512
 
 
 @dataclass(frozen=True)
 class GgufOptions:
-    """threads: of a forward, 0: as many as torch takes. gpu_layers: put on a GPU, -1: all where there is one. context:
-    tokens that all sessions of the model hold together, 0: 8192. kv: number type of keys and values. mmproj: file with
-    the vision tower, "": the one beside the model's, if there is one.
+    """Options of a model on llama.cpp.
+
+    Attributes:
+        threads: Threads of a forward pass; 0: as many as torch uses, or 1 for a very small model.
+        gpu_layers: Layers on a GPU; -1: all, if there is one.
+        context: Most tokens of all sessions together; 0: 8192.
+        kv: Number type of keys and values.
+        mmproj: File with the vision tower; "": the one beside the model's file, if any.
     """
 
     threads: int = 0
@@ -32,7 +37,7 @@ class GgufOptions:
     mmproj: str = ""
 
     def __post_init__(self) -> None:
-        """Raises OptionsError for what cannot be."""
+        """Raises OptionsError for a value out of range."""
         ranges = {
             "threads": (0, MOST_THREADS),
             "gpu_layers": (-1, 1000),
@@ -47,7 +52,7 @@ class GgufOptions:
 
     @classmethod
     def read(cls, text: str) -> GgufOptions:
-        """Options as flags and files say them: "threads=2,kv=q8_0", "" for none. Raises OptionsError."""
+        """Parse options from flags and files, like "threads=2,kv=q8_0"; "": the defaults. Raises OptionsError."""
         given: dict[str, int | str] = {}
         for part in parts(text):
             name, is_given, value = (piece.strip() for piece in part.partition("="))
@@ -60,5 +65,5 @@ class GgufOptions:
         return cls(**given)  # type: ignore[arg-type]
 
     def on_cpu(self) -> GgufOptions:
-        """The same without a GPU."""
+        """These options without a GPU."""
         return replace(self, gpu_layers=0)

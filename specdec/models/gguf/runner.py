@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The forward of a GGUF file behind the interface of a DecoderRunner.
+"""The forward pass of a GGUF file behind the interface of a DecoderRunner.
 
-Rows before a forward are ids [rows, 1]; those of a prompt with pictures float32 [rows, 1 + width]: an id, or -1 and
-what the vision tower makes of a part of a picture. Behind it they are logits.
+Input rows are ids [rows, 1]. In a prompt with pictures they are float32 [rows, 1 + width]: an id, or -1 followed by the
+vision tower's embedding. Output rows are logits.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ PICTURE_ROW = -1
 
 
 class GgufRunner(WholeRunner):
-    """Of one context of llama.cpp."""
+    """Runs forward passes in one llama.cpp context."""
 
     what = "llama.cpp"
     device = torch.device("cpu")
     dtype = torch.float32
 
     def __init__(self, model: LlamaModel, decoder: LlamaDecoder, vocab_size: int, kv_itemsize: float) -> None:
-        """vocab_size: real tokens. kv_itemsize: bytes of a number in the cache."""
+        """vocab_size: tokens without padding. kv_itemsize: bytes per number in the KV cache."""
         super().__init__()
         self.decoder = decoder
         self.vocab_size = vocab_size
@@ -42,8 +42,8 @@ class GgufRunner(WholeRunner):
         self.kv_itemsize = kv_itemsize
 
     def compute(self, hidden: Tensor, segments: Sequence[GgufSegment]) -> list[Tensor]:
-        """The rows of all segments in one call of llama.cpp, as far as they fit. Raises ModelError where the context is
-        full.
+        """Compute the rows of all segments, in one llama.cpp call if they fit. Raises NoRoom, a ModelError, if the
+        context is full.
         """
         many, start = [], 0
         for segment in segments:

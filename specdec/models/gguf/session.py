@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A session on llama.cpp: an answer's chain and tree as sequences of one context.
 
-Every leaf of the tree has a sequence of its own, from the prompt's first token to the leaf; they share cells as far as
-they are the same. One sequence is always there: it holds the committed tokens, and without a tree it is the only one.
+Each leaf of the tree has a sequence from the prompt's first token to the leaf; sequences share the cells of common
+prefixes. One sequence always holds the committed tokens; without a tree it is the only one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from specdec.models.session import WholeSession
 
 @dataclass
 class GgufSegment(Segment):
-    """Rows of one session. See `decoder.DecodeRows`; tips: the tree node that each branch ends with."""
+    """Rows of one session (see `decoder.DecodeRows`). tips: the tree node at the end of each branch."""
 
     positions: NDArray[np.int32] | None = None
     branches: tuple[Branch, ...] = ()
@@ -36,7 +36,7 @@ class GgufSegment(Segment):
 
 
 class GgufSession(WholeSession):
-    """One session on a GgufRunner. Not thread-safe; several of them may be used on several threads."""
+    """One session on a GgufRunner. Not thread-safe, but different sessions may be used on different threads."""
 
     def __init__(self, model: Any) -> None:
         super().__init__(model)
@@ -48,7 +48,7 @@ class GgufSession(WholeSession):
 
     @property
     def branches_left(self) -> int:
-        """How many more branches its tree may have: sessions of one model share what a context holds."""
+        """How many more branches the tree may have; sessions of one model share the context's sequences."""
         left: int = self._decoder.left_for(len(self._tips))
         return left
 
@@ -60,7 +60,7 @@ class GgufSession(WholeSession):
 
     @property
     def kv_bytes(self) -> int:
-        """What its tokens take of the context."""
+        """KV cache bytes of the session's tokens."""
         return self._length * self.runner.kv_bytes_a_token
 
     def start(self, encoded: EncodedPrompt, kept: int = 0) -> None:
@@ -69,14 +69,14 @@ class GgufSession(WholeSession):
         super().start(encoded, kept)
 
     def evict(self) -> None:
-        """Forget everything and give the sequences back."""
+        """Drop everything and return the sequences."""
         super().evict()
         for sequence in self._tips:
             self._decoder.give(sequence)
         self._tips.clear()
 
     def rollback(self, n_tokens_kept: int) -> None:
-        """Forget everything after the first `n_tokens_kept` tokens, and any speculative tree."""
+        """Drop everything after the first `n_tokens_kept` tokens, and any token tree."""
         changes = n_tokens_kept != self._length or len(self.tree)
         super().rollback(n_tokens_kept)
         if changes and self._tips:
@@ -87,8 +87,8 @@ class GgufSession(WholeSession):
             self._leave_only({first: ROOT})
 
     def in_order(self, nodes: Sequence[int]) -> int:
-        """As ModelSession.in_order. Cells of nodes that are forgotten are taken next, before those of nodes that came
-        behind them, and a sum over cells in another order is rounded differently.
+        """As ModelSession.in_order. Freed cells of dropped nodes are reused first and may lie before cells of later
+        tokens. Summing over cells in another order changes the rounding.
         """
         if not self._decoder.sizes.exact:
             return len(nodes)
@@ -142,7 +142,7 @@ class GgufSession(WholeSession):
         )
 
     def hold(self, extension: Extension) -> None:
-        """Count in what a forward has taken in."""
+        """Record the tokens that a forward pass has added."""
         super().hold(extension)
         assert self._staged is not None
         if extension.parents is not None:
@@ -150,7 +150,7 @@ class GgufSession(WholeSession):
         self._staged = None
 
     def _room_for_tree(self, ids: Sequence[int], parents: Sequence[int]) -> GgufSegment:
-        """Of every new leaf a sequence that goes on, or a copy of one."""
+        """A segment in which each new leaf continues a sequence or a copy of one."""
         held, depths = len(self.tree), self.tree.depths_with(parents)
         inner = set(parents)
         tips = tuple(node for node in range(held, held + len(ids)) if node not in inner)
@@ -180,7 +180,7 @@ class GgufSession(WholeSession):
         )
 
     def _holder(self, node: int) -> int:
-        """A sequence that has a tree node in it."""
+        """A sequence that contains a tree node."""
         if node != ROOT:
             for sequence, tip in self._tips.items():
                 if tip == node or (tip > node and node in self.tree.path(tip)):
@@ -188,12 +188,12 @@ class GgufSession(WholeSession):
         return next(iter(self._tips))
 
     def _leave_only(self, tips: dict[int, int]) -> None:
-        """The same dict stays: a finaliser looks at it."""
+        """Replace the tips in place: a finaliser holds a reference to the dict."""
         self._tips.clear()
         self._tips.update(tips)
 
     def _position(self, index: int) -> int:
-        """Of the token at an index of the committed ones and the path behind them."""
+        """Rotary position of the token at an index of the committed tokens and the path after them."""
         prompt = self._prompt_positions
         if prompt is not None and index < prompt.shape[1]:
             return int(prompt[0, index])

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The vision tower of a GGUF draft, on torch: from the safetensors beside the file, or from an mmproj-….gguf.
+"""The vision tower of a GGUF model, on torch: from the safetensors beside the file, or from an mmproj-….gguf.
 
-llama.cpp takes what the tower makes of a picture as rows of a prompt, so only the tower is loaded here, and nothing of
-the language model. Both sources give the same modules: Qwen2-VL's are ours, Qwen2.5-VL's the library's.
+llama.cpp takes the tower's output as rows of a prompt, so only the tower is loaded here, not the language model. Both
+sources yield the same modules: ours for Qwen2-VL, the library's for Qwen2.5-VL.
 """
 
 from __future__ import annotations
@@ -35,23 +35,25 @@ from specdec.models.gguf_header import Header, read_header
 from specdec.models.images import ImagePreparer
 
 _THETA = 10000.0
-"""Of the ropes of both towers: no file says it."""
+"""Rope base of both towers; files do not store it."""
 _TOKENS = {
     "image_token_id": "<|image_pad|>",
     "video_token_id": "<|video_pad|>",
     "vision_start_token_id": "<|vision_start|>",
     "vision_end_token_id": "<|vision_end|>",
 }
-"""Tokens that stand for pictures, as a config and as a vocabulary name them."""
+"""Picture tokens: their names in a config and in a vocabulary."""
 _PAD = "<|vision_pad|>"
 _LEAST_PIXELS, _MOST_PIXELS = 56 * 56, 28 * 28 * 1280
-"""Of a picture, where a file does not say: what the library's processor begins at, and what `images` caps at."""
+"""Default bounds on a picture's pixels: the library's minimum, and the maximum of `specdec.models.images`."""
 
 
 @dataclass(frozen=True)
 class GgufTower:
-    """network: has `get_image_features`. preparer: of pictures. image_token_id: the placeholder of a part of a picture.
-    placeholder_ids: all that stand for pictures, which a draft must never hold.
+    """A tower with its picture preparation.
+
+    network: has `get_image_features`. preparer: prepares pictures. image_token_id: placeholder of a part of a picture.
+    placeholder_ids: all ids that stand for pictures, which must never be drafted.
     """
 
     network: TowerNetwork
@@ -61,7 +63,7 @@ class GgufTower:
 
 
 class TowerNetwork(nn.Module):
-    """A tower behind the interface of a whole model."""
+    """A tower behind the interface of a complete model."""
 
     def __init__(self, visual: nn.Module) -> None:
         super().__init__()
@@ -75,10 +77,10 @@ class TowerNetwork(nn.Module):
 
 
 def load_tower(gguf_path: Path, mmproj: Path | None, width: int, pixels: int = 0) -> GgufTower | None:
-    """The tower of a GGUF file whose embeddings are `width` wide; None where there is none.
+    """Load the tower of a GGUF file whose embeddings are `width` wide; None if there is none.
 
-    It is that of `mmproj` if that is given; else that of the Hugging Face folder in which the file lies; else that of
-    the mmproj*.gguf beside it. pixels: as in `load_model`. Raises ModelError for one of another width or kind.
+    Sources in order: `mmproj` if given, the Hugging Face folder that holds the file, the mmproj*.gguf beside it.
+    pixels: as in `load_model`. Raises ModelError for a tower of another width or kind.
     """
     folder = gguf_path.parent
     if mmproj is None and _has_tower(folder):
@@ -88,7 +90,7 @@ def load_tower(gguf_path: Path, mmproj: Path | None, width: int, pixels: int = 0
 
 
 def _has_tower(folder: Path) -> bool:
-    """Whether it is a folder of a model with pictures, weights included."""
+    """Whether the folder has a vision-language model with weights."""
     config = _json(folder / "config.json")
     return bool(config.get("vision_config")) and any(folder.glob("*.safetensors"))
 
@@ -102,12 +104,12 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def _beside(gguf_path: Path) -> Path | None:
-    """The mmproj*.gguf beside a file: that of its name where there are several. Raises ModelError."""
+    """The mmproj*.gguf beside a file; of several, the one with the file's name. Raises ModelError if none fits."""
     found = sorted(gguf_path.parent.glob("mmproj*.gguf"))
     own = gguf_path.with_name(f"mmproj-{gguf_path.name}")
     if own in found or len(found) < 2:
         return own if own in found else next(iter(found), None)
-    raise ModelError(f"{gguf_path.parent} has {len(found)} files mmproj*.gguf: say which one, as mmproj")
+    raise ModelError(f"{gguf_path.parent} has {len(found)} files mmproj*.gguf: name one with the option mmproj")
 
 
 def _from_folder(folder: Path, width: int, pixels: int) -> GgufTower:
@@ -123,7 +125,7 @@ def _from_folder(folder: Path, width: int, pixels: int) -> GgufTower:
         family, vision = config.model_type, config.vision_config
         if family not in (QWEN2_VL, QWEN2_5_VL):
             raise ModelError(
-                f"{folder} has a vision tower of type {family!r}: {QWEN2_VL} and {QWEN2_5_VL} are taken"
+                f"{folder} has a vision tower of type {family!r}: only {QWEN2_VL} and {QWEN2_5_VL} are supported"
             )
         vision = _as_shape(vision) if family == QWEN2_VL else vision
         gives = vision.hidden_size if family == QWEN2_VL else vision.out_hidden_size
@@ -137,7 +139,7 @@ def _from_folder(folder: Path, width: int, pixels: int) -> GgufTower:
 
 
 def _preparer_of(folder: Path, vision: Any, pixels: int) -> ImagePreparer:
-    """As a folder's preprocessor_config.json says; without the library where all of that is known here."""
+    """The preparer that preprocessor_config.json describes; made without the library if all settings are known here."""
     if isinstance(vision, VisionShape) and (folder / "preprocessor_config.json").is_file():
         processor = pixel_processor_of(folder, vision)
         if processor is not None:
@@ -146,7 +148,7 @@ def _preparer_of(folder: Path, vision: Any, pixels: int) -> ImagePreparer:
 
 
 def _weights(folder: Path, wanted: list[str]) -> dict[str, Tensor]:
-    """Tensors of the tower in float32; no others are read."""
+    """The tower's tensors in float32; no other tensors are read."""
     found: dict[str, Tensor] = {}
     try:
         for path in sorted(folder.glob("*.safetensors")):
@@ -156,7 +158,7 @@ def _weights(folder: Path, wanted: list[str]) -> dict[str, Tensor]:
                     if f"visual.{name}" in there:
                         found[name] = file.get_tensor(there[f"visual.{name}"]).to(torch.float32)
     except (SafetensorError, OSError) as error:
-        raise ModelError(f"{folder} has no usable weights: copy it anew") from error
+        raise ModelError(f"{folder} has no usable weights: copy it again") from error
     if missing := sorted(set(wanted) - set(found)):
         raise ModelError(f"{folder} lacks visual.{missing[0]}: the checkpoint is incomplete")
     return found
@@ -175,7 +177,7 @@ def _from_mmproj(gguf_path: Path, mmproj: Path, width: int, pixels: int) -> Gguf
         vision = _vision_shape(header) if family == QWEN2_VL else _library_config(header)
         preparer = _preparer(header, vision, gguf_path.parent, pixels)
     except (KeyError, TypeError, ValueError, IndexError) as error:
-        raise ModelError(f"{mmproj} does not say {error}: convert it anew") from error
+        raise ModelError(f"{mmproj} lacks {error}: convert it again") from error
     made = {
         name: part.join([read_tensor(header, one) for one in part.names])
         for name, part in parts(family, data["clip.vision.block_count"])
@@ -189,7 +191,7 @@ def _from_mmproj(gguf_path: Path, mmproj: Path, width: int, pixels: int) -> Gguf
 
 
 def _vision_shape(header: Header) -> VisionShape:
-    """Of Qwen2-VL. Widths that old files leave out, or call by another's name, are those of the tensors."""
+    """Shape of a Qwen2-VL tower. Widths are taken from the tensors, because old files omit or misname them."""
     data = header.metadata
     width = header.tensors["v.patch_embd.weight"].shape[0]
     ups = [header.tensors[f"v.blk.0.ffn_{way}.bias"].shape[0] for way in ("up", "down")]
@@ -208,7 +210,7 @@ def _vision_shape(header: Header) -> VisionShape:
 
 
 def _library_config(header: Header) -> Any:
-    """Of Qwen2.5-VL."""
+    """The library's config of a Qwen2.5-VL tower."""
     from transformers.models.qwen2_5_vl.configuration_qwen2_5_vl import Qwen2_5_VLVisionConfig
 
     data = header.metadata
@@ -229,7 +231,7 @@ def _library_config(header: Header) -> Any:
 
 
 def _with_their_names(made: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Old converters called both ends of the MLPs by each other's names: shapes tell, as these grow wider inside."""
+    """Swap the names of the MLPs' two ends if an old converter confused them; the inner width is the larger one."""
     for way_in, way_out in (("fc1", "fc2"), ("up_proj", "down_proj")):
         first = made.get(f"blocks.0.mlp.{way_in}.weight")
         if first is not None and first.shape[0] < first.shape[1]:
@@ -242,7 +244,7 @@ def _with_their_names(made: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _preparer(header: Header, vision: Any, folder: Path, pixels: int) -> ImagePreparer:
-    """As the folder's preprocessor_config.json says, or the mmproj itself."""
+    """The preparer described by the folder's preprocessor_config.json, or by the mmproj itself."""
     data = header.metadata
     patch, merge = data["clip.vision.patch_size"], data.get("clip.vision.spatial_merge_size", 2)
     if (folder / "preprocessor_config.json").is_file():
@@ -258,7 +260,7 @@ def _preparer(header: Header, vision: Any, folder: Path, pixels: int) -> ImagePr
 
 
 def _network(family: str, vision: Any, weights: dict[str, Tensor], whose: Path) -> TowerNetwork:
-    """The modules with their weights. Raises ModelError where shapes do not fit."""
+    """The modules with their weights. Raises ModelError if shapes do not fit."""
     visual: nn.Module
     if family == QWEN2_VL:
         with torch.device("meta"), NoInitialValues():
@@ -273,13 +275,13 @@ def _network(family: str, vision: Any, weights: dict[str, Tensor], whose: Path) 
         visual.load_state_dict(weights, strict=True, assign=True)
     except RuntimeError as error:
         raise ModelError(
-            f"{whose} has a vision tower whose shapes do not fit: convert or copy it anew"
+            f"{whose} has a vision tower whose shapes do not fit: convert or copy it again"
         ) from error
     return TowerNetwork(visual).eval().requires_grad_(False)
 
 
 def _as_shape(vision: Any) -> VisionShape:
-    """Of the library's config of a Qwen2-VL's tower."""
+    """The shape of a Qwen2-VL tower, from the library's config."""
     return VisionShape(
         depth=vision.depth,
         embed_dim=vision.embed_dim,
@@ -297,8 +299,8 @@ def _as_shape(vision: Any) -> VisionShape:
 def _check_width(whose: Path, gives: int, width: int) -> None:
     if gives != width:
         raise ModelError(
-            f"{whose} has a vision tower for embeddings of {gives}, and the GGUF file's are {width}: they are of two "
-            "models"
+            f"{whose} has a vision tower for embeddings of width {gives}, and the GGUF file's width is {width}: they "
+            "belong to two models"
         )
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The vocabulary of a GGUF file, and a tokenizer for it.
 
-What decides is the file's own list of tokens: a tokenizer that lies beside it, or that the file holds as a whole (the
-key `tokenizer.huggingface.json`), must have just these. Without either, the library makes one of the file's list.
+The file's token list is authoritative. A tokenizer beside the file, or stored in it under `tokenizer.huggingface.json`,
+must have exactly these tokens. Without either, the library builds a tokenizer from the list.
 """
 
 from __future__ import annotations
@@ -19,17 +19,15 @@ from specdec.models.gguf.binding import LlamaModel
 WHOLE = "tokenizer.huggingface.json"
 TEMPLATE = "tokenizer.chat_template"
 ROLES, ENDS = "specnav.special_tokens", "specnav.eos_token_ids"
-"""Of files that we have made: special tokens by their roles, and the ids that end an answer."""
+"""Keys in files that we have made: special tokens by role, and the ids that end an answer."""
 _NAMED = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
-"""What llama.cpp calls the special tokens that templates name."""
+"""llama.cpp's names of the special tokens that chat templates use."""
 
 T = TypeVar("T")
 
 
 class GgufVocabulary:
-    """The real tokens of a file, those that only fill it up left out. size: one more than the largest id. rows: of the
-    embedding.
-    """
+    """The tokens of a file, without padding tokens. size: largest id + 1. rows: rows of the embedding."""
 
     def __init__(self, tokens: Mapping[int, str], rows: int) -> None:
         self.tokens = tokens
@@ -37,18 +35,18 @@ class GgufVocabulary:
         self.rows = rows
 
     def check(self, tokenizer: Any, whose: str) -> None:
-        """Raises ModelError unless a tokenizer has just these tokens, and others only beyond the embedding."""
+        """Raise ModelError unless a tokenizer has exactly these tokens, apart from ids beyond the embedding."""
         others = {index: token for token, index in tokenizer.get_vocab().items() if index < self.rows}
         for index in sorted(self.tokens.keys() | others.keys()):
             mine, other = self.tokens.get(index), others.get(index)
             if mine != other:
                 raise ModelError(
-                    f"token {index} is {mine!r} in the GGUF file and {other!r} in {whose}: they are of two models"
+                    f"token {index} is {mine!r} in the GGUF file and {other!r} in {whose}: they belong to two models"
                 )
 
 
 def tokenizer_for(model: LlamaModel, path: Path, vocabulary: GgufVocabulary) -> Any:
-    """A tokenizer for the file at `path`. Raises ModelError where there is none, or one with other tokens."""
+    """A tokenizer for the file at `path`. Raises ModelError if there is none, or if its tokens differ."""
     from specdec.models.loading import load_tokenizer
 
     whole = model.metadata(WHOLE)
@@ -69,7 +67,7 @@ def _from_text(model: LlamaModel, text: str, path: Path) -> Any:
         added = json.loads(text)["added_tokens"]
         backend = Tokenizer.from_str(text)
         special = [token["content"] for token in added if token["special"]]
-    except Exception as error:  # the tokenizers' own library knows no other; the cause stays attached
+    except Exception as error:  # the tokenizers library raises plain Exception; the cause stays attached
         raise ModelError(f"{path} holds a tokenizer that cannot be read: make the file again") from error
     named: dict[str, str] = {}
     for name, role in _NAMED.items():
@@ -82,15 +80,15 @@ def _from_text(model: LlamaModel, text: str, path: Path) -> Any:
 
 
 def ends_of(model: LlamaModel, path: Path) -> frozenset[int]:
-    """Every id that ends an answer: as the folder said that the file was made of, as the one says that it lies in, else
-    as llama.cpp takes it.
+    """All ids that end an answer: those stored in the file by our converter, else those of the Hugging Face folder
+    around it, else llama.cpp's.
     """
     told: list[int] = _read(model, ENDS, [])
     return frozenset(told) or _ends_beside(path.parent) or model.ends()
 
 
 def _ends_beside(folder: Path) -> frozenset[int]:
-    """Of a Hugging Face folder; none where it does not say."""
+    """The EOS ids of a Hugging Face folder; empty if it names none."""
     for name in ("generation_config.json", "config.json"):
         try:
             found = json.loads((folder / name).read_text(encoding="utf-8")).get("eos_token_id")
@@ -103,7 +101,7 @@ def _ends_beside(folder: Path) -> frozenset[int]:
 
 
 def _read(model: LlamaModel, key: str, otherwise: T) -> T:
-    """JSON of the file's metadata; `otherwise` where there is none of that kind."""
+    """A JSON value from the file's metadata; `otherwise` if it is missing or of another type."""
     try:
         found = json.loads(model.metadata(key) or "null")
     except ValueError:

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a decoder layer computes beside its attention, plain and compiled by torch."""
+"""The computations of a decoder layer outside attention, plain and compiled by torch."""

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model's pieces, compiled by torch: fewer and larger operations, where a device spends its time on starting them.
+"""The pieces of a layer compiled by torch: fewer and larger operations, for devices limited by launch overhead.
 
-Each piece is compiled twice, for one row and for any number of rows, and no more: neither the layer nor the length of
-a sequence is part of it. Compiled arithmetic may differ from torch's own in the last bits, as that of different numbers
-of rows does.
+Each piece is compiled only twice, for one row and for any number of rows, independent of the layer and the sequence
+length. Compiled arithmetic may differ from torch's in the last bits, as results for different numbers of rows do, too.
 """
 
 from __future__ import annotations
@@ -19,18 +18,18 @@ from specdec.errors import ModelError
 from specdec.models.layers.pieces import Layer, Linear, PlainPieces, Projected, Rotary
 
 _VARIANTS = 256
-"""Of a piece in one process: several models, each with two, and again for another number of threads."""
+"""Most compiled variants of a piece per process: two per model, and again for each number of threads."""
 
 
 class CompiledPieces:
-    """PlainPieces, compiled."""
+    """PlainPieces compiled by torch."""
 
     def __init__(self, pieces: PlainPieces, layers: Iterable[Layer], device: torch.device) -> None:
-        """Raises ModelError where there is no compiler, or where weights are quantised."""
+        """Raises ModelError without a compiler, or for quantised weights."""
         layers = list(layers)
         check_compiler(device)
         if not all(isinstance(product, Linear) for layer in layers for product in _products(layer)):
-            raise ModelError("quantised weights cannot be compiled: load the model without one of both")
+            raise ModelError("quantised weights cannot be compiled: leave out quantisation or compilation")
         limits: Any = torch._dynamo.config
         limits.cache_size_limit = max(limits.cache_size_limit, _VARIANTS)
         self._enter: Callable[..., Projected] = torch.compile(pieces.enter)
@@ -38,7 +37,7 @@ class CompiledPieces:
         self._pass_on: Callable[..., tuple[Tensor, Projected]] = torch.compile(pieces.pass_on)
 
     def begin(self, hidden: Tensor, rotaries: list[Rotary]) -> tuple[Tensor, list[Rotary]]:
-        """Tensors that begin their memory: where in a larger one they stand would be part of what is compiled."""
+        """Copies, because the offset of a view in its storage would become part of the compiled code."""
         rotaries = [(cos.clone(), signed_sin.clone()) for cos, signed_sin in rotaries]
         _of_any_length(*(factor for pair in rotaries for factor in pair))
         return hidden.clone(memory_format=torch.contiguous_format), rotaries
@@ -69,12 +68,12 @@ class CompiledPieces:
 
 
 def check_compiler(device: torch.device) -> None:
-    """Raise ModelError where nothing can be compiled for a device."""
+    """Raise ModelError if code cannot be compiled for a device."""
     from torch._inductor.cpp_builder import get_cpp_compiler
 
     try:
         compiler = str(get_cpp_compiler())
-    except Exception as error:  # torch has classes of its own for it, by version
+    except Exception as error:  # the exception class depends on torch's version
         raise ModelError(_NO_COMPILER) from error
     if shutil.which(compiler) is None:
         raise ModelError(_NO_COMPILER)
@@ -83,7 +82,7 @@ def check_compiler(device: torch.device) -> None:
 
         if not has_triton():
             raise ModelError(
-                "compiling for a GPU needs triton, which is not there: install it, or do not compile"
+                "compiling for a GPU needs triton, which is not installed: install it, or do not compile"
             )
 
 
@@ -93,7 +92,7 @@ _NO_COMPILER = (
 
 
 def _of_any_length(*tensors: Tensor) -> None:
-    """Say that the number of rows is not part of what is compiled; a single row is a case of its own to torch."""
+    """Mark the number of rows as dynamic for compilation; torch always treats a single row as a special case."""
     if tensors[0].shape[0] > 1:
         for tensor in tensors:
             torch._dynamo.mark_dynamic(tensor, 0)

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A decoder layer: its weights, and what it computes beside its attention, as functions of weights and rows that may be
-compiled.
+"""A decoder layer: its weights, and its computations outside attention as compilable functions of weights and rows.
 
-A pass is `enter`, attention, `pass_on`, attention, `pass_on` ... attention, `leave`. Every layer of a model goes
-through the same functions, so that each is compiled once for all of them.
+A pass is `enter`, attention, `pass_on`, attention, `pass_on` ... attention, `leave`. All layers of a model use the same
+functions, so that each is compiled once.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ Product = Callable[[Tensor], Tensor]
 
 
 class Linear:
-    """A linear layer without what a module's call costs. weight [out, in], bias [out] or None."""
+    """A linear layer without the overhead of a module call. weight [out, in], bias [out] or None."""
 
     __slots__ = ("bias", "weight")
 
@@ -36,11 +35,11 @@ class Linear:
 
 @dataclass(frozen=True)
 class Layer:
-    """One decoder layer, as the runner runs it.
+    """One decoder layer for the runner.
 
-    qk_norm: [heads + kv_heads, head_dim], weights of the norm over each head's query and key; None: they are not
-    normalised. after_attention, after_mlp: weights of norms of what attention and MLP give, None where that is added as
-    it is. window: how many tokens up to itself a row sees; 0: all. rope: which of the rotary tables it takes.
+    qk_norm: [heads + kv_heads, head_dim], norm weights of each head's query and key; None: no norm. after_attention,
+    after_mlp: norm weights of the outputs of attention and MLP; None: no norm. window: how many tokens a row sees,
+    itself included; 0: all. rope: index of its rotary table.
     """
 
     norm_1: Tensor
@@ -58,8 +57,8 @@ class Layer:
 
 
 def is_plain(module: Any) -> bool:
-    """Whether a linear layer is its weight's product and no more. Quantised ones may be of the same class, with a
-    forward of their own, hooks, or numbers that nothing can be multiplied by.
+    """Whether a linear layer only multiplies by its weight. Quantised layers may have the same class, but with their
+    own `forward`, hooks, or number types that cannot be multiplied directly.
     """
     if (
         type(module) is not nn.Linear
@@ -69,16 +68,16 @@ def is_plain(module: Any) -> bool:
     ):
         return False
     weight = module._parameters.get("weight")
-    if weight is None or hasattr(weight, "__tensor_flatten__"):  # torchao's: made of other tensors, whatever it says
+    if weight is None or hasattr(weight, "__tensor_flatten__"):  # torchao: wraps other tensors, whatever its dtype
         return False
     return weight.dtype in (torch.float32, torch.float16, torch.bfloat16)
 
 
 def as_called(module: Any) -> Product:
-    """A layer's own call, with rows as the library's models bring them: [1, rows, in].
+    """A layer's own call, with the library's input shape [1, rows, in].
 
-    Some layers round each token by itself, and count tokens by that shape: without it a row would be rounded by the
-    largest value of all rows, and depend on those that share its pass.
+    Some layers quantise each token separately and rely on that shape. Without it, a row would be rounded by the largest
+    value of all rows and so depend on the other rows of the pass.
     """
 
     def product(x: Tensor) -> Tensor:
@@ -89,14 +88,14 @@ def as_called(module: Any) -> Product:
 
 
 def linear(module: Any) -> Product:
-    """A linear layer without what a module's call costs; a quantised one as it is."""
+    """A linear layer without the overhead of a module call; a quantised layer is called as it is."""
     if not is_plain(module):
         return as_called(module)
     return Linear(module.weight, module.bias)
 
 
 def fuse(modules: list[Any]) -> Product:
-    """One product for several linear layers of the same input; quantised layers stay apart."""
+    """One product for several linear layers with the same input; quantised layers are not fused."""
     if not all(is_plain(module) for module in modules):
         called = [as_called(module) for module in modules]
         return lambda x: torch.cat([product(x) for product in called], dim=-1)
@@ -124,15 +123,15 @@ class Pieces(Protocol):
     """The functions of `PlainPieces`, compiled or not."""
 
     def begin(self, hidden: Tensor, rotaries: list[Rotary]) -> tuple[Tensor, list[Rotary]]:
-        """A pass begins, with these rows and the factors of each kind of layers: as the functions take them."""
+        """Prepare rows, and the rotary factors of each kind of layer, for a pass."""
         ...
 
     def enter(self, layer: Layer, hidden: Tensor, cos: Tensor, signed_sin: Tensor) -> Projected:
-        """What the layer's attention takes of hidden [rows, hidden_size]."""
+        """The inputs of the layer's attention, from hidden [rows, hidden_size]."""
         ...
 
     def leave(self, layer: Layer, hidden: Tensor, attended: Tensor) -> Tensor:
-        """hidden behind the layer, from hidden before it and what its attention gave: [rows, heads * dim]."""
+        """hidden after the layer, from hidden before it and the attention output [rows, heads * dim]."""
         ...
 
     def pass_on(
@@ -150,7 +149,7 @@ class Pieces(Protocol):
 
 @dataclass(frozen=True)
 class PlainPieces:
-    """As torch carries it out, operation by operation; sizes as in a model's config."""
+    """Plain torch operations. The fields are sizes from a model's config."""
 
     heads: int
     kv_heads: int
@@ -159,7 +158,7 @@ class PlainPieces:
     eps: float
 
     def begin(self, hidden: Tensor, rotaries: list[Rotary]) -> tuple[Tensor, list[Rotary]]:
-        """As they are."""
+        """Returns both unchanged."""
         return hidden, rotaries
 
     def enter(self, layer: Layer, hidden: Tensor, cos: Tensor, signed_sin: Tensor) -> Projected:

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models on the library's own forward, and what they need beside it."""
+"""Models that run on the transformers library's own forward pass."""

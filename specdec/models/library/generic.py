@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Any causal model on the library's own forward: exact, but one sequence a pass, and no layers to look at.
+"""Any causal model on the library's own forward pass: exact, but one sequence per pass, without access to layers.
 
-A cache of the library's holds one sequence. What is wanted next is another one, mostly with the same beginning: the
-cache is cut back to that and fed the rest. So sequences are rolled back and trees walked, branch by branch. Where a
-cache cannot be cut (recurrent states, ropes that change with the length), sequences are fed anew each time.
+A library cache holds one sequence. The next sequence usually shares a prefix with it, so the cache is cropped to the
+common prefix and the rest is fed. Rollbacks work in this way, and trees are computed branch by branch. If a cache
+cannot be cropped (recurrent states, ropes that depend on the length), the whole sequence is fed each time.
 
-A prompt with pictures goes in as a whole, with what its pictures became; behind it the sequence is one of ids.
+A prompt with pictures is fed in one piece together with its picture tensors; after it the sequence consists of token
+ids.
 """
 
 from __future__ import annotations
@@ -27,19 +28,20 @@ from specdec.models.runner import WholeRunner
 from specdec.models.session import WholeSession
 
 _NO_LIMIT = 32768
-"""Context of models whose configuration reports none: recurrent ones."""
+"""Context limit of models whose configuration has none, such as recurrent models."""
 _PROBE = 6
 _SAME = 1e-2
-"""Of the spread of logits: those of one sequence that came in two ways differ by less, also in half precision."""
+"""Tolerance, as a share of the logits' standard deviation, for one sequence fed in two ways; enough for half precision.
+"""
 LENGTH_DEPENDENT_ROPE = ("dynamic", "longrope")
 _NOTHING: Mapping[str, Tensor] = {}
 
 
 class LibraryCache:
-    """A cache of the library's that forgets nothing, whatever windows the layers have, and the ids it holds.
+    """A library cache and the ids in it. It keeps all tokens, even for layers with a window.
 
-    whole: this many ids come first and together, with `extras`: a prompt with pictures. rope_deltas: what such a
-    prompt has left in the model for the positions behind it, where the model has such a thing.
+    whole: length of a prompt with pictures, which is fed in one piece together with `extras`; 0: none. rope_deltas: the
+    model's position offset after that prompt, if the model has one.
     """
 
     def __init__(self, whole: int = 0, extras: Mapping[str, Tensor] | None = None) -> None:
@@ -52,34 +54,34 @@ class LibraryCache:
         self._ids: list[int] = []
 
     def go_back_to(self, sequence: list[int]) -> int:
-        """Cut it to where it begins as the sequence; returns how many ids that are."""
+        """Truncate to the common prefix with `sequence`; returns its length."""
         common = common_length(self._ids, sequence)
         if common < self.whole:
             common = 0
-        surplus = self.library.get_seq_length() - common  # with what a forward that failed has left there
+        surplus = self.library.get_seq_length() - common  # includes leftovers of a failed forward pass
         if surplus > 0:
             self.library.crop(-surplus)
         del self._ids[common:]
         return common
 
     def fed(self, ids: Sequence[int]) -> None:
-        """A forward has come through with these."""
+        """Record ids that a forward pass has added."""
         self._ids.extend(ids)
 
 
 @dataclass
 class LibrarySegment(Segment):
-    """Rows of one session. cache: None where sequences come as a whole. branches: (sequence, how many of its last rows
-    are wanted), their rows one after another are the segment's; of a prompt only the last row is.
+    """Rows of one session. cache: None if whole sequences are fed. branches: (sequence, number of its last rows
+    wanted); their rows, concatenated, are the segment's rows. For a prompt only the last row is wanted.
     """
 
     branches: tuple[tuple[list[int], int], ...] = ()
 
 
 class GenericRunner(WholeRunner):
-    """Of one of the library's models.
+    """Runs a transformers model.
 
-    keeps_cache: whether sequences grow in a cache that can be cut back. takes: parameters of the library's forward.
+    keeps_cache: whether the model's cache can be cropped. takes: parameters of the model's `forward`.
     """
 
     what = "transformers' own forward pass"
@@ -105,11 +107,11 @@ class GenericRunner(WholeRunner):
         self.keeps_cache = self._cache_can_be_cut(text)
 
     def new_cache(self, whole: int = 0, extras: Mapping[str, Tensor] | None = None) -> LibraryCache | None:
-        """An empty cache; None where there is no use in one. whole, extras: of a LibraryCache."""
+        """An empty cache; None if the model's cache cannot be used. whole, extras: as in LibraryCache."""
         return LibraryCache(whole, extras) if self.keeps_cache else None
 
     def compute(self, hidden: Tensor, segments: Sequence[LibrarySegment]) -> list[Tensor]:
-        """Each sequence's rows by itself."""
+        """Compute each sequence in its own pass."""
         found: list[Tensor] = []
         for segment in segments:
             rows = [self._last_rows(segment.cache, *branch) for branch in segment.branches]
@@ -119,7 +121,7 @@ class GenericRunner(WholeRunner):
     def _last_rows(self, cache: LibraryCache | None, sequence: list[int], wanted: int) -> Tensor:
         """Logits [wanted, vocab] after each of the last `wanted` ids of a sequence.
 
-        Of a prompt with pictures that has not come as a whole yet nothing looks at them: zeros.
+        Zeros for a prompt with pictures that is not complete yet: nothing reads them.
         """
         if cache is None:
             return self._rows(None, sequence, wanted)
@@ -138,7 +140,7 @@ class GenericRunner(WholeRunner):
         wanted: int,
         extras: Mapping[str, Tensor] = _NOTHING,
     ) -> Tensor:
-        """One forward of the library's."""
+        """One forward pass of the library's model."""
         settings: dict[str, Any] = {"use_cache": cache is not None}
         if cache is not None:
             settings["past_key_values"] = cache.library
@@ -146,7 +148,7 @@ class GenericRunner(WholeRunner):
             settings["logits_to_keep"] = wanted
         for name, value in extras.items():
             settings[name] = value.to(self.device, self.dtype if value.is_floating_point() else None)
-        if self._has_deltas:  # belongs to a sequence, but the library keeps it in the model
+        if self._has_deltas:  # a property of the sequence, which the library stores in the model
             self._model.model.rope_deltas = None if cache is None else cache.rope_deltas
         ids = torch.tensor([fresh], device=self.device)
         rows: Tensor = self._model(input_ids=ids, **settings).logits[0, -wanted:]
@@ -158,12 +160,12 @@ class GenericRunner(WholeRunner):
 
     @torch.inference_mode()
     def check_pictures(self, ids: Sequence[int], extras: Mapping[str, Tensor]) -> None:
-        """Try a prompt with pictures: what comes behind it must be what the library makes of all of it at once.
+        """Check that tokens fed after a prompt with pictures give the same logits as everything fed at once.
 
-        Raises ModelError, in a few words, where the model cannot be given pictures so.
+        Raises ModelError, with a short reason, if the model cannot take pictures in this way.
         """
         if not self.keeps_cache:
-            raise ModelError("its cache cannot be cut back")
+            raise ModelError("its cache cannot be cropped")
         behind = [number % self.vocab_size for number in range(_PROBE)]
         stretched = {name: _stretched(value, len(ids), len(behind)) for name, value in extras.items()}
         try:
@@ -173,13 +175,13 @@ class GenericRunner(WholeRunner):
             self._last_rows(cache, [*ids, *behind[:2], *behind[:2]], 2)
             parts = self._last_rows(cache, [*ids, *behind], 3).float()
         except Exception as error:  # whatever the library raises; the cause stays attached
-            raise ModelError(f"a picture that was tried has failed: {first_line(error)}") from error
+            raise ModelError(f"a test picture failed: {first_line(error)}") from error
         if not bool(((parts - whole).abs() <= _SAME * whole.std()).all()):
-            raise ModelError("what comes behind a picture is another thing in parts than as a whole")
+            raise ModelError("tokens after a picture give other logits when fed in parts")
 
     @torch.inference_mode()
     def _cache_can_be_cut(self, text: Any) -> bool:
-        """Whether a sequence that came in parts, and was cut back in between, is what it is as a whole: tried."""
+        """Test whether a sequence fed in parts, with a crop in between, gives the same logits as when fed whole."""
         rope = getattr(text, "rope_parameters", None) or {}
         if rope.get("rope_type") in LENGTH_DEPENDENT_ROPE or "past_key_values" not in self.takes:
             return False
@@ -191,7 +193,7 @@ class GenericRunner(WholeRunner):
             cache = LibraryCache()
             self._last_rows(cache, [*ids[:-3], *ids[:2]], 1)
             parts = self._last_rows(cache, ids, 3).float()
-        except Exception:  # whatever the library raises: then without a cache
+        except Exception:  # whatever the library raises: run without a cache
             return False
         return bool(((parts - whole).abs() <= _SAME * whole.std()).all())
 
@@ -208,18 +210,18 @@ class GenericSession(WholeSession):
 
     @property
     def kv_bytes(self) -> int:
-        """What the cache takes, about."""
+        """Approximate size of the cache."""
         return 0 if self._library_cache is None else self._length * self.runner.kv_bytes_a_token
 
     def start(self, encoded: EncodedPrompt, kept: int = 0) -> None:
-        """Forget everything; a prompt comes next."""
+        """Drop everything, and prepare for a prompt."""
         self.evict()
         length = encoded.ids.shape[0]
         self._check_room(length)
         self._library_cache = self.runner.new_cache(length if encoded.extras else 0, encoded.extras)
 
     def evict(self) -> None:
-        """Forget everything and give the cache back."""
+        """Drop everything, the cache included."""
         super().evict()
         self._library_cache = None
         self._ids = []
@@ -231,7 +233,7 @@ class GenericSession(WholeSession):
         self._ids.extend(tree.ids[node] for node in nodes)
 
     def rollback(self, n_tokens_kept: int) -> None:
-        """Forget everything after the first `n_tokens_kept` tokens, and any speculative tree."""
+        """Drop everything after the first `n_tokens_kept` tokens, and any token tree."""
         super().rollback(n_tokens_kept)
         del self._ids[n_tokens_kept:]
 
@@ -241,13 +243,13 @@ class GenericSession(WholeSession):
         return LibrarySegment(self._library_cache, self._length, rows, branches=branches)
 
     def hold(self, extension: Extension) -> None:
-        """Count in what a forward has taken in."""
+        """Record the tokens that a forward pass has added."""
         super().hold(extension)
         if extension.parents is None:
             self._ids.extend(_ids_of(extension))
 
     def _room_for_tree(self, ids: Sequence[int], parents: Sequence[int]) -> LibrarySegment:
-        """Nodes of which each goes on from the one before come together."""
+        """Consecutive nodes that form a chain share one sequence."""
         held = len(self.tree)
         paths = [[self.tree.ids[step] for step in self.tree.path(node)] for node in range(held)]
         branches: list[tuple[list[int], int]] = []
@@ -260,10 +262,10 @@ class GenericSession(WholeSession):
 
 
 def _ids_of(extension: Extension) -> Sequence[int]:
-    """A chain's ids; those of a prompt stand where the embeddings are for other runners."""
+    """A chain's ids. For this runner, a prompt's ids are in `hidden`, where other runners have embeddings."""
     return extension.ids if extension.hidden is None else extension.hidden[:, 0].tolist()
 
 
 def _stretched(value: Tensor, length: int, more: int) -> Tensor:
-    """What a forward takes of each id [1, length], for ids behind those: zeros. Everything else as it is."""
+    """Pad a per-token input [1, length] with zeros for `more` tokens; other inputs are returned unchanged."""
     return torch.nn.functional.pad(value, (0, more)) if value.shape == (1, length) else value

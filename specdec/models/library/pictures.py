@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pictures for models on the library's own forward: prepared by the processor that the library has for the model.
+"""Pictures for models on the library's own forward pass, prepared by the library's processor for the model.
 
-A prompt holds one placeholder a picture, as everywhere. The processor says what stands in its place and which tensors
-go along; these go with the prompt's first forward. Nothing of it needs torchvision, unless the processor itself does.
+As everywhere, a prompt holds one placeholder per picture. The processor supplies its expansion and the extra tensors
+for the prompt's first forward pass. torchvision is needed only if the processor itself needs it.
 """
 
 from __future__ import annotations
@@ -30,31 +30,30 @@ _NO_CODE: dict[str, Any] = {"trust_remote_code": False}
 
 @dataclass(frozen=True)
 class LibraryRules(PictureRules):
-    """What a picture takes, as far as the processor tells by its size. factor, least: 0, the processor's own matter.
-
-    most: pixels that a picture has before the processor sizes it.
+    """Token counts of pictures, as far as the processor can tell them from the size. factor, least: 0, because the
+    processor resizes by itself. most: most pixels of a picture before the processor resizes it.
     """
 
     processor: Any = None
 
     def tokens(self, width: int, height: int) -> int:
-        """How many tokens a picture takes; 1 where that is known only once it is prepared."""
+        """How many tokens a picture takes; 1 if that is known only after its preparation."""
         size = within(width, height, self.most)
         try:
             (found,) = self.processor._get_num_multimodal_tokens(image_sizes=[size[::-1]]).num_image_tokens
             return max(1, int(found))
-        except Exception:  # each processor raises what it likes, or has no such method
+        except Exception:  # processors raise various errors, or lack the method
             return 1
 
 
 class LibraryPictures:
-    """What makes pictures ready for one model. Has the parts of an ImagePreparer that others need.
+    """Prepares pictures for one model, with the part of ImagePreparer's interface that callers use.
 
-    placeholder: id that stands for a picture in a prompt. never_drafted: ids that stand for pictures, or parts of them.
+    placeholder: id of a picture in a prompt. never_drafted: ids that stand for pictures or parts of them.
     """
 
     def __init__(self, processor: Any, config: Any, takes: Mapping[str, Any], most_pixels: int = 0) -> None:
-        """takes: parameters of the model's forward. Raises ModelError for a processor that names no placeholder."""
+        """takes: parameters of the model's `forward`. Raises ModelError if the processor names no placeholder."""
         tokenizer = processor.tokenizer
         self._processor = processor
         self._takes = takes
@@ -71,7 +70,7 @@ class LibraryPictures:
         self.workers: StartOpening | None = None
 
     def prepare(self, images: Sequence[bytes]) -> PreparedImages:
-        """One encoded picture decoded, no larger than the rules say: uint8 [height, width, 3]. Raises ModelError."""
+        """Decode one picture to uint8 [height, width, 3], scaled down to the rules' bound. Raises ModelError."""
         (data,) = images
         opening = self.open_soon(data)
         return self.prepare_opened(
@@ -79,25 +78,25 @@ class LibraryPictures:
         )
 
     def open_soon(self, data: bytes) -> Ticket[Image.Image] | None:
-        """As ImagePreparer's."""
+        """As ImagePreparer.open_soon."""
         return None if self.workers is None else self.workers(data, 0, 0, self.rules.most)
 
     def prepare_opened(self, opened: Sequence[Image.Image]) -> PreparedImages:
-        """The same of one picture that is decoded and no larger than the rules say."""
+        """Prepare one picture that is opened already and within the rules' bound."""
         (image,) = opened
         pixels = torch.from_numpy(np.array(image))
         return PreparedImages((pixels,), ((1, image.height, image.width),))
 
     def look(self, pictures: Sequence[PreparedImages]) -> list[SeenPicture]:
-        """The same pictures: this model looks at them in the prompt's own forward."""
+        """Returns the pictures as pixels: this model encodes them in the prompt's forward pass."""
         return [SeenPicture(one.grids[0], one.images[0]) for one in pictures]
 
     def encode(
         self, ids: Sequence[int], images: Sequence[bytes], seen: Sequence[SeenPicture] | None = None
     ) -> EncodedPrompt:
-        """A prompt with one placeholder a picture. seen: the pictures, where they are decoded already.
+        """Encode a prompt with one placeholder per picture. seen: the pictures, if they are decoded already.
 
-        Raises ModelError for another number of placeholders, or where the processor cannot take the pictures.
+        Raises ModelError if placeholders and pictures differ in number, or the processor refuses the pictures.
         """
         if ids.count(self.placeholder) != len(images):
             raise ModelError(
@@ -109,13 +108,13 @@ class LibraryPictures:
         inputs, standing = self._process([Image.fromarray(one.features.numpy()) for one in seen])
         expanded = self._expand(ids, standing)
         first = next((at for at, token in enumerate(expanded) if token in self.never_drafted), 0)
-        starts = (first,) * len(images)  # such a prompt is never cut: all of it goes into one forward
+        starts = (first,) * len(images)  # the prompt is never split: one forward pass takes all of it
         return EncodedPrompt(
             torch.tensor(expanded), picture_starts=starts, extras=self._extras(inputs, expanded)
         )
 
     def _process(self, images: Sequence[Image.Image]) -> tuple[Mapping[str, Any], list[str]]:
-        """The processor's tensors for the pictures of one prompt, and the text that stands for each."""
+        """The processor's tensors for the pictures of one prompt, and the text that replaces each placeholder."""
         self._processor.standing = None
         try:
             inputs = self._processor(
@@ -124,18 +123,18 @@ class LibraryPictures:
                 add_special_tokens=False,
                 return_tensors="pt",
             )
-        except Exception as error:  # each processor raises what it likes; the cause stays attached
+        except Exception as error:  # processors raise various errors; the cause stays attached
             raise ModelError(f"the model's processor cannot take the images ({first_line(error)})") from error
         standing = self._processor.standing
         if standing is None or len(standing) != len(images):
-            raise ModelError("the model's processor does not say what it puts in an image's place")
+            raise ModelError("the model's processor does not report what replaces an image placeholder")
         return inputs, standing
 
     def _expand(self, ids: Sequence[int], standing: Sequence[str]) -> list[int]:
-        """The ids with each placeholder replaced, spelled as the library spells the whole text.
+        """Replace each placeholder by the ids of its text, tokenized as the library tokenizes the whole text.
 
-        A text in a picture's place that begins or ends with ordinary words is spelled together with the words beside
-        it, as far as these are spelled as the library would.
+        A replacement may begin or end with ordinary text. It is then tokenized together with the adjacent text,
+        provided that the adjacent ids are the library's own tokenization.
         """
         words = self._processor.tokenizer
         special = {*words.all_special_ids, *words.added_tokens_decoder, *self.never_drafted}
@@ -168,7 +167,7 @@ class LibraryPictures:
         return expanded
 
     def _extras(self, inputs: Mapping[str, Any], expanded: Sequence[int]) -> dict[str, Tensor]:
-        """What the model's forward takes beside the ids."""
+        """The inputs of the model's `forward` other than the ids."""
         own = ("input_ids", "attention_mask", "mm_token_type_ids", "token_type_ids")
         extras = {name: value for name, value in inputs.items() if name in self._takes and name not in own}
         told = [name for name in own[2:] if name in inputs and name in self._takes]
@@ -181,9 +180,9 @@ class LibraryPictures:
 def pictures_of(
     name: str, config: Any, tokenizer: Any, takes: Mapping[str, Any], pixels: int
 ) -> LibraryPictures:
-    """What makes pictures ready for the model in a folder or hub id.
+    """The picture preparation for the model in a folder or hub id.
 
-    Raises ModelError, in a few words, where the library has no processor for it that works here.
+    Raises ModelError, with a short reason, if the library has no usable processor for it.
     """
     import transformers
     from transformers.models.auto.processing_auto import PROCESSOR_MAPPING
@@ -192,7 +191,7 @@ def pictures_of(
         pixel_part = transformers.AutoImageProcessor.from_pretrained(name, backend="pil", **_NO_CODE)
         settings, _ = transformers.ProcessorMixin.get_processor_dict(name)
         named = settings.get("processor_class") or getattr(pixel_part, "_processor_class", None)
-        # One type of model may have several processors, so the folder's word comes first.
+        # A model type may have several processors, so the folder's choice takes precedence.
         kind = getattr(transformers, named or "", None) or PROCESSOR_MAPPING[type(config)]
         names = kind.get_attributes()
         if "image_processor" not in names:
@@ -200,7 +199,7 @@ def pictures_of(
         parts = {
             "image_processor": pixel_part,
             "tokenizer": copy.deepcopy(tokenizer),
-        }  # some add tokens to theirs
+        }  # a copy, because some processors add tokens to it
         processor = _images_only(kind).from_args_and_dict([parts.get(one) for one in names], settings)
     except ModelError:
         raise
@@ -212,7 +211,7 @@ def pictures_of(
 
 
 def probe_of(pictures: LibraryPictures) -> tuple[list[int], list[bytes]]:
-    """A prompt with a small picture, to try a model with: ids, pictures."""
+    """A test prompt with a small picture: ids, pictures."""
     shade = np.arange(64, dtype=np.uint8)
     buffer = io.BytesIO()
     Image.fromarray(np.stack(np.broadcast_arrays(shade[:, None], shade, shade[::-1]), axis=-1)).save(
@@ -222,7 +221,7 @@ def probe_of(pictures: LibraryPictures) -> tuple[list[int], list[bytes]]:
 
 
 def takes_pictures(config: Any) -> bool:
-    """Whether a model of this config takes pictures, as far as the library knows and its own `architectures` say."""
+    """Whether a model with this config takes pictures, according to the library and its own `architectures`."""
     from transformers import AutoModelForImageTextToText
 
     mapping = AutoModelForImageTextToText._model_mapping
@@ -233,8 +232,8 @@ def takes_pictures(config: Any) -> bool:
 
 
 def _images_only(kind: Any) -> Any:
-    """A processor of this kind that need not have the parts for films and sounds (these want torchvision), and that
-    remembers in `standing` what it has put in the pictures' places.
+    """A subclass of a processor class that works without the parts for video and audio (which need torchvision), and
+    that stores the replacement texts of pictures in `standing`.
     """
 
     class ImagesOnly(kind):  # type: ignore[misc]
@@ -255,7 +254,7 @@ def _images_only(kind: Any) -> Any:
 
 
 def _stand_ins(processor: Any, config: Any) -> frozenset[int]:
-    """Ids of pictures, films and sounds, by everything that names them."""
+    """Placeholder ids of pictures, video and audio, from the config and the processor."""
     named = ("image_token_id", "image_token_index", "video_token_id", "video_token_index", "audio_token_id")
     found = [getattr(config, name, None) for name in named]
     for kind in ("image_token_ids", "video_token_ids", "audio_token_ids"):

@@ -75,7 +75,7 @@ def test_a_network_that_goes_away_and_comes_back_changes_no_token(place, cloud, 
     place.mend(verifier, "verifier")
     back = wait_until("the answer goes on", lambda: len(edge.log) > before + 20, 10)
     stderr = said(edge, answer)
-    assert "link lost, trying again for 5 s" in stderr and stderr.count("\n") == 1
+    assert "link lost, retrying for 5 s" in stderr and stderr.count("\n") == 1
     figure(f"from the network's return to the next tokens: {back:.1f} s (the link was away for 4 s)")
 
 
@@ -86,7 +86,7 @@ def test_a_verifier_that_is_killed_and_started_again_changes_no_token(place, clo
     docker("kill", "-s", "KILL", verifier.name)
     assert verifier.ended() == 137
     docker("start", verifier.name)
-    assert "link lost, trying again for 60 s" in said(edge, answer)
+    assert "link lost, retrying for 60 s" in said(edge, answer)
 
 
 def test_a_link_that_stays_away_ends_in_one_line_after_the_patience_it_was_given(place, cloud):
