@@ -29,7 +29,7 @@ def unknown(name, node="motion_node", shared=frozenset()):
         ("geofence", "did you mean geofence_m?"),
         ("response_timeout", "did you mean response_timeout_s?"),
         ("stop_stlye", "did you mean stop_style?"),
-        ("colour", "see the list of parameters in README.md"),
+        ("colour", "see the list in docs/parameters.md"),
         ("gamma", "it belongs to vlm_nav_node"),
         ("", "see the list"),
     ],

@@ -91,7 +91,7 @@ class NavigateServer:
         None is refused, so that the client is told in the result what was wrong.
         """
         if self.deciding is not None and self.deciding.is_busy:
-            await self.deciding.stop("another instruction came")
+            await self.deciding.stop("another instruction arrived")
         return GoalResponse.ACCEPT
 
     def _begin(self, goal: ServerGoalHandle) -> None:
