@@ -237,7 +237,7 @@ def test_after_a_silence_nothing_moves_until_the_next_instruction_whatever_is_he
     robot.told = told
     robot.send(move(sequence=2))
     assert robot.run(1.0) == ZERO
-    assert robot.core.gate.held_by.startswith("nothing heard of the deciding side for 0.")
+    assert robot.core.gate.held_by.startswith("nothing heard from the navigator for 0.")
     robot.send(move(sequence=3, instruction=2))
     assert robot.run(0.5).linear > 0
 
@@ -260,4 +260,4 @@ def test_a_motion_that_motion_node_did_not_watch_is_over():
     robot = Robot(response_watched=False).moving()
     robot.now += 1.5
     assert robot.run(0.2) == ZERO
-    assert any("itself stood still for 1.5 s" in event.reason for event in robot.events)
+    assert any("itself stalled for 1.5 s" in event.reason for event in robot.events)

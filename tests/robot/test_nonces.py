@@ -113,4 +113,4 @@ def test_made_up_sessions_drive_out_none_that_is_known():
         watch.tell(Supervision(number, commitment=bytes([number]) * 32), 0.1)
     watch.tell(Supervision(1, commitment=bytes(32)), 0.2)
     assert watch.unproven(1, chain.take(), 0.2) == "" and len(watch._sessions) <= SESSIONS_KEPT
-    assert watch.unproven(99, chain.take(), 0.2) == "from a session never heard of"
+    assert watch.unproven(99, chain.take(), 0.2) == "from an unknown session"

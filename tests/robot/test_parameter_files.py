@@ -215,7 +215,7 @@ def test_false_and_zero_are_said(write):
         ({"min_linear": 0.18, "unverified_max_linear": 0.15}, "unverified_max_linear = 0.15"),
         ({"min_linear": 0.14, "unanswered_max_linear": 0.1}, "unanswered_max_linear = 0.1"),
         ({"min_angular": 0.39, "unanswered_max_angular": 0.3}, "unanswered_max_angular = 0.3"),
-        ({"actuation_delay_s": 0.8, "response_timeout_s": 0.7}, "every response would come too late"),
+        ({"actuation_delay_s": 0.8, "response_timeout_s": 0.7}, "every response would arrive too late"),
         ({"geofence_m": 0.1}, "geofence_m = 0.1 is smaller than the shortest motion, 0.25 m"),
         ({"geofence_m": SHORTEST_M - 0.001}, "0 means no fence"),
     ],
