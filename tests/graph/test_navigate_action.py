@@ -142,10 +142,10 @@ def test_the_operators_stop_at_motion_node_ends_the_goal(robot):
 def test_deactivation_while_moving_stands_first_and_a_goal_meanwhile_is_told_so(robot):
     goal = robot.operator.send("drive on")
     robot.wait_until_moving()
-    warned = robot.node.text.count("motion_node did not say")
+    warned = robot.node.text.count("motion_node did not report")
     assert robot.operator.transition("deactivate")
     done = time.monotonic()
-    assert robot.node.text.count("motion_node did not say") == warned
+    assert robot.node.text.count("motion_node did not report") == warned
     assert goal.result()[1].error_code == RESULT.CANCELED and "deactivated" in goal.result()[1].error_msg
     status, result = robot.operator.send("drive on").result()
     assert (status, result.error_code) == (

@@ -158,7 +158,7 @@ def test_a_session_that_tells_how_it_is_takes_over_at_once_and_the_old_one_stays
     robot.core.take_events()
     robot.supervise(7, camera_age_s=0.05, verifier_age_s=0.05).run(DT)
     robot.send(move(sequence=900, instruction=9))
-    assert "another one replaced" in robot.core.take_events()[-1].reason and robot.run(DT).linear == 0
+    assert "replaced by another one" in robot.core.take_events()[-1].reason and robot.run(DT).linear == 0
 
 
 def test_a_stranger_does_not_lift_the_operators_stop():
@@ -217,7 +217,7 @@ def test_sessions_that_were_replaced_fill_no_memory_and_the_latest_stay_out(monk
     assert len(robot.core.gate._retired) == 20
     robot.core.take_events()
     robot.send(move(sequence=900, session=198))
-    assert "another one replaced" in robot.core.take_events()[-1].reason
+    assert "replaced by another one" in robot.core.take_events()[-1].reason
 
 
 # -- a deciding side that falls silent

@@ -80,7 +80,7 @@ def test_a_forger_buys_one_long_walk_a_second_and_no_dispute_before_it_is_certai
 
 def test_a_session_without_a_commitment_or_with_two_proves_nothing():
     chain, other = NonceChain(length=10), NonceChain(length=10)
-    assert "has not said" in SessionProof().objection(chain.take(), 0.0)
+    assert "no commitment" in SessionProof().objection(chain.take(), 0.0)
     proof = heard(chain)
     proof.hear(NOTHING, 0.0)
     assert proof.objection(chain.take(), 0.0) == ""
