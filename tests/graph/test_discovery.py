@@ -14,7 +14,7 @@ from tests.graph.harness import Graph, ros_args, wait_until
 from tests.graph.navigating import Camera
 
 pytestmark = pytest.mark.graph
-SILENT = "motion_node does not say what became of the motion"
+SILENT = "motion_node does not report on the motion"
 
 
 def test_no_command_is_lost_while_the_nodes_are_still_starting(tmp_path):

@@ -232,7 +232,7 @@ def test_its_cloud_ends_a_motion_before_a_thing_and_a_broken_or_silent_one_befor
     graph.said(MotionStatus.MOVING, said)
     graph.go2.wall_m, at = 0.6, time.monotonic()
     ended = graph.said(MotionStatus.COLLISION_AHEAD, said)
-    assert "something is 0.22 m ahead" in ended.message.reason and ended.at - at < 0.3
+    assert "an obstacle is 0.22 m ahead" in ended.message.reason and ended.at - at < 0.3
     graph.go2.sees = False
     broken = cloud(3.0, points=6000)
     broken.data = array.array("B", bytes(broken.data)[:-1])

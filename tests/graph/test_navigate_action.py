@@ -96,7 +96,7 @@ def test_a_node_that_was_stopped_does_not_move_the_robot_by_itself_when_it_goes_
     robot.node.kill(signal.SIGCONT)
     status, result = goal.result(8)
     assert (status, result.error_code) == ("aborted", RESULT.INTERNAL)
-    assert "stood still" in result.error_msg or "nothing heard of the deciding side" in result.error_msg
+    assert "stalled" in result.error_msg or "nothing heard from the navigator" in result.error_msg
     time.sleep(1.0)
     assert robot.base.x - before < 0.02
     assert robot.operator.send("finish it").result()[0] == "succeeded"
@@ -143,10 +143,10 @@ def test_the_operators_stop_at_motion_node_ends_the_goal(robot):
 def test_deactivation_while_moving_stands_first_and_a_goal_meanwhile_is_told_so(robot):
     goal = robot.operator.send("drive on")
     robot.wait_until_moving()
-    warned = robot.node.text.count("motion_node did not say")
+    warned = robot.node.text.count("motion_node did not report")
     assert robot.operator.transition("deactivate")
     done = time.monotonic()
-    assert robot.node.text.count("motion_node did not say") == warned
+    assert robot.node.text.count("motion_node did not report") == warned
     assert goal.result()[1].error_code == RESULT.CANCELED and "deactivated" in goal.result()[1].error_msg
     status, result = robot.operator.send("drive on").result()
     assert (status, result.error_code) == (

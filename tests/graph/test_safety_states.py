@@ -78,7 +78,7 @@ class Mover(Graph):
         )
         if self.refused(number):
             time.sleep(0.3)
-        if f"command {number} REFUSED: from a session never heard of" in self.node.text and tries > 1:
+        if f"command {number} REFUSED: from an unknown session" in self.node.text and tries > 1:
             # DDS delivers commands to a node that was started again, but no signs of life yet.
             time.sleep(1.0)
             self.introduce(session)

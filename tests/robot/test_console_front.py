@@ -299,7 +299,7 @@ def test_a_front_that_ends_ends_the_console(tmp_path):
         until = time.monotonic() + 5
         while served.web.failure is None and time.monotonic() < until:
             time.sleep(0.02)
-        assert "start anew" in str(served.web.failure)
+        assert "restart the console" in str(served.web.failure)
 
 
 def test_the_page_comes_through_the_front_whole(served):
@@ -342,4 +342,4 @@ def test_the_audit_is_bounded_and_a_flood_of_refusals_writes_little(tmp_path):
     said = []
     os.mkfifo(tmp_path / "fifo")
     Audit(tmp_path / "fifo", said.append).note("a", "b", "c", "d", "e", "f")
-    assert "cannot be noted" in said[0]
+    assert "cannot be logged" in said[0]

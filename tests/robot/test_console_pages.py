@@ -116,7 +116,7 @@ def test_a_robot_that_is_not_there_is_told_so_and_the_page_stays_where_it_was(tm
     world.pages.take(anna, {"t": "take"})
     for name in ("three", "", None, ["two"], "x" * 9000):
         world.pages.take(anna, {"t": "look", "robot": name})
-        assert "there is 'one', 'two'" in world.told(anna, "no")[-1]["why"][:200]
+        assert "known: 'one', 'two'" in world.told(anna, "no")[-1]["why"][:200]
     assert anna.robot == "one" and world.pages.control("one").page == anna.number
     world.pages.take(anna, {"t": "look", "robot": "two"})
     assert anna.robot == "two" and world.pages.control("one").page is None
@@ -129,8 +129,8 @@ def test_a_robot_that_is_not_there_is_told_so_and_the_page_stays_where_it_was(tm
         ({"t": "dance"}, "not a command"),
         ({"t": "say", "text": "  "}, "say where to go"),
         ({"t": "mission", "text": "steps:\n- turn_deg: x"}, ":2: turn_deg"),
-        ({"t": "order", "order": "move", "step": "x"}, "numbers"),
-        ({"t": "order", "order": "move", "step": -1}, "numbers"),
+        ({"t": "order", "order": "move", "step": "x"}, "must be integers"),
+        ({"t": "order", "order": "move", "step": -1}, "must be integers"),
         ({"t": "param", "node": "motion_node", "name": "max_linear", "value": 99}, "0.05 to 1.5"),
         ({"t": "param", "node": "motion_node", "name": "dry_run", "value": True}, "not a live parameter"),
         ({"t": "param", "node": "x", "name": "y", "value": 1}, "not a live parameter"),
@@ -196,9 +196,9 @@ def test_a_page_that_is_slow_for_a_moment_keeps_control_unless_an_operator_is_re
 @pytest.mark.parametrize(
     "message, words",
     [
-        ({"t": "fault", "name": "explode"}, "no fault is called"),
-        ({"t": "room", "seed": "x"}, "a room is a number"),
-        ({"t": "room", "seed": -1}, "a number from 0"),
+        ({"t": "fault", "name": "explode"}, "there is no fault"),
+        ({"t": "room", "seed": "x"}, "seed must be an integer"),
+        ({"t": "room", "seed": -1}, "an integer of at least 0"),
     ],
 )
 def test_faults_and_rooms_are_of_the_simulator_and_checked(tmp_path, message, words):

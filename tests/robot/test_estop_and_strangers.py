@@ -158,7 +158,7 @@ def test_a_session_that_tells_how_it_is_takes_over_at_once_and_the_old_one_stays
     robot.core.take_events()
     robot.supervise(7, camera_age_s=0.05, verifier_age_s=0.05).run(DT)
     robot.send(move(sequence=900, instruction=9))
-    assert "another one replaced" in robot.core.take_events()[-1].reason and robot.run(DT).linear == 0
+    assert "replaced by another one" in robot.core.take_events()[-1].reason and robot.run(DT).linear == 0
 
 
 def test_a_stranger_does_not_lift_the_operators_stop():
@@ -217,7 +217,7 @@ def test_sessions_that_were_replaced_fill_no_memory_and_the_latest_stay_out(monk
     assert len(robot.core.gate._retired) == 20
     robot.core.take_events()
     robot.send(move(sequence=900, session=198))
-    assert "another one replaced" in robot.core.take_events()[-1].reason
+    assert "replaced by another one" in robot.core.take_events()[-1].reason
 
 
 # -- a deciding side that falls silent
@@ -237,7 +237,7 @@ def test_after_a_silence_nothing_moves_until_the_next_instruction_whatever_is_he
     robot.told = told
     robot.send(move(sequence=2))
     assert robot.run(1.0) == ZERO
-    assert robot.core.gate.held_by.startswith("nothing heard of the deciding side for 0.")
+    assert robot.core.gate.held_by.startswith("nothing heard from the navigator for 0.")
     robot.send(move(sequence=3, instruction=2))
     assert robot.run(0.5).linear > 0
 
@@ -260,4 +260,4 @@ def test_a_motion_that_motion_node_did_not_watch_is_over():
     robot = Robot(response_watched=False).moving()
     robot.now += 1.5
     assert robot.run(0.2) == ZERO
-    assert any("itself stood still for 1.5 s" in event.reason for event in robot.events)
+    assert any("itself stalled for 1.5 s" in event.reason for event in robot.events)

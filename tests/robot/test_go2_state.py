@@ -73,7 +73,7 @@ def test_in_newer_firmware_the_error_code_is_the_state_and_the_mode_means_nothin
             "the Go2 does something unknown (error_code 9): that is not one of ready_codes",
         ),
         (SportState(mode=1, body_height=0.08), "its body is at 0.08 m, at least 0.16 m are needed"),
-        (tilted(roll=-95), "has fallen or hangs: roll -95, pitch 0 degrees, allowed are 34"),
+        (tilted(roll=-95), "has fallen or hangs: roll -95, pitch 0 degrees, the limit is 34"),
         (tilted(pitch=40), "pitch 40 degrees"),
         (replace(STANDING, rpy=(math.nan, 0.0, 0.0)), "NaN"),
         (replace(STANDING, body_height=math.inf), "NaN"),

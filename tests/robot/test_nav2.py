@@ -72,7 +72,7 @@ def test_an_unverified_drive_is_asked_for_at_its_own_speed(goals):
         (GoalReport(GoalState.REJECTED), MotionState.REFUSED, "rejected"),
         (GoalReport(GoalState.CANCELED), MotionState.REFUSED, "another client canceled"),
         (GoalReport(GoalState.ABORTED), MotionState.BLOCKED, "gave up"),
-        (GoalReport(GoalState.ABORTED, "COLLISION_AHEAD"), MotionState.COLLISION_AHEAD, "something ahead"),
+        (GoalReport(GoalState.ABORTED, "COLLISION_AHEAD"), MotionState.COLLISION_AHEAD, "an obstacle ahead"),
         (GoalReport(GoalState.ABORTED, "TIMEOUT"), MotionState.EXPIRED, "in time"),
         (GoalReport(GoalState.ABORTED, "TF_ERROR", "no odom"), MotionState.REFUSED, "TF_ERROR: no odom"),
     ],

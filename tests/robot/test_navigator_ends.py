@@ -171,7 +171,7 @@ def test_motions_that_motion_node_keeps_refusing_end_the_instruction():
     world = World(max_obstructions=4).instruct()
     for _ in range(20):
         if not world.outcomes:
-            world.answer(FORWARD).ended(MotionState.REFUSED, "longer than one command may be").run(1)
+            world.answer(FORWARD).ended(MotionState.REFUSED, "longer than the limit of one command").run(1)
     assert codes(world) == [(1, "REFUSED")] and "longer than" in world.outcomes[0].message
     assert world.outcomes[0].motions == 4
 

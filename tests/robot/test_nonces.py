@@ -80,7 +80,7 @@ def test_a_forger_buys_one_long_walk_a_second_and_no_dispute_before_it_is_certai
 
 def test_a_session_without_a_commitment_or_with_two_proves_nothing():
     chain, other = NonceChain(length=10), NonceChain(length=10)
-    assert "has not said" in SessionProof().objection(chain.take(), 0.0)
+    assert "no commitment" in SessionProof().objection(chain.take(), 0.0)
     proof = heard(chain)
     proof.hear(NOTHING, 0.0)
     assert proof.objection(chain.take(), 0.0) == ""
@@ -113,4 +113,4 @@ def test_made_up_sessions_drive_out_none_that_is_known():
         watch.tell(Supervision(number, commitment=bytes([number]) * 32), 0.1)
     watch.tell(Supervision(1, commitment=bytes(32)), 0.2)
     assert watch.unproven(1, chain.take(), 0.2) == "" and len(watch._sessions) <= SESSIONS_KEPT
-    assert watch.unproven(99, chain.take(), 0.2) == "from a session never heard of"
+    assert watch.unproven(99, chain.take(), 0.2) == "from an unknown session"

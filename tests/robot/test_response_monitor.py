@@ -114,7 +114,7 @@ def test_where_only_forward_sticks_each_push_after_another_motion_stays_short():
 def test_the_direction_that_did_not_respond_is_open_again_after_another_one_did():
     robot = FaultyRobot(stuck="forward")
     robot.ask(*FAR)
-    assert "another motion has to show that it can" in robot.ask(*FAR).reason and robot.lost is None
+    assert "another motion must succeed first" in robot.ask(*FAR).reason and robot.lost is None
     robot.base.traits.stuck = ""
     assert robot.ask(*FAR).state is NO
     assert robot.ask(*TURN).state is MotionState.REACHED is robot.ask(*FAR).state

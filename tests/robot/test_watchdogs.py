@@ -31,7 +31,7 @@ def test_silence_of_the_deciding_side_ends_the_motion_within_its_timeout():
     assert robot.run(0.5 - DT).linear > 0
     assert robot.run(3 * DT) == ZERO
     last = robot.events[-1]
-    assert last.state is MotionState.SUPERVISOR_LOST and "deciding side" in last.reason
+    assert last.state is MotionState.SUPERVISOR_LOST and "from the navigator" in last.reason
     assert last.done.distance_m > 0.1
 
 

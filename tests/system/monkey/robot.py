@@ -350,5 +350,5 @@ class MonkeyRobot:
         command = Command(
             CommandKind.MOVE, session, self.navigator.instruction.number, sequence, motion, 4.0, 0.1, "rogue"
         )
-        unproven = "from a session never heard of" if foreign else ""
+        unproven = "from an unknown session" if foreign else ""
         self._send(self._to_mover, lambda: self._loop.command(command, unproven))

@@ -15,9 +15,8 @@
 """
 The robot: its parts, and thin ROS nodes around them.
 
-The parts: action language, prompts, navigator, decider, motion executor and safety gate.
-
-Words: an ACTION is one of the ten sentences; a DECISION turns one frame into one action; a MOTION
-is an action being carried out. Everything but the room `ros` is free of ROS, and nothing here
-may move the robot on text outside the action language.
+The parts are the action language, prompts, navigator, decider, motion executor and safety gate.
+An ACTION is one of the ten sentences, a DECISION turns one frame into one action, and a MOTION is
+an action being carried out. Only the subpackage `ros` imports ROS. Text outside the action
+language never moves the robot.
 """

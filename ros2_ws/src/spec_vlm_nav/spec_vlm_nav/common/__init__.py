@@ -12,4 +12,4 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""What every room may use: parameters, errors, rows of /diagnostics, the words of a motion."""
+"""Code shared by all packages: parameters, errors, /diagnostics rows, geometry and motion states."""

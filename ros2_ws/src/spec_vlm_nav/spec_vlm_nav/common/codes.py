@@ -13,10 +13,10 @@
 # limitations under the License.
 
 """
-The numbers that go over the wire: all of them, once.
+All numeric codes that appear in ROS messages, declared once.
 
-The constants in the .msg and .action files of spec_vlm_nav_interfaces are there for other
-people's programs; ours read these. tests/robot/test_codes.py holds both together.
+The constants in the .msg and .action files of spec_vlm_nav_interfaces are for external programs;
+this package reads these enums. tests/robot/test_codes.py checks that both agree.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ import enum
 
 
 class ErrorCode(enum.Enum):
-    """Why a decision failed, or an instruction ended: DecisionMetrics, NavigateInstruction."""
+    """Why a decision failed or an instruction ended (DecisionMetrics, NavigateInstruction)."""
 
-    NONE = 0  # the model said that it is done, and the robot stands
+    NONE = 0  # success: the model said that it is done, and the robot stands
     CANCELED = 1  # by a client, the stop topic or service, or another goal
     TIMEOUT = 2
     STALE_CAMERA = 3
@@ -38,34 +38,34 @@ class ErrorCode(enum.Enum):
     INVALID_INPUT = 8  # the instruction or the frame cannot be used
     INTERNAL = 9
     NO_RESPONSE = 10  # the base or its odometry did not respond to commands
-    WRONG_RESPONSE = 11  # odometry moved otherwise than commanded
+    WRONG_RESPONSE = 11  # the measured motion differs from the commanded one
     UNCOMMANDED_MOTION = 12  # the robot was moved by something else
-    BLOCKED = 13  # against something, again and again
+    BLOCKED = 13  # an obstacle stopped the robot repeatedly
     REFUSED = 14  # motion_node kept refusing the motions
     ESTOPPED = 15
     GEOFENCE = 16
     TOO_FAR = 17
     TOO_MANY_DECISIONS = 18
-    STALE_SENSOR = 19  # the sensor that looks ahead
-    NOT_READY = 20  # the robot itself cannot move: it lies, it fell, its battery is low
+    STALE_SENSOR = 19  # the forward-looking obstacle sensor
+    NOT_READY = 20  # the robot itself cannot move: lying, fallen, battery low
 
 
 class MotionState(enum.Enum):
-    """What became of a motion command: MotionStatus."""
+    """State of a motion command (MotionStatus)."""
 
     IDLE = 0  # nothing accepted yet
     MOVING = 1
     REACHED = 2  # done within tolerance, standing still
     STOPPED = 3  # standing still as asked (STOP or HOLD)
-    BLOCKED = 4  # commanded, but odometry does not move: against something
-    EXPIRED = 5  # the deadline or the time-out passed first
+    BLOCKED = 4  # commanded, but odometry shows no motion: an obstacle holds the robot
+    EXPIRED = 5  # the deadline or the timeout passed first
     REFUSED = 6
     STALE_ODOM = 7
     SETTLING = 8  # within tolerance, waiting for the base to stand still
     COLLISION_AHEAD = 9
     STALE_CAMERA = 10
     LINK_LOST = 11
-    SUPERVISOR_LOST = 12  # the deciding side is not heard
+    SUPERVISOR_LOST = 12  # no messages from the navigator
     NO_RESPONSE = 13
     WRONG_RESPONSE = 14
     UNCOMMANDED_MOTION = 15
@@ -76,7 +76,7 @@ class MotionState(enum.Enum):
 
 
 class Verification(enum.Enum):
-    """Who stands behind an action: DecisionMetrics."""
+    """Whether the target model verified an action (DecisionMetrics)."""
 
     VERIFIED = 0
     UNVERIFIED = 1
@@ -85,7 +85,7 @@ class Verification(enum.Enum):
 
 
 class LinkState(enum.Enum):
-    """How the link to the verifier is: Supervision, and the feedback of NavigateInstruction."""
+    """State of the link to the verifier (Supervision, feedback of NavigateInstruction)."""
 
     UNKNOWN = 0
     UP = 1
@@ -93,6 +93,6 @@ class LinkState(enum.Enum):
 
 
 SOURCES = {"MODEL": 0, "EXPLORATION": 1, "SUPERVISOR": 2}
-"""Whose action it is: MotionCommand, DecisionMetrics."""
+"""Origin of an action (MotionCommand, DecisionMetrics)."""
 UNVERIFIED = "[unverified] "
-"""In front of words that the draft model alone has said: ~/reasoning, ~/action."""
+"""Prefix of text that only the draft model produced, on ~/reasoning and ~/action."""

@@ -12,7 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""What a node says of itself on /diagnostics, without ROS; `ros/diagnostics.py` publishes it."""
+"""Rows of /diagnostics, free of ROS; `ros/diagnostics.py` publishes them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Level(enum.Enum):
 
 @dataclass(frozen=True)
 class DiagnosticRow:
-    """One line of /diagnostics: what of the node, how it is, in words, and in figures."""
+    """One row of /diagnostics: the part of the node, its level, a message and values."""
 
     name: str
     level: Level

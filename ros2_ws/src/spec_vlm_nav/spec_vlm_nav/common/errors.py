@@ -15,12 +15,12 @@
 """
 The exceptions of the robot package.
 
-The message of each is one line that says what was wrong and what to do about it.
+Each message is one line that says what is wrong and what to do about it.
 """
 
 
 class NavigationError(Exception):
-    """Base of everything the robot package raises for its users."""
+    """Base class of the exceptions that the robot package raises for its users."""
 
 
 class InstructionError(NavigationError):
@@ -40,24 +40,24 @@ class ParameterError(NavigationError):
 
 
 class BackendError(NavigationError):
-    """The motion back-end asked for cannot be used here."""
+    """The configured motion back-end cannot be used here."""
 
 
 class CameraError(NavigationError):
-    """The video source asked for cannot be used here."""
+    """The configured video source cannot be used here."""
 
 
 class BlackboxError(NavigationError):
-    """The black box cannot be used as it was asked to."""
+    """The black box cannot be used as configured."""
 
 
 class RobotError(NavigationError):
-    """The robot cannot be heard: its messages are not known here."""
+    """The robot's state cannot be received: its message types are not installed."""
 
 
 class MissionError(NavigationError):
-    """A mission cannot be carried out as it was asked for; several lines: several things."""
+    """A mission cannot be carried out as written; one line per problem."""
 
 
 class ConsoleError(NavigationError):
-    """The console cannot be opened as it was asked for."""
+    """The console cannot be opened as configured."""

@@ -30,11 +30,11 @@ class Pose:
 
     @property
     def is_finite(self) -> bool:
-        """Whether all three are numbers."""
+        """Whether all three values are finite."""
         return math.isfinite(self.x) and math.isfinite(self.y) and math.isfinite(self.yaw)
 
     def distance(self, other: Pose) -> float:
-        """Return how far another place is, metres."""
+        """Return the distance to another pose, metres."""
         return math.hypot(self.x - other.x, self.y - other.y)
 
 
@@ -52,7 +52,7 @@ ZERO = Velocity()
 @dataclass(frozen=True)
 class Motion:
     """
-    What to carry out: exactly one of the two is not zero.
+    A straight drive or a turn on the spot: exactly one of the two fields is not zero.
 
     Metres (forward positive), radians (left positive).
     """

@@ -12,7 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""Files that outlive a crash: whole or not at all, and on the disk when writing returns."""
+"""Crash-safe files: written atomically, and on the disk when the call returns."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ MOST_BYTES = 1 << 20
 
 
 def write_whole(file: Path, data: bytes) -> None:
-    """Put a file in place of another. Raises OSError; the old one is then still there."""
+    """Replace a file atomically. Raises OSError; the old file is then intact."""
     file.parent.mkdir(parents=True, exist_ok=True)
     whole_files.write_whole(file, data)
 
 
 def read_small(file: Path) -> bytes | None:
     """
-    Return what a file holds; None where there is none.
+    Return the content of a file; None if it does not exist.
 
-    Raises OSError, and ValueError for what is not a regular file, or too large.
+    Raises OSError, and ValueError for a file that is not regular or larger than MOST_BYTES.
     """
     try:
         number = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -13,11 +13,11 @@
 # limitations under the License.
 
 """
-A thread that works on the newest of what comes in, so that who hears it does not wait.
+A worker thread that processes only the newest input, so that the receiving thread never blocks.
 
-There is one place in front of it: what comes while the thread is at work replaces what waits
-there. What is worked out is fetched by the thread that heard it. A thread that hangs, or has died,
-gives nothing more, and so looks like a source that is silent.
+The queue has one place: a new input replaces the one that still waits. The receiving thread
+fetches the result. A worker that hangs or has died yields no results, so it looks like a silent
+source.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ Made = TypeVar("Made")
 
 
 class NewestWorker(Generic[Heard, Made]):
-    """Makes something of what is put in; `close` it."""
+    """Runs `work` on the newest input in a thread of its own; must be closed."""
 
     def __init__(
         self, work: Callable[[Heard], Made], made: Callable[[], None], name: str = "newest"
     ) -> None:
-        """work: called in the thread; made: called there when there is something to take."""
+        """work: called in the worker thread; made: called there when a result can be taken."""
         self._work, self._made = work, made
         self._changed = threading.Condition()
         self._waiting: tuple[Heard, float] | None = None
@@ -46,13 +46,13 @@ class NewestWorker(Generic[Heard, Made]):
         self._thread.start()
 
     def put(self, heard: Heard, at: float) -> None:
-        """Have this worked on next, instead of what still waits; `at`: when it was heard, s."""
+        """Process this input next, instead of a waiting one; at: when it was received, s."""
         with self._changed:
             self._waiting = (heard, at)
             self._changed.notify()
 
     def take(self) -> tuple[Made, float] | None:
-        """Return what was made last, and when what it is made of was heard; each time once."""
+        """Return the newest result and when its input was received, s; each result once."""
         with self._changed:
             done, self._done = self._done, None
             return done
@@ -72,7 +72,7 @@ class NewestWorker(Generic[Heard, Made]):
             self._made()
 
     def close(self, timeout_s: float = 0.5) -> bool:
-        """End the thread; returns whether it has ended, it may hang in its work."""
+        """End the thread; returns whether it has ended (`work` may hang)."""
         with self._changed:
             self._ended = True
             self._changed.notify()

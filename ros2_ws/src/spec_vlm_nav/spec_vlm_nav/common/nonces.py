@@ -13,12 +13,11 @@
 # limitations under the License.
 
 """
-Proof that a command comes from the session it names: numbers that only its sender knows.
+Proof that a command comes from the session it names: a hash chain that only the sender knows.
 
-A session's sender makes a secret and hashes it again and again. It says the last hash with its
-signs of life, the commitment, and with each command the one before the last said. The one that has
-heard all of it can check a command and cannot make the next one. One hash is good for one command:
-said again it proves nothing.
+The sender hashes a secret many times. It publishes the last hash, the commitment, with its
+heartbeats. Each command carries the hash before the one published last. A listener can check a
+command but cannot compute the next hash. Each hash is valid for one command.
 """
 
 from __future__ import annotations
@@ -31,19 +30,19 @@ import secrets
 SIZE = 32  # bytes, as in MotionCommand.msg and Supervision.msg
 NOTHING = bytes(SIZE)
 LENGTH = 16_384  # commands of one session
-SHORT_WALK = 64  # hashes that are tried for every message
-WALK_EVERY_S = 1.0  # how often as many are tried as a chain is long: some 10 ms
+SHORT_WALK = 64  # hashing steps tried for every message
+WALK_EVERY_S = 1.0  # how often a search of LENGTH steps is allowed; it takes about 10 ms
 
 
 class ChainPosition(Enum):
-    """Where in a session's chain a hash is that has no number."""
+    """Why a hash has no known place in a session's chain."""
 
     FOREIGN = "not in it"
     UNKNOWN = "not found, and not looked for to the end"
 
 
 def following(nonce: bytes) -> bytes:
-    """Return the hash that was said before this one."""
+    """Return the hash of `nonce`, which the sender published before it."""
     return hashlib.sha256(nonce).digest()
 
 
@@ -59,7 +58,7 @@ class NonceChain:
 
     @property
     def commitment(self) -> bytes:
-        """Return what was said last, known to every node."""
+        """Return the hash published last, known to every node."""
         return self._commitment
 
     @property
@@ -79,10 +78,10 @@ class SessionProof:
     """
     The receiver's side, for one session.
 
-    It knows the place in the chain of every hash it has met: how many commands after the first
-    commitment. A hash it has not met is hashed until a known one comes, usually at once. After a
-    flood of commands most of which were lost, thousands of steps may lie between: so long a walk
-    is made at most once in WALK_EVERY_S, because a forger's hash costs all of it.
+    It stores the place of every hash seen, counted in commands after the first commitment. An
+    unseen hash is hashed until a known one is reached, usually in one step. After many lost
+    commands that may take thousands of steps. Such a long search runs at most once in WALK_EVERY_S,
+    because a forged hash always costs the full search.
     """
 
     def __init__(self) -> None:
@@ -93,10 +92,10 @@ class SessionProof:
 
     def hear(self, commitment: bytes, now: float) -> None:
         """
-        Take note of a commitment; the first one holds.
+        Record a commitment; the first one counts.
 
-        One that belongs to another secret shows that two senders use the session: then neither
-        is believed any more.
+        A commitment of another chain shows that two senders use the session. From then on every
+        command of the session is refused.
         """
         if commitment == NOTHING:
             return
@@ -108,11 +107,11 @@ class SessionProof:
             self._disputed = True
 
     def objection(self, nonce: bytes, now: float) -> str:
-        """Return why a command with this nonce is not the session's, or ""; uses it up."""
+        """Return why this nonce is refused, or "" if it is valid; a valid nonce is used up."""
         if self._disputed:
             return "two senders say that the session is theirs"
         if not self._places:
-            return "its session has not said by what its commands are known"
+            return "no commitment of its session was received"
         place = self._find(nonce, now)
         if not isinstance(place, int) or place <= self._last:
             return "its nonce is not the next of its session"

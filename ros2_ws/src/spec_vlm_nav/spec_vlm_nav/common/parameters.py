@@ -13,10 +13,10 @@
 # limitations under the License.
 
 """
-What a parameter is: default, range, meaning, whether it may change while running, and how freely.
+Definition of a parameter: default, range, description, and when it may change at run time.
 
-Values are checked without ROS. The tables are in the rooms' modules `parameters`; `ros/declare.py`
-hands them to rclpy, `parameters/nodes.py` has them all.
+Values are checked without ROS. Each subpackage declares its table in its module `parameters`;
+`parameters/nodes.py` collects the tables and `ros/declare.py` declares them to rclpy.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class Tighter(enum.Enum):
     """
     Which values of a parameter are safer.
 
-    Towards those it may change at any time; any other change loosens a safety limit, and needs an
-    operator while the robot stands. The value says it in words.
+    A change towards safer values is always allowed. Any other change loosens a safety limit; it
+    needs an operator, and the robot must stand. Each enum value is the text shown in the docs.
     """
 
     ANY = "any"  # no safety limit
@@ -49,7 +49,7 @@ class Tighter(enum.Enum):
     TRUE = "true"
     EARLIER = "the earlier choice"
     FEWER = "fewer numbers"
-    NONE = "none"  # either direction may be the wrong one
+    NONE = "none"  # a change in either direction may be unsafe
 
 
 @dataclass(frozen=True)
@@ -57,9 +57,10 @@ class Parameter:
     """
     One parameter.
 
-    live: may be changed while the node runs; tighter: towards what it may be at any time.
-    form: the allowed values in words where there are more than a list holds; refuses: says why a
-    value of that form is not allowed, or "".
+    live: it may change while the node runs.
+    tighter: the direction in which a change is always allowed.
+    form: description of the allowed values, where they cannot be listed.
+    refuses: returns why a string value is not allowed, or "".
     """
 
     name: str
@@ -121,7 +122,7 @@ class Parameter:
 
 
 def like(kind: type, name: str, live: bool = False, **changes: Any) -> Parameter:
-    """Return the parameter of a setting that specdec declares; changes: what differs here."""
+    """Return the parameter for a setting declared in specdec; changes: fields to override."""
     told = settings_of(kind)[name]
     made = Parameter(name, told.default, told.help, told.low, told.high, told.choices, live)
     return replace(made, **changes)
@@ -164,11 +165,11 @@ def config_of(
     **made: Any,
 ) -> Config:
     """
-    Return a configuration from the parameters that have the names of its fields behind a prefix.
+    Build a configuration object from the parameters named prefix + field name.
 
-    constants: fields that are no parameters and keep their defaults; made: those that are not just
-    parameters. Raises KeyError for any other field that no parameter is called by: what an operator
-    sets is never ignored.
+    constants: fields without a parameter; they keep their defaults.
+    made: values of fields that are computed by the caller.
+    Raises KeyError if any other field has no parameter, so that no setting is silently ignored.
     """
     names = {one.name for one in fields(kind)} - {*constants, *made}  # type: ignore[arg-type]
     return kind(**{name: values[prefix + name] for name in names}, **made)
@@ -176,9 +177,9 @@ def config_of(
 
 def check_all(table: Sequence[Parameter], values: Mapping[str, object]) -> None:
     """
-    Check some values against a table.
+    Check values against a table of parameters.
 
-    Raises ParameterError for the first that is wrong or unknown.
+    Raises ParameterError for the first invalid value or unknown name.
     """
     known = {p.name: p for p in table}
     for name, value in values.items():

@@ -13,9 +13,9 @@
 # limitations under the License.
 
 """
-What motion_node says of a command.
+A motion command's status as reported by motion_node.
 
-The words are those of MotionStatus.msg.
+The fields correspond to MotionStatus.msg.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ WATCHDOG_STATES = frozenset(
         MotionState.NOT_READY,
     }
 )
-"""How a watchdog ends a motion: something that it needs is missing, in the way, or wrong."""
+"""States in which a watchdog ends a motion: an input is missing or wrong, or the way is blocked."""
 
 
 @dataclass(frozen=True)
 class Status:
     """
-    One report: which command, what became of it, and why in words.
+    One report: the command, its state, and the reason.
 
-    `left` is of the command, by odometry.
+    `done` and `left` are the parts of the motion covered and still to cover, by odometry.
     """
 
     state: MotionState
@@ -62,4 +62,4 @@ class Status:
     estopped: bool = False
     held_by: str = ""
     rear_free_m: float = 0.0
-    since: float = 0.0  # s, by the clock of motion_node's stamps; 0: not told
+    since: float = 0.0  # s, by the clock of motion_node's stamps; 0: unknown

@@ -12,4 +12,4 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""The operator's console: a page in the browser, who may do what on it; free of ROS."""
+"""The operator's console: a web page and its access rules; free of ROS."""

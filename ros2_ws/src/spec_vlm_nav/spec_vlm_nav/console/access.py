@@ -13,10 +13,10 @@
 # limitations under the License.
 
 """
-Who may open the console, and as what: tokens, origins, rates. Pure except for the tokens' file.
+Access control of the console: tokens, origins, rate limits. Pure except for the tokens' file.
 
-A token is printed once; its SHA-256 is what is kept. (Tokens are 32 random bytes: a plain hash
-cannot be searched.)
+A token is printed once; only its SHA-256 is stored. (Tokens are 32 random bytes, so an unsalted
+hash cannot be searched.)
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from spec_vlm_nav.common.errors import ConsoleError
 from specdec.whole_files import write_whole
 
 PREFIX = "snc_"
-NONE = "none"  # the setting that has every process on this machine come in
+NONE = "none"  # setting of tokens_file that admits every process on this machine
 LARGEST_FILE = 1_000_000
 
 
 class AccessRole(enum.Enum):
-    """A viewer looks, and may stop the robot; only an operator has it moved."""
+    """A viewer looks and may stop the robot; only an operator may make it move."""
 
     VIEWER = "viewer"
     OPERATOR = "operator"
@@ -50,7 +50,7 @@ class AccessRole(enum.Enum):
 
 @dataclass(frozen=True)
 class Token:
-    """A token as it is kept."""
+    """A token as stored."""
 
     name: str
     role: AccessRole
@@ -58,7 +58,7 @@ class Token:
 
 
 def make_token(name: str, role: AccessRole) -> tuple[str, Token]:
-    """Return a new token in the clear, to be shown once, and as it is kept."""
+    """Return a new token in clear text, to be shown once, and its stored form."""
     clear = PREFIX + secrets.token_urlsafe(32)
     return clear, Token(name, role, _hash(clear))
 
@@ -68,7 +68,7 @@ def _hash(clear: str) -> str:
 
 
 def find_token(tokens: tuple[Token, ...], clear: str) -> Token | None:
-    """Return the token that was given, compared in constant time; None when it is none of them."""
+    """Return the stored token of a clear text, compared in constant time; None if unknown."""
     given = _hash(clear)
     found = [token for token in tokens if hmac.compare_digest(token.sha256, given)]
     return found[0] if found else None
@@ -76,9 +76,9 @@ def find_token(tokens: tuple[Token, ...], clear: str) -> Token | None:
 
 def read_tokens(file: Path) -> tuple[Token, ...] | None:
     """
-    Return the tokens in a file, None where there is no such file.
+    Return the tokens in a file; None if there is no such file.
 
-    Raises ConsoleError, also when others may read it.
+    Raises ConsoleError, also if other users may read the file.
     """
     try:
         with open(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
@@ -101,14 +101,14 @@ def read_tokens(file: Path) -> tuple[Token, ...] | None:
     except OSError as error:
         raise ConsoleError(f"{file}: {error.strerror or error}") from error
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ConsoleError(f"{file} holds no tokens: make them anew with --new-token") from error
+        raise ConsoleError(f"{file} holds no tokens: make new ones with --new-token") from error
 
 
 class AccessTokens:
     """
-    Who may come, as the file says now. known: the tokens; None: every client is an operator.
+    The tokens of the file, reloaded on changes. known: the tokens; None: every client is an operator.
 
-    A file that goes away, or cannot be read on two looks in a row, leaves no process.
+    If the file disappears, or cannot be read twice in a row, all connections are refused.
     """
 
     def __init__(self, given: str, default: Path) -> None:
@@ -123,11 +123,11 @@ class AccessTokens:
         if self.known is None and given:
             raise ConsoleError(
                 f"tokens_file {self.file} must exist: make a token with ros2 run spec_vlm_nav "
-                f"console_node --new-token operator:NAME {self.file}, or say tokens_file: {NONE}"
+                f"console_node --new-token operator:NAME {self.file}, or set tokens_file: {NONE}"
             )
 
     def look(self) -> str | None:
-        """Read the file again where it changed; returns what is wrong with it, None: no change."""
+        """Reload the file if it changed; returns its problem or "", or None: nothing changed."""
         if self.file is None or (self._state() == self._seen and not self._was_bad):
             return None
         before, self._seen = self.known, self._state()
@@ -153,7 +153,7 @@ class AccessTokens:
 
 
 def add_token(file: Path, token: Token) -> None:
-    """Add a token to a file, in the place of one of the same name. Raises ConsoleError."""
+    """Add a token to a file; it replaces one with the same name. Raises ConsoleError."""
     kept = [each for each in read_tokens(file) or () if each.name != token.name]
     rows = [{"name": t.name, "role": t.role.value, "sha256": t.sha256} for t in (*kept, token)]
     try:
@@ -164,7 +164,7 @@ def add_token(file: Path, token: Token) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether an address is this machine's own."""
+    """Return whether a host is a loopback address."""
     if host == "localhost":
         return True
     try:
@@ -180,27 +180,27 @@ def check_binding(
     insecure: bool,
     published_on_loopback: bool = False,
 ) -> None:
-    """Raise ConsoleError where the console would be open to the network without protection."""
+    """Raise ConsoleError if the console would be open to the network without protection."""
     if is_loopback(host) or published_on_loopback:
         return
     if not tokens:
         raise ConsoleError(
-            f"host {host} is reached from outside, and there are no tokens: make one with "
+            f"host {host} is reachable from outside, and there are no tokens: make one with "
             "ros2 run spec_vlm_nav console_node --new-token operator:NAME"
         )
     if not certificate and not insecure:
         raise ConsoleError(
-            f"host {host} is reached from outside without TLS: give certificate and key "
-            "(or insecure: true, where the network is a tunnel of its own)"
+            f"host {host} is reachable from outside without TLS: give certificate and key "
+            "(or insecure: true, if the network is an encrypted tunnel)"
         )
 
 
 def check_origin(origin: str | None, host: str | None, bound_to_loopback: bool) -> str:
     """
-    Return why a page of this origin may not speak to us, or "".
+    Return why a page of this origin may not connect, or "".
 
-    host: the Host header. Bound to loopback, its name must be loopback's: a page elsewhere could
-    have its own name lead here (DNS rebinding).
+    host: the Host header. If the console is bound to loopback, it must name loopback: a foreign
+    page could make its own name resolve to this machine (DNS rebinding).
     """
     if not host:
         return "no Host"
@@ -215,14 +215,14 @@ def check_origin(origin: str | None, host: str | None, bound_to_loopback: bool) 
 
 
 class MessageBucket:
-    """A limit of messages: `rate` a second on average, `burst` at once."""
+    """A token bucket: `rate` a second on average, `burst` at once."""
 
     def __init__(self, rate: float, burst: float) -> None:
         self._rate, self._burst = rate, burst
         self._left, self._at = burst, -1e9
 
     def debt(self, now: float, amount: float) -> float:
-        """Take an amount in any case; returns how long to wait before the next, s."""
+        """Take an amount even without credit; returns how long to wait before the next, s."""
         self._fill(now)
         self._left -= amount
         return max(0.0, -self._left / self._rate)
@@ -232,7 +232,7 @@ class MessageBucket:
         self._at = now
 
     def take(self, now: float, amount: float = 1.0) -> bool:
-        """Return whether so much more is allowed now."""
+        """Take an amount if there is credit for it; returns whether there was."""
         self._fill(now)
         if self._left < amount:
             return False

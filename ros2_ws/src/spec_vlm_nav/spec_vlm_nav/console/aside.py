@@ -13,10 +13,10 @@
 # limitations under the License.
 
 """
-A mission is read in a process of its own, which ends at its limits of time and memory.
+Parses a mission in a separate process with limits of time and memory.
 
-One at a time: the console has others to serve. As a program: the mission comes on standard input,
-what was found leaves as a line of JSON.
+Missions are parsed one at a time, so that the console stays responsive. As a program, this module
+reads a mission from standard input and writes the result as one line of JSON.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _turns: dict[asyncio.AbstractEventLoop, tuple[asyncio.Lock, set[asyncio.Task[Non
 
 
 def read_aside(text: str, told: Callable[[int, str], None]) -> None:
-    """Have a mission read; `told` is called later, in the loop that runs now."""
+    """Parse a mission; told: called later in the running event loop with steps and error."""
     loop = asyncio.get_running_loop()
     turn, waiting = _turns.setdefault(loop, (asyncio.Lock(), set()))
     if len(waiting) >= MOST_WAITING:
@@ -58,7 +58,7 @@ async def _read(text: str, told: Callable[[int, str], None], turn: asyncio.Lock)
             said, _ = await asyncio.wait_for(process.communicate(text.encode()), LIMIT_S)
             steps, wrong = json.loads(said)
         except asyncio.TimeoutError:
-            steps, wrong = 0, f"the mission is not read in {LIMIT_S:g} s: make it shorter"
+            steps, wrong = 0, f"the mission was not parsed within {LIMIT_S:g} s: make it shorter"
         except ValueError:
             steps, wrong = 0, "the mission cannot be read"
         finally:
@@ -69,7 +69,7 @@ async def _read(text: str, told: Callable[[int, str], None], turn: asyncio.Lock)
 
 
 def main() -> None:
-    """Read a mission from standard input."""
+    """Parse a mission from standard input."""
     from spec_vlm_nav.console.orders import read_at_once
 
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))

@@ -13,9 +13,9 @@
 # limitations under the License.
 
 """
-Every command of every page, a JSON line each: who, from where, what, and the result.
+The audit log: one JSON line per command of a page: who, from where, what, and the result.
 
-The file is bounded: a full one is put aside as FILE.1, those before as FILE.2 and FILE.3.
+The file is rotated: a full one becomes FILE.1, older ones FILE.2 and FILE.3.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ import threading
 import time
 
 LONGEST, LONGEST_NAME = 400, 80
-KEPT = 3  # full files beside the one that is written
+KEPT = 3  # rotated files
 MEGABYTE = 1_000_000
 
 
 class Audit:
-    """Appends to a file; when that fails, `complain` is reported once and the robot's work goes on."""
+    """Appends to a file; if that fails, `complain` is called once and operation continues."""
 
     def __init__(
         self, file: Path, complain: Callable[[str], None], largest_mb: float = 10.0
     ) -> None:
-        """largest_mb: a file is put aside before it grows beyond that."""
+        """largest_mb: a file is rotated before it exceeds this size."""
         self._file, self._complain, self._has_complained = file, complain, False
         self._largest, self._lock = largest_mb * MEGABYTE, threading.Lock()
 
     def note(
         self, who: str, role: str, where: str, robot: str, command: str, outcome: str
     ) -> None:
-        """Take note of a command; may be called by any thread."""
+        """Log a command; may be called from any thread."""
         line = {
             "at": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
             "who": who[:LONGEST_NAME],
@@ -62,7 +62,7 @@ class Audit:
                 self._has_complained = False
             except OSError as error:
                 if not self._has_complained:
-                    self._complain(f"commands cannot be noted in {self._file}: {error}")
+                    self._complain(f"commands cannot be logged in {self._file}: {error}")
                 self._has_complained = True
 
     def _append(self, line: bytes) -> None:

@@ -13,12 +13,10 @@
 # limitations under the License.
 
 """
-What is known of the robot's motion: the one under way at this moment, and the path so far.
+The robot's motion under way and its path so far, from the messages of its nodes.
 
-It is put together from what the robot's nodes say.
-
-Free of ROS. It only listens: a board that is wrong or late cannot move anything. Times are of a
-steady clock, seconds; places in the odometry frame, metres and radians.
+Free of ROS. It only listens: a wrong or late board cannot move anything. Times are seconds of a
+steady clock; poses are in the odometry frame, metres and radians.
 """
 
 from __future__ import annotations
@@ -31,12 +29,12 @@ from spec_vlm_nav.common.geometry import Pose
 from spec_vlm_nav.common.status import Status, UNDER_WAY
 from spec_vlm_nav.motion.command import Command, CommandKind
 
-STATUS_SILENT_S = 1.5  # motion_node reports twice a second at least
-JUMP_M = 1.0  # between two messages: odometry was reset, a new path begins
+STATUS_SILENT_S = 1.5  # motion_node reports at least twice a second
+JUMP_M = 1.0  # a larger step between two poses means that odometry was reset: a new path begins
 
 
 class Board:
-    """Takes what is heard, answers with what is so now."""
+    """Records commands and status reports, and returns the motion under way."""
 
     def __init__(self) -> None:
         self._command: Command | None = None
@@ -45,18 +43,18 @@ class Board:
         self._status_at = 0.0
 
     def on_command(self, command: Command, by: str, now: float) -> None:
-        """Take note of a command that was sent to motion_node. by: who decided it."""
+        """Record a command sent to motion_node; by: who decided it."""
         self._command, self._by, self._given_at = command, by, now
 
     def on_status(self, status: Status, now: float) -> None:
-        """motion_node said where it stands."""
+        """Record a status report of motion_node."""
         self._status, self._status_at = status, now
 
     def under_way(self, now: float) -> Command | None:
         """
         Return the command that is being carried out now.
 
-        None if there is none or motion_node has fallen silent.
+        None if there is none or motion_node is silent.
         """
         given, status = self._command, self._status
         if given is None or given.kind is not CommandKind.MOVE:
@@ -64,14 +62,14 @@ class Board:
         if now - self._given_at > given.deadline_s:
             return None
         if status is None or (status.session, status.sequence) != (given.session, given.sequence):
-            # Not taken up yet; a status lost or late does not keep an arrow standing.
+            # Not reported yet; after STATUS_SILENT_S the status counts as lost.
             return given if now - self._given_at < STATUS_SILENT_S else None
         if status.state not in UNDER_WAY or now - self._status_at > STATUS_SILENT_S:
             return None
         return given
 
     def told(self, now: float) -> dict[str, Any]:
-        """Return what a page shows of the last command; its motion only while it is carried out."""
+        """Return the last command for a page; its motion only while it is carried out."""
         given = self._command
         if given is None:
             return {"action": "", "by": "", "unverified": False}
@@ -86,7 +84,7 @@ class Board:
 
 
 class Trail:
-    """The path so far, thinned: a place every `spacing_m`, the newest `length` of them."""
+    """The thinned path: one pose every `spacing_m`, the newest `length` of them."""
 
     def __init__(self, spacing_m: float, length: int) -> None:
         self._spacing_m = spacing_m
@@ -94,7 +92,7 @@ class Trail:
         self._last: Pose | None = None
 
     def add(self, pose: Pose) -> bool:
-        """Take note of a pose; says whether the path has changed."""
+        """Add a pose; returns whether the path has changed."""
         if not pose.is_finite:
             return False
         if self._last is not None and self._last.distance(pose) > JUMP_M:

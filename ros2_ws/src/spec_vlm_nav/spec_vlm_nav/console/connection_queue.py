@@ -13,12 +13,11 @@
 # limitations under the License.
 
 """
-The connections that have come to the front and are not served yet. Nothing here knows of pages.
+The queue of accepted connections that the front does not serve yet. It knows nothing of pages.
 
-Every connection is accepted at once, however many come: one left in the kernel's queue would have
-a STOP wait behind it. A request for STOP whose headers are there is served at once. The others are
-served at a limited rate, the addresses they come from in turn. Silent ones and those beyond the
-limits are closed.
+Every connection is accepted at once: one left in the kernel's queue could delay a STOP behind it. A
+STOP request with complete headers is served at once. Other connections are served at a limited
+rate, round-robin over their addresses. Silent connections and those beyond the limits are closed.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ import socket
 
 from spec_vlm_nav.console.access import MessageBucket
 
-AT_ONCE = 8  # accepted before others have their turn
+AT_ONCE = 8  # connections accepted per event-loop cycle
 STOP_REQUEST, TLS_HANDSHAKE = b"POST /stop", b"\x16"
-SERVED_A_S = 100.0  # beside requests for STOP
+SERVED_A_S = 100.0  # connections served a second, STOP requests not counted
 RETRY_S = 0.01
 Serve = Callable[[socket.socket], None]
 
@@ -41,11 +40,12 @@ class ConnectionQueue:
     """
     Accepts the connections of a listening socket.
 
-    serve: called with each connection when it is its turn.
-    most: silent connections at most, and as many that wait for their turn. Of the silent the
-    oldest makes room, of the waiting the newest.
-    silent_s: how long a connection may say nothing. secured: a TLS handshake comes first, so that
-    a request for STOP cannot be distinguished from others.
+    serve: called with each connection at its turn.
+    most: largest number of silent connections, and of waiting ones. Beyond it, the oldest silent
+    connection or the newest waiting one is closed.
+    silent_s: how long a connection may stay silent.
+    secured: connections begin with a TLS handshake, so STOP requests cannot be recognised.
+    head_bytes: how many bytes of a connection are examined.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class ConnectionQueue:
         self._loop.add_reader(listening, self._accept)
 
     def close(self) -> None:
-        """Accept nothing more, and close what waits."""
+        """Stop accepting, and close all queued connections."""
         self._loop.remove_reader(self._listening)
         for one in list(self._silent):
             self._heard(one)
@@ -99,7 +99,7 @@ class ConnectionQueue:
                 self._loop.add_reader(one, self._spoke, one)
 
     def _look(self, one: socket.socket, address: str) -> bool:
-        """Place a connection by what it has said; returns whether it has said anything."""
+        """Serve, queue or close a connection by its first bytes; returns whether it sent any."""
         try:
             said = one.recv(self._head_bytes, socket.MSG_PEEK)
         except (BlockingIOError, InterruptedError):
@@ -123,7 +123,7 @@ class ConnectionQueue:
         self._look(one, address)
 
     def _heard(self, one: socket.socket) -> str:
-        """Wait no longer for a connection to say something; returns its address."""
+        """Remove a connection from the silent ones; returns its address."""
         address, timer = self._silent.pop(one)
         timer.cancel()
         self._loop.remove_reader(one)
@@ -138,7 +138,7 @@ class ConnectionQueue:
             self._give_up(next(iter(self._silent)))
 
     def _leave_for(self, address: str) -> bool:
-        """Close one that waits of the most crowded address, if another address has fewer."""
+        """Close a waiting connection of the most crowded address, if `address` has fewer."""
         crowded = max(self._waiting.values(), key=len)
         if len(crowded) <= len(self._waiting.get(address, ())) + 1:
             return False
@@ -147,7 +147,7 @@ class ConnectionQueue:
         return True
 
     def _next(self) -> None:
-        """Serve those that wait, as far as the rate allows, and come back for the others."""
+        """Serve waiting connections as the rate allows, and schedule the rest."""
         if self._due:
             return
         while self._count:

@@ -13,10 +13,10 @@
 # limitations under the License.
 
 """
-Who has control of a robot: one operator at a time, for as long as the page gives signs of life.
+Control of a robot: one operator at a time, as long as the page sends heartbeats.
 
-Pure: time comes in, on a steady clock, s. Control is taken, not shared; where a robot wants an
-operator (dead man), one who falls silent or lets go has it stopped.
+Pure: times are arguments, steady clock, s. Control is exclusive. With the dead man's switch, the
+robot stops when its operator falls silent or releases control.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class _ControlHolder:
 
 
 class Control:
-    """Control of one robot. silence_s: without a sign of life for this long a page is lost."""
+    """Control of one robot. silence_s: without a heartbeat for this long a page loses control."""
 
     def __init__(self, silence_s: float) -> None:
         self.silence_s = silence_s
@@ -40,35 +40,35 @@ class Control:
 
     @property
     def page(self) -> int | None:
-        """Return which page has control."""
+        """Return the number of the page in control."""
         return self._holder.page if self._holder else None
 
     @property
     def name(self) -> str:
-        """Return who has control; "" for nobody."""
+        """Return the name of the operator in control, or ""."""
         return self._holder.name if self._holder else ""
 
     def take(self, page: int, name: str, now: float, by_force: bool) -> str:
-        """Take control; returns why not, or "". by_force: also from an operator who is there."""
+        """Take control; returns why not, or "". by_force: even from another operator."""
         if self._holder is not None and self._holder.page != page and not by_force:
             return f"{self._holder.name} has control: take it from them, or ask"
         self._holder = _ControlHolder(page, name, now)
         return ""
 
     def beat(self, page: int, now: float) -> None:
-        """Take note of a sign of life."""
+        """Record a heartbeat."""
         if self._holder is not None and self._holder.page == page:
             self._holder.heard_at = now
 
     def let_go(self, page: int) -> bool:
-        """Give control back; returns whether this page had it."""
+        """Release control; returns whether this page had it."""
         had = self.page == page
         if had:
             self._holder = None
         return had
 
     def lost(self, now: float) -> str:
-        """Return who fell silent since the last call and lost control by that, or ""."""
+        """Return the operator who has lost control by silence since the last call, or ""."""
         if self._holder is None or now - self._holder.heard_at <= self.silence_s:
             return ""
         name, self._holder = self._holder.name, None

@@ -12,7 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""A decision as the page shows it, made or under way: tokens by how they came, and where its time went."""
+"""Decisions as the page shows them: tokens with their origin, and the shares of time."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _SOURCE_NAMES = {number: name.lower() for name, number in SOURCES.items()}
 
 def time_shares(spans: Iterable[tuple[str, str, float, float]]) -> dict[str, float]:
     """
-    Return where a decision's time went, ms: camera, edge, link, cloud.
+    Return a decision's time by camera, edge, link and cloud, ms.
 
-    spans: lane, name, start and end. Where lanes overlap the moment counts for the one that was
-    waited for: the cloud before the link before the edge.
+    spans: lane, name, start and end. Overlapping time counts for the lane that was waited for: the
+    cloud before the link before the camera before the edge.
     """
     lanes: dict[str, list[tuple[float, float]]] = {
         lane: [] for lane in ("cloud", "link", "edge", "camera")
@@ -55,17 +55,17 @@ def time_shares(spans: Iterable[tuple[str, str, float, float]]) -> dict[str, flo
 
 
 def decided_by(source: int) -> str:
-    """Return in a word whose action it is, of a message's number."""
+    """Return the name of an action's source, from its number in a message."""
     return _SOURCE_NAMES.get(int(source), "supervisor")
 
 
 def decision_record(m: Any) -> dict[str, Any]:
-    """Return a DecisionMetrics message, live or of a bag, as a plain record."""
+    """Return a DecisionMetrics message, live or from a bag, as a plain record."""
     texts, origins = list(getattr(m, "token_texts", ())), list(getattr(m, "token_origins", ()))
     pieces = [[t, ORIGINS[min(int(o), 3)]] for t, o in zip(texts, origins, strict=False)]
     times = (map(float, m.span_start_ms), map(float, m.span_end_ms))
     spans = list(zip(m.span_lane, m.span_name, *times, strict=False))
-    joules = float(getattr(m, "joules", -1.0))  # older recordings tell nothing of it
+    joules = float(getattr(m, "joules", -1.0))  # older recordings have no such field
     return {
         "session": str(m.session),
         "sequence": int(m.sequence),
@@ -94,9 +94,9 @@ def decision_record(m: Any) -> dict[str, Any]:
 
 class AnswerView:
     """
-    What the model of one robot has said so far in the decision under way.
+    The model's answer so far in one robot's decision under way.
 
-    Tokens come on `~/tokens`, as JSON; the sentence that was verified on `~/reasoning`.
+    Tokens arrive on `~/tokens` as JSON, the verified sentence on `~/reasoning`.
     """
 
     def __init__(self) -> None:
@@ -104,11 +104,11 @@ class AnswerView:
         self._pieces: list[tuple[str, str]] = []
 
     def clear(self) -> None:
-        """Forget it: the decision is made."""
+        """Clear the answer: the decision is made."""
         self._words, self._pieces = "", []
 
     def on_tokens(self, said: str) -> bool:
-        """Take tokens; returns whether they could be read."""
+        """Record tokens; returns whether they could be parsed."""
         try:
             pieces = [
                 (str(words)[:LONGEST], ORIGINS[min(max(int(origin), 0), len(ORIGINS) - 1)])
@@ -121,14 +121,14 @@ class AnswerView:
         return True
 
     def on_sentence(self, words: str) -> None:
-        """Take a sentence; tokens that say the same stay, for they say more."""
+        """Record a sentence; tokens that contain it stay, as they also have origins."""
         words = words[:LONGEST]
         if self._words.strip().startswith(words.removeprefix(UNVERIFIED).strip()):
             return
         self._words, self._pieces = words, []
 
     def told(self) -> dict[str, Any]:
-        """Return what a page shows."""
+        """Return the answer for a page."""
         bare = any(origin == ORIGINS[-1] for _, origin in self._pieces)
         return {
             "words": self._words.removeprefix(UNVERIFIED),

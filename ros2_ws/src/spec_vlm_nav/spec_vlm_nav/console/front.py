@@ -13,13 +13,13 @@
 # limitations under the License.
 
 """
-The front of the console: a process that holds every socket and publishes STOP, and nothing else.
+The front of the console: a process that holds every network socket and publishes STOP.
 
-A page's STOP goes from its socket to the topic in here, whatever the console behind it is doing.
-All else is passed on to the console's web server by a Unix socket: requests as they are, WebSocket
-messages whole. The console tells which connections are pages, which robot each looks at and which
-tokens are good; the front reports each STOP. What a connection may send, hold and wait for is
-bounded; one that exceeds it harms only itself.
+A page's STOP goes from its socket to the topic in this process, whatever the console is doing.
+Everything else is forwarded to the console's web server over a Unix socket: HTTP requests and whole
+WebSocket messages. The console tells the front which connections are pages, which robot each page
+shows and which tokens are valid; the front reports each STOP. All resources of a connection are
+bounded; one that exceeds its bounds affects only itself.
 """
 
 from __future__ import annotations
@@ -49,18 +49,18 @@ from websockets.frames import Frame, Opcode
 from websockets.streams import StreamReader as Received
 
 HEAD_BYTES = 16_384
-CHUNK, READ_ON = 4096, 64  # bytes at a time; messages after which others have their turn
-FRAMES_A_S, BYTES_A_S = 200.0, 500_000.0  # read of one page: what it sends beyond that waits
-REQUESTS_A_S = 50.0  # of all connections together that are passed on; others wait
-PASSED_A_S = 60.0  # passed on of one page: what it sends beyond that is dropped
-TEXTS_A_S = 20.0  # of one page, a long one counts for more; beyond that they are dropped
-SAID_AT_ONCE = 200  # characters that are looked at here for words that mean stop; more: behind
-LOOKED_AT, MOST_PARTS = 16_384, 1000  # bytes, and frames, of a message
-HELD_BACK = 2_000_000  # bytes for a console that does not read
-STUCK_S = 60.0  # a page that takes nothing for this long is left
+CHUNK, READ_ON = 4096, 64  # bytes per read; messages after which other connections are served
+FRAMES_A_S, BYTES_A_S = 200.0, 500_000.0  # read from one page; the rest waits
+REQUESTS_A_S = 50.0  # HTTP requests forwarded, all connections together; the rest waits
+PASSED_A_S = 60.0  # messages forwarded from one page; the rest is dropped
+TEXTS_A_S = 20.0  # texts of one page (long ones count more); the rest is dropped
+SAID_AT_ONCE = 200  # longest text checked for stop words here; the console checks longer ones
+LOOKED_AT, MOST_PARTS = 16_384, 1000  # bytes always parsed; most frames of a message
+HELD_BACK = 2_000_000  # most bytes buffered for a console that does not read
+STUCK_S = 60.0  # a page that reads nothing for this long is closed
 MOST_OTHERS = 64  # connections that are not pages (yet)
 SPARE_FILES = 64
-BACKLOG = 1024  # connections that came while the front did something else
+BACKLOG = 1024  # connections waiting in the kernel while the front is busy
 OWN_HEADERS = (b"x-front-connection", b"x-front-client")
 NOT_PASSED = (
     *OWN_HEADERS, b"connection", b"keep-alive", b"transfer-encoding", b"content-length",
@@ -73,7 +73,7 @@ Publish = Callable[[str, str], bool]
 
 @dataclass(eq=False)
 class Connection:
-    """One connection. robots: those that its STOP stops, once the console has let the page in."""
+    """One connection. robots: the robots that its STOP stops; None until the page is admitted."""
 
     number: int
     writer: asyncio.StreamWriter
@@ -91,9 +91,9 @@ class Connection:
 
 class Front:
     """
-    Serves until the control socket ends.
+    Serves until the control socket closes.
 
-    publish: called with a robot's name and "stop" or "estop"; returns whether anything hears it.
+    publish: called with a robot's name and "stop" or "estop"; returns whether it has a subscriber.
     meet: called with the robots' names when they change.
     """
 
@@ -112,7 +112,7 @@ class Front:
         self._most_others, self._head_s = MOST_OTHERS, 5.0
 
     async def serve(self, listening: socket.socket) -> None:
-        """Serve the pages that come to a listening socket."""
+        """Serve the connections of a listening socket."""
         hear, self._tell = await asyncio.open_connection(sock=self._control, limit=10_000_000)
         given = json.loads(await hear.readline())
         self._behind, self._bound_to_loopback = given["behind"], given["loopback"]
@@ -149,7 +149,7 @@ class Front:
         except (OSError, asyncio.TimeoutError):
             one.close()
 
-    # -- the console behind
+    # -- messages to and from the console
 
     def _told(self, said: dict[str, Any]) -> None:
         if "tokens" in said:
@@ -167,7 +167,7 @@ class Front:
                 self._pages[number] = found
 
     def _said(self, what: dict[str, Any]) -> None:
-        """Tell the console; one that does not listen is told less, and STOP works anyway."""
+        """Send a message to the console; it is dropped if the console does not read."""
         if self._tell is not None and self._tell.transport.get_write_buffer_size() < HELD_BACK:
             self._tell.write(json.dumps(what).encode() + b"\n")
 
@@ -181,13 +181,13 @@ class Front:
         peer = writer.get_extra_info("peername")
         one = Connection(next(self._numbers), writer, str(peer[0]) if peer else "?")
         while len(self._others) >= self._most_others:
-            # The oldest: one that says nothing makes room for one that may have something to say.
+            # The oldest is closed: it has not become a page for longest.
             self._others.pop(next(iter(self._others))).writer.transport.abort()
         self._others[one.number] = one
         try:
             await self._answer(one, reader)
         except (OSError, EOFError, asyncio.TimeoutError, asyncio.CancelledError):
-            pass  # gone, or too slow, or the front ends
+            pass  # closed by the peer, too slow, or the front ends
         finally:
             self._others.pop(one.number, None)
             self._pages.pop(one.number, None)
@@ -207,7 +207,7 @@ class Front:
         except h11.RemoteProtocolError:
             request = None
         if not isinstance(request, h11.Request):
-            await _reply(one, 400, "not understood: HTTP is spoken here")
+            await _reply(one, 400, "must be an HTTP request")
         elif request.method == b"POST" and request.target.partition(b"?")[0] == b"/stop":
             await self._stop_by_post(one, {k.decode(): v for k, v in request.headers})
         elif request.method in (b"GET", b"HEAD"):
@@ -216,7 +216,7 @@ class Front:
             await _reply(one, 405, "GET, and POST to /stop")
 
     async def _stop_by_post(self, one: Connection, headers: dict[str, bytes]) -> None:
-        """Stop a robot without a socket: a page whose socket is gone tries this, too."""
+        """Handle POST /stop; a page uses it when its WebSocket is gone."""
 
         def header(name: str) -> str:
             return headers.get(name, b"").decode("utf-8", "replace")
@@ -226,10 +226,10 @@ class Front:
         if not wrong and self._tokens is not None:
             token = find_token(self._tokens, header("x-token"))
             if token is None:
-                await _reply(one, 401, "this token is not known here")
+                await _reply(one, 401, "this token is unknown")
                 return
         if wrong or name not in self._robots:
-            await _reply(one, 403 if wrong else 404, wrong or "this robot is not there")
+            await _reply(one, 403 if wrong else 404, wrong or "there is no such robot")
             return
         heard = self._stop((name,), "stop")
         who, role = (token.name, token.role) if token else ("operator", AccessRole.OPERATOR)
@@ -240,7 +240,7 @@ class Front:
     async def _pass_on(
         self, one: Connection, reader: asyncio.StreamReader, request: h11.Request
     ) -> None:
-        """Have the console answer."""
+        """Forward a request to the console."""
         await _wait(self._asked.debt(asyncio.get_running_loop().time(), 1))
         upgrades = any(
             name == b"upgrade" and value.lower() == b"websocket" for name, value in request.headers
@@ -275,7 +275,7 @@ class Front:
     async def _listen(
         self, one: Connection, reader: asyncio.StreamReader, behind: asyncio.StreamWriter
     ) -> None:
-        """Read a page's messages: STOP is obeyed here, the others are passed on."""
+        """Read a page's messages: STOP is handled here, the others are forwarded."""
         loop, received = asyncio.get_running_loop(), Received()
         parsing, since = _next_frame(received), 0
         parts, size = list[Frame](), 0
@@ -285,7 +285,7 @@ class Front:
             while True:
                 try:
                     next(parsing)
-                    break  # more is needed
+                    break  # the frame is incomplete
                 except StopIteration as found:
                     frame: Frame = found.value
                 except (PayloadTooBig, ProtocolError):
@@ -317,7 +317,7 @@ class Front:
         how = ""
         words = str(said.get("text", "")) if said and kind in ("heard", "say") else ""
         if words and not one.texts.take(now, 1 + len(words[:LONGEST_WORDS]) / SAID_AT_ONCE):
-            return  # nothing speaks so fast
+            return  # faster than anyone can type or speak
         if 0 < len(words) <= SAID_AT_ONCE and _look_at(words):
             how, kind = "spoken" if kind == "heard" else "typed", "stop"
         if said is not None and kind in STOPPING and one.robots is not None:
@@ -328,7 +328,7 @@ class Front:
             self._said({"stop": one.number, **told})
             return
         if kind == "look" and said is not None and one.robots is not None:
-            # Until the console has agreed, a STOP is for both.
+            # Until the console confirms the switch, a STOP is sent to both robots.
             name = str(said.get("robot", ""))
             if name in self._robots:
                 one.robots = (*one.robots[:1], name)
@@ -350,7 +350,7 @@ def _next_frame(received: Received) -> Generator[None, None, Frame]:
 
 
 def _send(behind: asyncio.StreamWriter, frame: Frame) -> None:
-    """Pass a message on; a console that does not read loses it, and STOP goes on being heard."""
+    """Forward a message; it is dropped if the console does not read, so that STOP stays possible."""
     if behind.transport.get_write_buffer_size() < HELD_BACK:
         behind.write(frame.serialize(mask=True))
 
@@ -361,7 +361,7 @@ async def _wait(seconds: float) -> None:
 
 
 async def _pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Pass on what the console says, as quickly as the page takes it."""
+    """Forward the console's data at the speed of the page."""
     while data := await reader.read(1 << 16):
         writer.write(data)
         await asyncio.wait_for(writer.drain(), STUCK_S)
@@ -381,9 +381,9 @@ async def _reply(one: Connection, status: int, why: str) -> None:
 
 def _most_others(pages: int) -> int:
     """
-    Return how many connections beside the pages there are descriptors for.
+    Return how many connections besides the pages the file descriptor limit allows.
 
-    Two for each, and two for those in the queue: as many that are silent, as many that wait.
+    Each needs two descriptors; the queue's silent and waiting connections need two more.
     """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
@@ -397,11 +397,11 @@ def _most_others(pages: int) -> int:
 def run_front(
     listening: int, control: int, publish: Publish, meet: Callable[[list[str]], None]
 ) -> None:
-    """Serve on inherited descriptors until the console ends; its signals are not for this one."""
+    """Serve on inherited descriptors until the console ends; SIGINT, SIGTERM and SIGHUP are ignored."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     with contextlib.suppress(PermissionError):
-        os.nice(-10)  # where that is allowed, others wait for STOP, and STOP waits for none
+        os.nice(-10)  # if permitted: STOP has priority over other processes
     front = Front(socket.socket(fileno=control), publish, meet)
     with contextlib.suppress(ConnectionError):
         asyncio.run(front.serve(socket.socket(fileno=listening)))

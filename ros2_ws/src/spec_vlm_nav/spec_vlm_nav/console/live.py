@@ -12,7 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""The parameters that can be changed on the page: the live ones of both nodes."""
+"""The parameters that can be changed on the page: the live ones of vlm_nav_node and motion_node."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LIVE: dict[str, tuple[str, ...]] = {node: tuple(table) for node, table in _LIVE.
 
 
 def live_rows(values: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return them with kind, range and meaning; values: by NODE/NAME, those that are known."""
+    """Return the live parameters with type, range and description; values: by NODE/NAME."""
     return [
         {
             "node": node,
@@ -47,7 +47,7 @@ def live_rows(values: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def checked(node: str, name: str, given: object) -> Any:
-    """Return a value as its parameter takes it. Raises ParameterError; KeyError: not live."""
+    """Return a value in its parameter's type. Raises ParameterError; KeyError if not live."""
     parameter = _LIVE[node][name]
     value: Any = given
     if isinstance(parameter.default, float) and isinstance(given, int) and given is not True:

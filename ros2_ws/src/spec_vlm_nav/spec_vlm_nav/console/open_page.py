@@ -12,7 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""One open page: who looks, at which robot, and what is on its way to it."""
+"""One open page: its user, the robot it shows, and its outgoing messages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from typing import Any
 from spec_vlm_nav.console.access import AccessRole, MessageBucket, Token
 from spec_vlm_nav.console.words import page_message
 
-RATE, BURST = 10.0, 30.0  # commands of one page
+RATE, BURST = 10.0, 30.0  # commands of one page: per second, at once
 CARDS = 12  # decisions that a page shows
 Send = Callable[[str | bytes], Awaitable[None]]
 
@@ -40,25 +40,25 @@ class Page:
     send: Send
     robot: str = ""
     token: Token | None = None
-    connection: int = 0  # by the front's count
+    connection: int = 0  # the front's number of its connection
     end: Callable[[int, str], Any] = lambda code, why: None
-    on_look: Callable[[], None] = lambda: None  # it looks at a robot
-    in_flight: int = 0  # the picture that was sent and is not drawn yet
+    on_look: Callable[[], None] = lambda: None  # called when it shows a robot
+    in_flight: int = 0  # number of the picture that was sent and is not drawn yet
     sent_frame: int = 0
     decision: dict[str, Any] | None = None  # the last one sent to it
     bucket: MessageBucket = field(default_factory=lambda: MessageBucket(RATE, BURST))
     excess: MessageBucket = field(
         default_factory=lambda: MessageBucket(1.0, 1.0)
-    )  # lines about those beyond
+    )  # log lines about refused excess commands
     outbox: asyncio.Queue[str | bytes] = field(default_factory=lambda: asyncio.Queue(200))
 
     def tell(self, what: str, **told: Any) -> None:
-        """Have a message sent; one that cannot keep up loses it."""
+        """Queue a message; it is dropped if the page cannot keep up."""
         if not self.outbox.full():
             self.outbox.put_nowait(page_message(what, told))
 
     def take_decisions(self, known: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return those of a robot that were not told of yet, the oldest first."""
+        """Return the decisions that were not sent to this page yet, oldest first."""
         places = (place for place, one in enumerate(known) if one is self.decision)
         new = known[next(places, -1) + 1 :][-CARDS:]
         self.decision = new[-1] if new else self.decision

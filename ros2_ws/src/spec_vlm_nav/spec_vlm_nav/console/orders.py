@@ -13,9 +13,9 @@
 # limitations under the License.
 
 """
-What an operator who has control may ask of a robot, and how it is carried out.
+The commands of an operator in control, and how they are carried out.
 
-An order returns why it was refused, or ""; what becomes known later is told to the page then.
+A command returns why it was refused, or ""; results that arrive later are sent to the page.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ HEALTHY = {
     "command_delay_s": 0.0,
     "drops_zeros": False,
 }
-# Of the simulator's parameters; each fault ends the one before.
+# Values of the simulator's parameters; each fault replaces the previous one.
 FAULTS: dict[str, dict[str, Any]] = {
     "none": HEALTHY,
     "camera stops": {**HEALTHY, "camera_fault": "stopped"},
@@ -56,7 +56,7 @@ FAULTS: dict[str, dict[str, Any]] = {
 
 
 class OrderSink(Protocol):
-    """The receiver of orders."""
+    """What the commands need of the pages."""
 
     def stop(self, page: Page, kind: str, number: str, how: str) -> None: ...
     def log(self, robot: str, level: str, words: str) -> None: ...
@@ -66,12 +66,12 @@ class OrderSink(Protocol):
     def done(self, page: Page, message: dict[str, Any], wrong: str) -> None: ...
 
 
-# Given a text and whom to notify: how many steps, and what is wrong with it.
+# Parses a text and calls back with the number of steps and the error, or "".
 ReadMission = Callable[[str, Callable[[int, str], None]], None]
 
 
 def read_at_once(text: str, told: Callable[[int, str], None]) -> None:
-    """Read a mission here and now."""
+    """Parse a mission in this process."""
     try:
         steps, wrong = len(read(text).steps), ""
     except MissionError as error:
@@ -80,7 +80,7 @@ def read_at_once(text: str, told: Callable[[int, str], None]) -> None:
 
 
 def _number(message: dict[str, Any], key: str) -> int | None:
-    """Return a whole number from 0, 0 where none is given; None: it is none."""
+    """Return an integer of at least 0; 0 if it is missing, None if it is invalid."""
     try:
         number = int(message.get(key, 0))
     except (TypeError, ValueError, OverflowError):
@@ -89,7 +89,7 @@ def _number(message: dict[str, Any], key: str) -> int | None:
 
 
 class Orders:
-    """Carries them out; the role and control have been checked."""
+    """Carries out commands; the caller has checked role and control."""
 
     def __init__(self, desk: OrderSink, read_mission: ReadMission) -> None:
         self._desk, self._read_mission = desk, read_mission
@@ -97,7 +97,7 @@ class Orders:
     def carry_out(
         self, page: Page, robot: ConsoleRobot, kind: str, message: dict[str, Any]
     ) -> str | None:
-        """Carry out an order; returns why not, "", or None: that is told later."""
+        """Carry out a command; returns why it is refused, "", or None: the result follows later."""
 
         def answer(good: bool, words: str) -> None:
             self._desk.call(lambda: self._desk.answered(page, kind, good, words))
@@ -118,7 +118,7 @@ class Orders:
             order, steps = str(message.get("order", ""))[:20], str(message.get("steps", ""))
             number, place = _number(message, "step"), _number(message, "place")
             if number is None or place is None:
-                return "step and place are numbers from 0"
+                return "step and place must be integers of at least 0"
             robot.change_mission(order, number, place, steps[:LONGEST_MISSION], answer)
         else:
             return self._set_parameter(page, robot, message)
@@ -166,17 +166,17 @@ class Orders:
         self, page: Page, robot: ConsoleRobot, kind: str, message: dict[str, Any], answer: Answer
     ) -> str:
         if not robot.state().get("simulator"):
-            return "this robot is not simulated: faults and rooms are of the simulator alone"
+            return "this robot is not simulated: only the simulator has faults and rooms"
         if kind == "room":
             if (seed := _number(message, "seed")) is None:
-                return "a room is a number from 0"
+                return "seed must be an integer of at least 0"
             robot.cancel()
             robot.enter_room(seed)
             self._desk.log(page.robot, "info", f"{page.name}: room {seed}")
             return ""
         name = str(message.get("name", ""))
         if name not in FAULTS:
-            return f'no fault is called {name[:40]!r}; there are {", ".join(FAULTS)}'
+            return f'there is no fault {name[:40]!r}; there are {", ".join(FAULTS)}'
         robot.inject(FAULTS[name], answer)
         self._desk.log(page.robot, "warn", f"{page.name}: simulated fault: {name}")
         return ""

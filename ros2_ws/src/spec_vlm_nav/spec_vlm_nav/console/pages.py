@@ -13,11 +13,11 @@
 # limitations under the License.
 
 """
-The open pages: what each may do, what it receives. Lives in the web server's event loop.
+The open pages: what each may do and what it receives. Runs in the web server's event loop.
 
-A page is sent a picture only when it has drawn the one before: pictures are dropped, never late.
-Any page may stop the robot; everything that has it moved needs the role of an operator and
-control of that robot.
+A page receives a picture only after it has drawn the previous one: pictures are dropped, never
+late. Any page may stop the robot; everything that can make it move needs the role of an operator
+and control of that robot.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Pages:
         self._busy_s = page_busy_s
         self._require_operator, self._timeout_s = require_operator, page_timeout_s
         self._pages: set[Page] = set()
-        # Where no operator is required, a page that is slow for a moment keeps control.
+        # If no operator is required, a page that is slow for a moment keeps control.
         self._silence_s = page_timeout_s if require_operator else max(page_timeout_s, PATIENCE_S)
         self._controls: dict[str, Control] = {}
         self._numbers = itertools.count(1)
@@ -76,31 +76,31 @@ class Pages:
 
     @property
     def count(self) -> int:
-        """Return how many pages are open."""
+        """Return the number of open pages."""
         return len(self._pages)
 
     def all(self) -> list[Page]:
-        """Return the open pages, the oldest first."""
+        """Return the open pages, oldest first."""
         return sorted(self._pages, key=lambda page: page.number)
 
     def robot_names(self) -> list[str]:
-        """Return the namespaces that may hold a robot."""
+        """Return the namespaces that may contain a robot."""
         return sorted(self._robots.all_names())
 
     @property
     def robots_heard(self) -> int:
-        """Return how many robots speak."""
+        """Return the number of robots that are heard."""
         found = [self._robots.get(name) for name in self._robots.all_names()]
         return sum(robot is not None and robot.is_heard for robot in found)
 
     def control(self, robot: str) -> Control:
-        """Return who has control of a robot."""
+        """Return the control state of a robot."""
         return self._controls.setdefault(robot, Control(self._silence_s))
 
-    # -- a page comes and goes
+    # -- pages open and close
 
     def open(self, name: str, role: AccessRole, where: str, send: Send) -> Page:
-        """Take a new page in."""
+        """Register a new page."""
         page = Page(next(self._numbers), name, role, where, send)
         names = self._robots.names()
         page.robot = names[0] if names else ""
@@ -130,11 +130,11 @@ class Pages:
         self._tell_map(page)
 
     def close(self, page: Page) -> None:
-        """Take note that a page has gone."""
+        """Remove a page and release its control."""
         self._pages.discard(page)
         for robot, control in self._controls.items():
             if control.let_go(page.number):
-                self._let_go(robot, f"{page.name} has gone")
+                self._let_go(robot, f"{page.name} has left")
 
     def _let_go(self, name: str, why: str) -> None:
         robot = self._robots.get(name)
@@ -146,10 +146,10 @@ class Pages:
     def _stopped(self) -> str:
         return "; the robot is stopped" if self._require_operator else ""
 
-    # -- what a page wants
+    # -- messages from pages
 
     def take(self, page: Page, message: dict[str, Any]) -> None:
-        """Do what a page asks for; what is wrong is told to it."""
+        """Handle a page's message; errors are sent to the page."""
         kind = str(message.get("t", ""))
         if kind == "beat":
             self.control(page.robot).beat(page.number, time.monotonic())
@@ -159,13 +159,13 @@ class Pages:
         elif kind == "look":
             self._look(page, str(message.get("robot", "")))
             page.on_look()
-        elif kind in STOPPING:  # before all limits: a stop from any sender is obeyed
+        elif kind in STOPPING:  # before any rate limit: a stop from any sender is obeyed
             number, how = (str(message.get(key, ""))[:40] for key in ("id", "how"))
             self.stop(page, kind, number, how)
         elif kind in ("heard", "say") and is_stop(str(message.get("text", ""))[:LONGEST_WORDS]):
             self.stop(page, "stop", "", "spoken" if kind == "heard" else "typed")
         elif kind == "heard":
-            pass  # speech so far: only what means stop acts before it is said back
+            pass  # partial speech: only stop words act before the operator confirms
         elif kind in ("files", "file"):
             if page.bucket.take(time.monotonic()):
                 self._aside(lambda: self._tell_files(page, kind, str(message.get("name", ""))))
@@ -178,19 +178,19 @@ class Pages:
             why = TOO_MANY
         elif name not in names:
             there = ", ".join(repr(other) for other in names[:8]) or "none yet"
-            why = f"there is no robot {name[:60]!r} here; there is {there}"
+            why = f"there is no robot {name[:60]!r}; known: {there}"
         if why:
             self._note(page, f"look {name[:200]}", f"refused: {why}")
             page.tell("no", to="look", why=why)
             return
         for control in self._controls.values():
             if control.let_go(page.number):
-                self._let_go(page.robot, f"{page.name} looks at another robot")
+                self._let_go(page.robot, f"{page.name} switched to another robot")
         page.robot = name
         self._welcome(page)
 
     def _aside(self, act: Callable[[], None]) -> None:
-        """Do what asks a disk in a thread beside the loop; without a loop at once."""
+        """Run disk access in a worker thread; at once if there is no event loop."""
         if self._loop is None or self._loop.is_closed():
             act()
         else:
@@ -204,31 +204,31 @@ class Pages:
         self.call(lambda: page.tell(what, **told))
 
     def stop(self, page: Page, kind: str, number: str, how: str) -> None:
-        """Stop a page's robot, whichever page looks at it, and tell when it stands."""
+        """Stop the robot that a page shows, and tell the page when it stands."""
         robot = self._robots.get(page.robot)
         if robot is None:
-            page.tell("no", to=kind, why="this robot is not there")
+            page.tell("no", to=kind, why="there is no such robot")
             return
         robot.stop() if kind == "stop" else robot.estop()
         self._after_stop(page, kind, number, how)
 
     def stopped(self, said: dict[str, Any]) -> None:
-        """Take note of a STOP that the front has published."""
+        """Handle the front's report of a published STOP."""
         for page in [p for p in self._pages if p.connection == said["stop"]]:
-            # Where the front's publisher reaches no client (yet), ours does.
+            # If the front's publisher had no subscriber (yet), publish from here.
             then = self._after_stop if said["heard"] else self.stop
             then(page, said["kind"], said["id"], said["how"])
 
     def _after_stop(self, page: Page, kind: str, number: str, how: str) -> None:
         now = time.monotonic()
         self._standing.ask(page, number, now)
-        if page.bucket.take(now):  # not the stop, only its line
+        if page.bucket.take(now):  # limits only the log line, not the stop
             self._note(page, f"{kind} {how}".strip(), "sent")
             said = f" ({how})" if how else ""
             self.log(page.robot, "warn", f"{kind.upper()} by {page.name}{said}")
 
     def stopped_by_post(self, said: dict[str, Any]) -> None:
-        """Take note of a STOP of a client without a socket."""
+        """Handle the front's report of a STOP by POST."""
         name, robot = said["posted"], self._robots.get(said["posted"])
         if robot is not None and not said["heard"]:
             robot.stop()
@@ -244,14 +244,14 @@ class Pages:
         elif kind not in (*MOVING, "take", "release"):
             why = f"{kind[:40]!r} is not a command"
         elif page.role is not AccessRole.OPERATOR:
-            why = "viewers look; an operator has the robot moved"
+            why = "viewers look and may stop; only an operator may move the robot"
         elif robot is None:
-            why = "this robot is not there"
+            why = "there is no such robot"
         elif kind in MOVING and self.control(page.robot).page != page.number:
             name = self.control(page.robot).name
             why = f'{name or "nobody"} has control: take it first'
         if why == TOO_MANY and not page.excess.take(time.monotonic()):
-            return  # that there are too many is said once a second
+            return  # reported once a second
         if why or robot is None:
             self._note(page, _words(message), f"refused: {why}")
             page.tell("no", to=kind, why=why)
@@ -264,20 +264,20 @@ class Pages:
             self.done(page, message, wrong)
 
     def done(self, page: Page, message: dict[str, Any], wrong: str) -> None:
-        """Take note of a command that was carried out, or of why it was not."""
+        """Log a command's result; wrong: why it was refused, or ""."""
         self._note(page, _words(message), f"refused: {wrong}" if wrong else "done")
         if wrong:
             page.tell("no", to=str(message.get("t", "")), why=wrong[:LONGEST_REFUSAL])
 
     def has_control(self, page: Page) -> bool:
-        """Return whether a page has control of the robot that it looks at."""
+        """Return whether a page has control of the robot that it shows."""
         return page in self._pages and self.control(page.robot).page == page.number
 
     def _change_control(self, page: Page, robot: ConsoleRobot, kind: str, force: bool) -> None:
         control, now = self.control(page.robot), time.monotonic()
         if kind == "release":
             if control.let_go(page.number):
-                self._let_go(page.robot, f"{page.name} let go")
+                self._let_go(page.robot, f"{page.name} released control")
             self._note(page, "release", "done")
             return
         before, had = control.name, control.page
@@ -297,22 +297,22 @@ class Pages:
         self.tell_states(page.robot)
 
     def answered(self, page: Page, kind: str, good: bool, words: str) -> None:
-        """Report the result of its order to a page."""
+        """Send a page the result of its command."""
         page.tell("yes" if good else "no", to=kind, why=words)
         if kind == "param" and (robot := self._robots.get(page.robot)) is not None:
             page.tell("params", rows=robot.parameters())
 
-    # -- what pages receive
+    # -- messages to pages
 
     def call(self, act: Callable[[], None]) -> None:
-        """Do something in the loop; may be called by any thread."""
+        """Run `act` in the event loop; may be called from any thread."""
         if self._loop is None:
             act()
         elif not self._loop.is_closed():
             self._loop.call_soon_threadsafe(act)
 
     def wake(self, robot: str, what: str) -> None:
-        """Take note that a robot has something new; may be called by any thread."""
+        """Handle news of a robot; may be called from any thread. what: see RosRobot."""
         self.call(lambda: self._woken(robot, what))
 
     def _woken(self, name: str, what: str) -> None:
@@ -343,7 +343,7 @@ class Pages:
             self._standing.look(name, bool(robot and robot.state().get("standing")), now)
 
     def _feed(self, page: Page) -> None:
-        """Send the newest picture, if the page has drawn the one before."""
+        """Send the newest picture if the page has drawn the previous one."""
         robot = self._robots.get(page.robot)
         frame = robot.frame() if robot is not None else None
         if frame is None or page.in_flight or frame[0] == page.sent_frame or page.outbox.full():
@@ -353,7 +353,7 @@ class Pages:
         page.outbox.put_nowait(struct.pack("<Id", number & 0xFFFFFFFF, _unix(received)) + jpeg)
 
     def tell_states(self, robot: str) -> None:
-        """Inform all pages of a robot how it is."""
+        """Send a robot's state to all its pages."""
         for page in [p for p in self._pages if p.robot == robot]:
             self._tell_state(page)
 
@@ -376,17 +376,17 @@ class Pages:
             page.tell("map", **robot.map())
 
     def log(self, robot: str, level: str, words: str) -> None:
-        """Inform all pages of a robot what happened, in plain words."""
+        """Send a log line to all pages of a robot."""
         for page in [p for p in self._pages if p.robot == robot]:
             page.tell("log", level=level, words=words, at=time.time())
 
     def _note(self, page: Page, command: str, outcome: str) -> None:
         self._audit.note(page.name, page.role.value, page.where, page.robot, command, outcome)
 
-    # -- all the time
+    # -- periodic work
 
     async def watch(self) -> None:
-        """Watch control and tell states, until it is canceled."""
+        """Watch control and send states, until canceled."""
         self._loop = asyncio.get_running_loop()
         due = {"state": 0.0, "map": 0.0, "health": 0.0, "hold": 0.0}
         periods = {"state": STATE_S, "map": MAP_S, "health": HEALTH_S, "hold": HOLD_S}
@@ -410,7 +410,7 @@ class Pages:
                 self._woken(name, what)
 
     def _safely(self, act: Callable[[str], None], what: str) -> None:
-        """Do something that may fail: nothing that a robot says ends the watch over control."""
+        """Run something that may fail: a robot's data must not end the watch over control."""
         try:
             act(what)
         except Exception as error:
@@ -438,7 +438,7 @@ class Pages:
                 page.tell("params", rows=robot.parameters() if robot else [])
 
     def _hold(self, name: str) -> None:
-        """Say that an operator is there: motion_node stops the robot when this ends."""
+        """Publish that an operator holds control: when this ends, motion_node stops the robot."""
         robot = self._robots.get(name)
         if robot is not None and self._require_operator and self.control(name).page is not None:
             robot.hold(_holder(name), True)

@@ -19,16 +19,16 @@ from __future__ import annotations
 from spec_vlm_nav.common.parameters import IMAGE_TRANSPORT, Parameter, RELIABILITY
 
 CONSOLE: tuple[Parameter, ...] = (
-    Parameter("host", "127.0.0.1", "Address to listen on; beyond loopback tokens are needed."),
-    Parameter("port", 8765, "Port of the page; 0: a free one, said in the log.", 0, 65535),
+    Parameter("host", "127.0.0.1", "Address to listen on; other than loopback needs tokens."),
+    Parameter("port", 8765, "Port of the page; 0: a free one, shown in the log.", 0, 65535),
     Parameter("certificate", "", "TLS: certificate file (PEM)."),
     Parameter("key", "", "TLS: its key file (PEM)."),
-    Parameter("insecure", False, "Beyond loopback also without TLS."),
+    Parameter("insecure", False, "Allow other addresses than loopback without TLS."),
     Parameter(
         "published_on_loopback",
         False,
-        "In a container whose port is published on the loopback of its host, and nowhere else: "
-        "served as on loopback, without tokens.",
+        "In a container whose port is published only on its host's loopback: serve as on loopback, "
+        "without tokens.",
     ),
     Parameter(
         "tokens_file",
@@ -39,21 +39,21 @@ CONSOLE: tuple[Parameter, ...] = (
     Parameter(
         "audit_file",
         "",
-        "Where every command is noted, a JSON line each; empty: spec_vlm_nav/console_audit.jsonl "
-        "in ROS_HOME or ~/.ros.",
+        "Log of every command, one JSON line each; empty: spec_vlm_nav/console_audit.jsonl in "
+        "ROS_HOME or ~/.ros.",
     ),
     Parameter(
         "audit_mb",
         10.0,
-        "A full audit_file is put aside, three are kept: size of each, MB.",
+        "Size at which audit_file is rotated, MB; three rotated files are kept.",
         0.1,
         1000.0,
     ),
     Parameter(
         "require_operator",
         False,
-        "Dead man: when the page that has control is lost, the robot stops (motion_node's own "
-        "require_operator has it stand without one, too).",
+        "Dead man's switch: the robot stops when the page in control is lost (motion_node's own "
+        "require_operator also keeps it standing without an operator).",
     ),
     Parameter(
         "page_timeout_s",
@@ -65,8 +65,8 @@ CONSOLE: tuple[Parameter, ...] = (
     Parameter(
         "page_busy_s",
         0.4,
-        "A page in control that does not answer for this long while the robot moves has it "
-        "stopped: no STOP would be heard, s; 0: not watched.",
+        "If the page in control does not respond for this long while the robot moves, the robot "
+        "stops, as no STOP would be heard, s; 0: not watched.",
         0.0,
         10.0,
     ),
@@ -76,17 +76,17 @@ CONSOLE: tuple[Parameter, ...] = (
     Parameter(
         "templates",
         "",
-        "Instructions the page offers, with | between them; empty: some of its own.",
+        "Instructions that the page offers, separated by |; empty: built-in examples.",
     ),
     Parameter(
         "blackbox_folder",
         "",
-        "Whose files the page lists: blackbox_node's folder; empty: its default.",
+        "blackbox_node's folder, whose files the page lists; empty: its default.",
     ),
     Parameter(
         "simulator",
         False,
         "The robot is simulated (navsim): the page offers faults and other rooms.",
     ),
-    Parameter("max_pages", 16, "Pages at the same time; a quarter is left to operators.", 1, 256),
+    Parameter("max_pages", 16, "Most open pages; a quarter is reserved for operators.", 1, 256),
 )

@@ -13,10 +13,10 @@
 # limitations under the License.
 
 """
-The black box's files as the console lists and hands them out.
+Lists the black box's files and serves them for download.
 
-A file is handed out against a ticket, which a page that was let in asks for over its socket: a
-link in the browser cannot carry a token. A ticket is good once, and not for long.
+A download needs a ticket, which an admitted page requests over its socket, because a browser link
+cannot carry a token. A ticket is valid once and for GOOD_FOR_S.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ ENDING = ".mcap"
 
 
 class RobotFiles:
-    """Files of a folder, and of one beneath it for each robot's namespace. folder None: none."""
+    """The files of a folder and its subfolders by robot namespace; folder None: no files."""
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
         self._tickets: dict[str, tuple[Path, float]] = {}
 
     def listing(self, robot: str) -> dict[str, Any]:
-        """Return the files of a robot, newest first, and where they are or why there are none."""
+        """Return a robot's files, newest first, with their folder, or why there are none."""
         if self._folder is None:
-            return {"files": [], "folder": "", "why": "no folder of a black box is known here"}
+            return {"files": [], "folder": "", "why": "no black box folder is configured"}
         folder = self._folder / robot
         try:
             found = [(f.stat(), f.name) for f in folder.iterdir() if f.suffix == ENDING]
@@ -56,7 +56,7 @@ class RobotFiles:
         return {"files": rows, "folder": str(folder), "why": "" if rows else "no file yet"}
 
     def ticket(self, robot: str, name: str, now: float) -> tuple[str, str]:
-        """Return a ticket for a file that is listed, or "" and why not. now: steady clock, s."""
+        """Return a ticket for a listed file, or "" and the reason. now: steady clock, s."""
         listed = {row["name"] for row in self.listing(robot)["files"]}
         if name not in listed or self._folder is None:
             return "", f"there is no file {name[:80]!r}"
@@ -68,13 +68,13 @@ class RobotFiles:
         return ticket, ""
 
     def answer(self, robot: str, kind: str, name: str, now: float) -> tuple[str, dict[str, Any]]:
-        """Return what a page receives that asks for the files, or for a file."""
+        """Return the reply to a page's request for the list ("files") or for a file."""
         if kind == "files":
             return "files", self.listing(robot)
         ticket, why = self.ticket(robot, name, now)
         return ("no", {"to": "file", "why": why}) if why else ("file", {"ticket": ticket})
 
     def redeem(self, ticket: str, now: float) -> Path | None:
-        """Return the file of a ticket, once; None when it is none or too old."""
+        """Return the file of a ticket, once; None if the ticket is unknown or expired."""
         path, until = self._tickets.pop(ticket, (None, 0.0))
         return path if now < until else None

@@ -12,7 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""What the pages need of the robots, whatever speaks to them: ROS, a bag, a test."""
+"""The interface between pages and robots, whether they come from ROS, a bag or a test."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ Answer = Callable[[bool, str], None]
 
 
 class ConsoleRobot(Protocol):
-    """One robot. Called by the web server's thread; nothing in here may wait."""
+    """One robot. Called from the web server's thread; no method may block."""
 
     @property
     def is_heard(self) -> bool:
-        """Return whether it speaks."""
+        """Return whether the robot has been heard lately."""
         ...
 
     def poll(self, watched: bool) -> tuple[str, ...]:
-        """Take in what does not announce that it is there; returns what is new: frame."""
+        """Read inputs that wake no thread; returns the kinds of news ("frame" or nothing)."""
         ...
 
     def frame(self) -> tuple[int, float, bytes] | None: ...
@@ -57,18 +57,18 @@ class ConsoleRobot(Protocol):
 
 
 class Robots(Protocol):
-    """All that are there."""
+    """All robots."""
 
     def names(self) -> list[str]:
-        """Return their namespaces, "" for the root; sorted."""
+        """Return the robots' namespaces, "" for the root; sorted."""
         ...
 
     def all_names(self) -> list[str]:
-        """Return the namespaces that may hold a robot, silent ones included."""
+        """Return the namespaces that may contain a robot, including silent ones."""
         ...
 
     def get(self, name: str) -> ConsoleRobot | None:
-        """Return one of them."""
+        """Return the robot of a namespace, or None."""
         ...
 
     def health(self) -> list[dict[str, Any]]:
@@ -89,7 +89,7 @@ SHORT = (
 
 
 def in_short(robots: Robots, controller: Callable[[str], str]) -> list[dict[str, Any]]:
-    """Return all robots in short, for the tiles of a page that has more than one."""
+    """Return a summary of all robots, for the tiles of a page."""
     found = []
     for name in robots.names():
         if (robot := robots.get(name)) is not None:

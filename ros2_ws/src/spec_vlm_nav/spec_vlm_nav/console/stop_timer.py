@@ -12,7 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""Pages that asked for a stop, until the robot stands. Pure: time comes in, steady, s."""
+"""Stop requests that wait until the robot stands. Pure: times are arguments, steady clock, s."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ class _StopRequest:
 
 
 class StopTimer:
-    """Tells a page after how long the robot that it stopped stands, or that this is not known."""
+    """Tells a page how long its robot took to stand after STOP, or that it does not stand."""
 
     def __init__(self) -> None:
         self._asked: list[_StopRequest] = []
 
     def ask(self, page: Page, number: str, now: float) -> None:
-        """Take note of a stop. number: the page's own, which it is told."""
+        """Record a stop request. number: the page's request id, echoed in the reply."""
         if len(self._asked) < MOST:
             self._asked.append(_StopRequest(page, number, page.robot, now))
 
     def is_awaited(self, robot: str) -> bool:
-        """Return whether any page waits for a robot."""
+        """Return whether a stop request of this robot is still open."""
         return any(one.robot == robot for one in self._asked)
 
     def look(self, robot: str, stands: bool, now: float) -> None:
-        """Notify the threads that wait for a robot."""
+        """Answer the open requests of a robot if it stands or STANDS_S have passed."""
         for one in [one for one in self._asked if one.robot == robot]:
             if stands:
                 one.page.tell("stands", id=one.number, ms=round(1000 * (now - one.at)))

@@ -15,9 +15,9 @@
 """
 The web server of the console: one page and one socket. Needs starlette, uvicorn and websockets.
 
-It listens on a Unix socket; the front (`front`, a process of its own) has those that pages come
-to, and STOP goes no further than there. The page comes from this package alone: nothing is
-fetched from elsewhere, and its policy forbids that.
+It listens on a Unix socket. The front (`front`, a separate process) holds the network sockets and
+handles STOP itself. All of the page's files come from this package, and its Content-Security-Policy
+forbids anything else.
 """
 
 from __future__ import annotations
@@ -79,37 +79,37 @@ HEADERS = {
 }
 LOOK_S, START_S = 0.5, 30.0
 FRONT = ("-m", "spec_vlm_nav.ros.console.front_process")
-TRIES, TRY_BURST = 0.2, 5.0  # wrong tokens a second, of all addresses together
+TRIES, TRY_BURST = 0.2, 5.0  # wrong tokens per second, all addresses together
 WRONG, FULL, FORBIDDEN = 4401, 4429, 4403
 
 
 @dataclass(frozen=True)
 class WebConfig:
-    """Where to listen and who may come."""
+    """Where to listen, and the limits of connections."""
 
     host: str = "127.0.0.1"
     port: int = 0
     certificate: str = ""
     key: str = ""
     max_pages: int = 16
-    head_s: float = 5.0  # a request is complete, and a page has said hello, in this long
-    front: tuple[str, ...] = FRONT  # arguments of Python that start the front
-    arguments: tuple[str, ...] = ()  # of ROS, for the front
+    head_s: float = 5.0  # time limit for a request's headers and for a page's hello
+    front: tuple[str, ...] = FRONT  # Python arguments that start the front
+    arguments: tuple[str, ...] = ()  # ROS arguments for the front
     published_on_loopback: bool = False
 
     @property
     def most_viewers(self) -> int:
-        """Return how many pages viewers may have: the others wait for operators."""
+        """Return how many pages viewers may open; the rest is reserved for operators."""
         return max(1, self.max_pages - max(1, self.max_pages // 4))
 
     @property
     def is_local(self) -> bool:
-        """Return whether only this machine's pages can be meant, whatever name they come by."""
+        """Return whether only this machine can reach the console."""
         return is_loopback(self.host) or self.published_on_loopback
 
 
 class Web:
-    """The server, in a thread of its own. Raises ConsoleError where it cannot listen."""
+    """The server, in a background thread. Raises ConsoleError if it cannot listen."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class Web:
         tokens: AccessTokens,
         complain: Callable[[str], None] = lambda words: None,
     ) -> None:
-        """complain: called with, in plain words, what is wrong."""
+        """complain: called with a description of a problem."""
         self._config, self._pages, self._tokens = config, pages, tokens
         self._complain, self._tries = complain, MessageBucket(TRIES, TRY_BURST)
         self._check_certificate()
@@ -144,7 +144,7 @@ class Web:
         self.failure: ConsoleError | None = None
         self._closing, self._is_ready = False, threading.Event()
         self._tell: asyncio.StreamWriter | None = None
-        self._folder = Path(tempfile.mkdtemp(prefix="spec_vlm_nav_console_"))  # for us alone
+        self._folder = Path(tempfile.mkdtemp(prefix="spec_vlm_nav_console_"))  # mode 0700
         self._behind = socket.socket(socket.AF_UNIX)
         self._behind.bind(str(self._folder / "pages"))
         self._behind.listen(128)
@@ -161,7 +161,7 @@ class Web:
         self._is_ready.wait(START_S)
         if self._tell is None or self.failure is not None or not self._is_ready.is_set():
             self.close()
-            raise self.failure or ConsoleError("the process of the sockets did not start")
+            raise self.failure or ConsoleError("the console's front process did not start")
 
     def _check_certificate(self) -> None:
         c = self._config
@@ -194,7 +194,7 @@ class Web:
     # -- the front
 
     async def _hear_front(self) -> None:
-        """Take in what the front says, until it ends: then no page can stop the robot from here."""
+        """Handle the front's messages until it ends; that is a failure, as STOP no longer works."""
         hear, self._tell = await asyncio.open_connection(sock=self._control)
         config = self._config
         self._say(
@@ -220,7 +220,7 @@ class Web:
                     self._pages.stopped_by_post(said)
         looking.cancel()
         if not self._closing:
-            self.failure = ConsoleError("the process of the sockets has ended: start anew")
+            self.failure = ConsoleError("the console's front process has ended: restart the console")
         self._is_ready.set()
 
     def _say(self, what: dict[str, Any]) -> None:
@@ -233,7 +233,7 @@ class Web:
         self._say({"tokens": rows})
 
     async def _look_after(self) -> None:
-        """Have the front know the robots, and no page stay whose token was taken away."""
+        """Keep the front's list of robots current, and close pages whose token was revoked."""
         told: list[str] | None = None
         while True:
             if (names := self._pages.robot_names()) != told:
@@ -246,7 +246,7 @@ class Web:
                 self._say_tokens()
                 for page in self._pages.all():
                     if page.token not in (self._tokens.known or ()) and not self._is_open:
-                        page.end(WRONG, "this token was taken away")
+                        page.end(WRONG, "this token was revoked")
             await asyncio.sleep(LOOK_S)
 
     @property
@@ -329,36 +329,36 @@ class Web:
             self._pages.close(page)
 
     def _make_room(self, role: AccessRole) -> bool:
-        """Return whether one more page may come: viewers leave places, and make room."""
+        """Return whether one more page fits; for an operator the newest viewer is closed."""
         pages = self._pages.all()
         viewers = [page for page in pages if page.role is AccessRole.VIEWER]
         if role is AccessRole.VIEWER:
             most = self._config.most_viewers
             return len(pages) < self._config.max_pages and len(viewers) < most
         if len(pages) >= self._config.max_pages and viewers:
-            viewers[-1].end(FULL, "an operator needed the place")
+            viewers[-1].end(FULL, "an operator needed this place")
             return True
         return len(pages) < self._config.max_pages
 
     async def _enter(self, ws: WebSocket) -> tuple[str, AccessRole, Token | None] | None:
-        """Return who it is, after the first message; None when the socket was closed."""
+        """Return name, role and token from the first message; None if the socket was closed."""
         try:
             said = understood(await asyncio.wait_for(ws.receive_text(), self._config.head_s))
         except (asyncio.TimeoutError, WebSocketDisconnect, KeyError):
             said = None
         if said is None:
-            await _closed(ws, WRONG, "say hello first")
+            await _closed(ws, WRONG, "the first message must be a hello")
             return None
         name = " ".join(str(said.get("name", "")).split())[:40]
         if self._is_open:
-            return name or "operator", AccessRole.OPERATOR, None  # loopback alone: checked before
+            return name or "operator", AccessRole.OPERATOR, None  # only on loopback: see check_binding
         token = find_token(self._tokens.known or (), str(said.get("token", "")))
         if token is not None:
             return token.name, token.role, token
         loop = asyncio.get_running_loop()
         if not self._tries.take(loop.time()):
             await asyncio.sleep(2.0)
-        await _closed(ws, WRONG, "this token is not known here")
+        await _closed(ws, WRONG, "this token is unknown")
         return None
 
     async def _receive(self, ws: WebSocket, page: Page) -> None:
@@ -368,10 +368,10 @@ class Web:
             except KeyError:  # bytes
                 message = None
             if message is None:
-                page.tell("no", to="", why="not understood: an object of plain values is wanted")
+                page.tell("no", to="", why="a message must be a JSON object of plain values")
             else:
                 self._pages.take(page, message)
-            await asyncio.sleep(0)  # more may have come: others have their turn first
+            await asyncio.sleep(0)  # let other tasks run before the next message
 
 
 async def _send(ws: WebSocket, page: Page) -> None:
@@ -395,7 +395,7 @@ def _listen(config: WebConfig) -> socket.socket:
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((config.host, config.port))
-        listening.listen(128)  # now: whoever reads that the console is ready may come at once
+        listening.listen(128)  # at once, so that clients can connect when the log says ready
     except (OSError, OverflowError) as error:
         listening.close()
         said = getattr(error, "strerror", None) or error

@@ -13,9 +13,9 @@
 # limitations under the License.
 
 """
-What travels between page and console: JSON objects of plain values. Pure.
+Messages between page and console: JSON objects of plain values. Pure.
 
-What a page says may be anything: only what this package's page could have said is let in.
+A client may send anything; only messages that this package's page could send are accepted.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ MOST_FIELDS, LARGEST = 20, 2**53  # beyond, a browser's numbers are not exact
 
 def understood(text: str) -> dict[str, Any] | None:
     """
-    Return a page's message; None where it is none.
+    Return a page's message, or None if it is invalid.
 
-    A stop is understood whatever else comes with it: the rest is left out then.
+    A stop is accepted even with invalid fields; these are then dropped.
     """
     try:
         said = json.loads(text)
@@ -54,11 +54,11 @@ def _is_plain(value: object) -> bool:
         return _ODD.search(value) is None
     if isinstance(value, bool) or value is None:
         return True
-    return isinstance(value, (int, float)) and abs(value) <= LARGEST  # NaN is not, either
+    return isinstance(value, (int, float)) and abs(value) <= LARGEST  # also False for NaN
 
 
 def page_message(what: str, told: dict[str, Any]) -> str:
-    """Return a message for a page; what is not a number becomes null, for JSON has no word for it."""
+    """Return a message for a page; NaN and infinity become null, as JSON cannot express them."""
     message = {"t": what, **told}
     try:
         return json.dumps(message, ensure_ascii=False, allow_nan=False)

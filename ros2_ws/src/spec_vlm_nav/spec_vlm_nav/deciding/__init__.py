@@ -12,4 +12,4 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""What decides: the navigator, its states, what it does about events, and its parts."""
+"""The navigator: its states, event handlers, parts, parameters and diagnostics."""

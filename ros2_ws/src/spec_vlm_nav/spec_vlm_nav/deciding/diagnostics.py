@@ -12,7 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""What the deciding side says of itself on /diagnostics."""
+"""The /diagnostics rows of vlm_nav_node."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ NO_COURSE = RoundHistory()
 
 
 def percentile(values: list[float], share: float) -> float:
-    """Return the nearest-rank percentile; NaN of nothing."""
+    """Return the nearest-rank percentile; NaN if there are no values."""
     if not values:
         return math.nan
     return sorted(values)[min(len(values) - 1, math.ceil(share * len(values)) - 1)]
 
 
 class DecidingDiagnostics:
-    """Counts and times since activation."""
+    """Error counts, decision times and the camera's rate since activation."""
 
     def __init__(self) -> None:
         self.errors: Counter[str] = Counter()
@@ -50,7 +50,7 @@ class DecidingDiagnostics:
         self._rate = 0.0
 
     def count(self, report: DecisionReport) -> None:
-        """Take note of a decision's report."""
+        """Record a decision's report."""
         if report.code is not ErrorCode.NONE:
             self.errors[report.code.name] += 1
             self.last_error = report.error
@@ -70,7 +70,7 @@ class DecidingDiagnostics:
         """
         Return the rows of /diagnostics.
 
-        Called about once a second, which the camera's rate is measured by.
+        The camera's rate is measured between two calls; call it about once a second.
         """
         count, since = self._frames
         if since:

@@ -13,13 +13,13 @@
 # limitations under the License.
 
 """
-The deciding side as one object without ROS.
+The navigator as one object without ROS.
 
-It turns what comes in into events; what they lead to says the table in `states.py`. One decision
-at a time: look (wait for a frame newer than the end of the last motion), think, move. Whatever
-goes wrong the robot is commanded to stand still first and the reason is given once. It never blocks:
-decisions run elsewhere and come back as events; `now` is a steady clock in seconds. Every
-instruction ends exactly once, with `NavigatorOutputs.concluded`.
+It turns inputs into events; the table in `states.py` says how each state handles them. It makes one
+decision at a time: look (wait for a frame newer than the end of the last motion), think, move. On
+any fault it first commands the robot to stand still and then reports the reason once. It never
+blocks: decisions run in a worker and come back as events. `now` is a steady clock in seconds.
+Every instruction ends exactly once, with `NavigatorOutputs.concluded`.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ EVENTS = {
 
 class Navigator(Situation):
     """
-    The state machine of one robot: its situation, and what may happen to it.
+    The state machine of one robot: its situation and the inputs that change it.
 
-    Every input method takes `now`. From outside, `config`, `policy` and `waits_for` may be set at
-    any time, and `instruction.number` before the first instruction; the rest is only read.
+    Callers may set `config`, `policy` and `waits_for` at any time, and `instruction.number` before
+    the first instruction. Everything else is read-only for them.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Navigator(Situation):
     def _happens(self, event: NavigatorEvent, what: Any, now: float) -> None:
         react(self, event, what, now)
 
-    # -- what the operator wants
+    # -- operator commands
 
     def on_instruction(
         self,
@@ -89,12 +89,13 @@ class Navigator(Situation):
         stamp: float = math.inf,
     ) -> int:
         """
-        Stand still, forget the old instruction and begin this one; returns its number.
+        Stand still, drop the old instruction and begin this one; returns its number.
 
-        allowance_s: it may take so long, 0: as long as max_duration_s. hint: words that the last
-        reasoning should hold. stamp: when it was given, s, by the clock of motion_node's stamps:
-        an operator's stop after that is about it. A bad instruction ends at once, with the robot
-        standing.
+        allowance_s: time limit in addition to max_duration_s; 0: none.
+        hint: words expected in the last reasoning.
+        stamp: when it was given, s, by the clock of motion_node's stamps. A later operator stop
+        cancels it.
+        An invalid instruction ends at once, with the robot standing.
         """
         if is_stop(text):
             self.on_cancel(now)
@@ -124,15 +125,15 @@ class Navigator(Situation):
         self._happens(NavigatorEvent.CANCEL, why, now)
 
     def wake(self, now: float) -> None:
-        """Look at the clock before anything else: this process may have been stopped."""
+        """Detect a stall of this process; call it before any other input."""
         stalled_s, self._awake_at = now - self._awake_at, now
         if SHORTEST_STALL_S <= stalled_s < math.inf and self.waits_for != LOADING:
             self._happens(NavigatorEvent.STALLED, stalled_s, now)
 
-    # -- what the robot perceives
+    # -- sensors, link and motion reports
 
     def on_frame(self, frame: Frame) -> None:
-        """Keep the newest camera frame; decide from it if that is what is waited for."""
+        """Keep the newest camera frame; decide from it if a decision is due."""
         if not self.camera.take(frame):
             return
         now = frame.received
@@ -141,9 +142,9 @@ class Navigator(Situation):
 
     def on_link(self, link: LinkState, now: float, reason: str = "") -> None:
         """
-        Take note of the link.
+        Record the link's state.
 
-        Without a verifier nothing but a declared degraded mode moves the robot.
+        Without a verifier the robot moves only in a declared degraded mode.
         """
         was, self.link = self.link, link
         if link is LinkState.UP and was is not LinkState.UP:
@@ -152,7 +153,7 @@ class Navigator(Situation):
             self._happens(NavigatorEvent.LINK_LOST, reason, now)
 
     def on_estop(self, held_by: str, now: float) -> None:
-        """Take note of the emergency stop, as motion_node reports it; "": it is not latched."""
+        """Record the emergency stop as reported by motion_node; held_by "": not latched."""
         was, self.estopped_by = self.estopped_by, held_by
         if held_by:
             self._happens(NavigatorEvent.ESTOP, held_by, now)
@@ -161,13 +162,13 @@ class Navigator(Situation):
 
     def on_status(self, status: Status, now: float) -> None:
         """
-        Take note of what became of the motion under way, or of the operator's stop.
+        Handle a report about the motion under way or about the operator's stop.
 
-        The motion has to be of this node's session.
+        The report must belong to this node's session.
         """
         if status.state is MotionState.STOPPED and status.reason.startswith(OPERATOR_STOP):
             given = self.instruction.given
-            # One that came before this instruction was given is about the one before.
+            # A stop from before this instruction was given concerns the previous one.
             if status.since >= given.stamp or now - given.began > OLD_STOP_S:
                 self._happens(NavigatorEvent.OPERATOR_STOP, OPERATOR_STOP, now)
             return
@@ -180,7 +181,7 @@ class Navigator(Situation):
         )
 
     def on_event(self, event: DecisionEvent, now: float) -> None:
-        """Take an event of the worker; those of abandoned jobs are ignored."""
+        """Handle an event of the worker; events of abandoned jobs are ignored."""
         if isinstance(event, Reconciled):
             decision = self.unverified.decision
             if decision is not None and event.job == decision.job:
@@ -194,7 +195,7 @@ class Navigator(Situation):
             self._happens(EVENTS[type(event)], event, now)
 
     def tick(self, now: float) -> None:
-        """Watch the clocks; call at 10 Hz or more."""
+        """Check all timeouts; call at 10 Hz or more."""
         if self.camera_is_stale(now):
             self._happens(NavigatorEvent.CAMERA_STALE, self.camera, now)
         if self.decision.has_been_for(now) > self.config.decision_timeout_s:

@@ -12,7 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""The parameters of vlm_nav_node, and the settings of its parts that they make."""
+"""The parameters of vlm_nav_node, and the configurations built from them."""
 
 from __future__ import annotations
 
@@ -66,13 +66,13 @@ VLM_NAV = (
     Parameter(
         "verifier_key",
         "",
-        "Key file for a verifier with keys (specnav keys export); empty: in the clear.",
+        "Key file for a verifier with keys (specnav keys export); empty: unencrypted.",
     ),
     live(
         "method",
         DecoderSettings.method,
-        "How answers are decoded: fsd (drafts prepared while the cloud verifies), auto (chosen "
-        "as it goes), ngram (no draft model), ar (the cloud alone), or another of specdec.",
+        "Decoding method: fsd (drafts prepared while the cloud verifies), auto (chosen while "
+        "running), ngram (no draft model), ar (the cloud alone), or another method of specdec.",
         form=METHOD_FORM,
         refuses=why_not_method,
     ),
@@ -82,16 +82,16 @@ VLM_NAV = (
         DecoderSettings.draft_model,
         "Draft model: an absolute folder, one in the package's share, a hub id, or a GGUF file.",
     ),
-    live("next_draft_model", "", "What ~/reload_draft loads; empty: draft_model, read from the disk again."),
+    live("next_draft_model", "", "Model that ~/reload_draft loads; empty: draft_model, read again."),
     Parameter(
         "gguf",
         "",
-        "Of a draft in a GGUF file: NAME=VALUE,... of gpu_layers, context, kv, threads, mmproj.",
+        "Options for a GGUF draft: NAME=VALUE,... with gpu_layers, context, kv, threads, mmproj.",
     ),
     Parameter(
         "prompt",
         DecoderSettings.prompt,
-        "Prompt preset; auto: nav_prompt.json in the draft's folder, otherwise its family's.",
+        "Prompt preset; auto: nav_prompt.json in the draft's folder, otherwise its family's preset.",
     ),
     live("max_new_tokens", DecoderSettings.max_new_tokens, "Longest answer, tokens.", 8, 1024),
     like(GenerationOptions, "temperature", live=True, high=2.0),
@@ -107,18 +107,18 @@ VLM_NAV = (
         "device",
         description="Device of the draft model: auto, cpu, cuda, cuda:0 ...",
     ),
-    like(ModelOptions, "dtype", description="Type the draft computes in."),
+    like(ModelOptions, "dtype", description="Data type the draft computes in."),
     like(ModelOptions, "quantize", description="bitsandbytes quantisation of the draft."),
     Parameter(
         "energy_root",
         DecoderSettings.energy_root,
-        "Where sysfs lies, for the energy sensors of /diagnostics; none: no sensor is read.",
+        "Root of sysfs for the energy sensors of /diagnostics; none: no sensor is read.",
     ),
     Parameter("threads", DecoderSettings.threads, "CPU threads of the draft model.", 1, 64),
     Parameter(
         "connect_timeout_s",
         DecoderSettings.connect_timeout_s,
-        "Longest wait for the verifier's hand-shake, s.",
+        "Longest wait for the verifier's handshake, s.",
         0.05,
         60.0,
     ),
@@ -140,7 +140,7 @@ VLM_NAV = (
     live(
         "resume_timeout_s",
         DecoderSettings.resume_timeout_s,
-        "An answer cut off goes on where it was if the verifier is back so soon, s; 0: never.",
+        "An interrupted answer resumes if the verifier is back within this time, s; 0: never.",
         0.0,
         60.0,
     ),
@@ -155,14 +155,14 @@ VLM_NAV = (
     live(
         "answer_order",
         DecoderSettings.answer_order,
-        "as_trained, or action_first: the model is asked for the action before its reasoning.",
+        "as_trained, or action_first: the prompt asks for the action before the reasoning.",
         choices=ANSWER_ORDERS,
     ),
     live(
         "answer_grammar",
         DecoderSettings.answer_grammar,
-        "off, or actions: the target can only say reasoning and then one action sentence, so that "
-        "every answer parses, and what is certain of it takes no time.",
+        "off, or actions: the target can only produce reasoning and then one action sentence. So "
+        "every answer parses, and tokens with one possible value take no time.",
         choices=ANSWER_GRAMMARS,
     ),
     IMAGE_TRANSPORT,
@@ -170,53 +170,53 @@ VLM_NAV = (
     Parameter(
         "image_width",
         0,
-        "Width the model gets, pixels; 0: as its prompt says, otherwise as it comes.",
+        "Width of the picture for the model, pixels; 0: as its prompt says, otherwise unchanged.",
         0,
         4096,
     ),
     Parameter(
         "image_height",
         0,
-        "Height the model gets, pixels; 0: as its prompt says, otherwise as it comes.",
+        "Height of the picture for the model, pixels; 0: as its prompt says, otherwise unchanged.",
         0,
         4096,
     ),
     live(
         "pixels",
         307200,
-        "Most pixels of a picture without such a size: larger ones are scaled down; 0: never.",
+        "Most pixels of a picture without a set size; larger ones are scaled down; 0: never.",
         0,
         16777216,
     ),
     Parameter(
         "jpeg_quality",
         90,
-        "Quality where the node itself encodes JPEG (raw topics, resizing).",
+        "JPEG quality where the node itself encodes (raw topics, resizing).",
         30,
         100,
     ),
     live(
         "exploration",
         "auto",
-        "Exploration policy around the model: auto (the one whose language its prompt declares "
-        "to speak, else none), frontier_search (refused for other models), or none.",
+        "Exploration policy around the model: auto (the policy whose language the prompt declares, "
+        "else none), frontier_search (refused for other models), or none.",
         choices=(AUTO, *POLICIES),
     ),
     live(
         "camera_height_m",
         0.0,
-        "Of the camera over the floor, m. frontier_search then reads from the pictures where the "
-        "floor ends, and passes what it remembers beside the robot a little wider. 0: not known.",
+        "Height of the camera above the floor, m. frontier_search then reads from the pictures where "
+        "the floor ends, and passes remembered obstacles with a little more room. 0: unknown.",
         0.0,
         3.0,
     ),
-    live("camera_view_rad", 1.5708, "Width of the view in the pictures that the model gets, rad.", 0.3, 2.6),
-    live("camera_tilt_rad", 0.0, "Of the camera, downwards, rad.", -0.5, 1.2),
+    live("camera_view_rad", 1.5708, "Horizontal field of view of the model's pictures, rad.", 0.3, 2.6),
+    live("camera_tilt_rad", 0.0, "Downward tilt of the camera, rad.", -0.5, 1.2),
     limit(
         Tighter.HIGHER,
         "robot_radius_m",
         0.26,
-        "What the robot needs to either side to pass something, m.",
+        "Room that the robot needs to either side to pass an obstacle, m.",
         0.05,
         2.0,
     ),
@@ -233,7 +233,7 @@ VLM_NAV = (
         Tighter.LOWER,
         "motion_deadline_s",
         4.0,
-        "A motion command is void this long after its receipt, s.",
+        "A motion command expires this long after its receipt, s.",
         0.2,
         30.0,
     ),
@@ -241,7 +241,7 @@ VLM_NAV = (
         Tighter.HIGHER,
         "settle_s",
         0.05,
-        "A frame is used when received this long after a motion's end, s.",
+        "A frame is used if received at least this long after a motion's end, s.",
         0.0,
         5.0,
     ),
@@ -257,7 +257,7 @@ VLM_NAV = (
         Tighter.LOWER_0_OFF,
         "max_duration_s",
         600.0,
-        "Give an instruction up after this long, s, unless its goal allows less; 0: never.",
+        "Give an instruction up after this time, s, unless its goal allows less; 0: never.",
         0.0,
         86400.0,
     ),
@@ -281,7 +281,7 @@ VLM_NAV = (
         Tighter.LOWER,
         "max_obstructions",
         5,
-        "This many motions blocked, refused or not responded to, without progress in between: give up.",
+        "Give up after this many motions blocked, refused or without response, with no progress in between.",
         1,
         100,
     ),
@@ -289,27 +289,27 @@ VLM_NAV = (
         Tighter.LOWER_0_OFF,
         "patience_s",
         30.0,
-        "Camera, odometry, (on_link_loss stop) verifier or usable answers gone for this long: "
-        "give up, s; 0: never.",
+        "Give up after this time without camera, odometry, usable answers or (on_link_loss stop) "
+        "verifier, s; 0: never.",
         0.0,
         86400.0,
     ),
     live(
         "early_action",
         True,
-        "Move when the action sentence is verified; false: when the whole answer is there.",
+        "Move when the action sentence is verified; false: when the whole answer is complete.",
     ),
     live(
         "prefetch",
         False,
-        "Decide the next action while the motion before it settles; dropped when the scene "
-        "changes until its end.",
+        "Decide the next action while the current motion settles; dropped if the scene changes "
+        "before the motion ends.",
     ),
     limit(
         Tighter.LOWER,
         "prefetch_tolerance",
         3.0,
-        "Mean difference of two frames of the same scene at most, grey levels of 255.",
+        "Largest mean difference between two frames of the same scene, grey levels of 255.",
         0.0,
         255.0,
     ),
@@ -325,7 +325,7 @@ VLM_NAV = (
 
 
 def decoder_settings(values: Mapping[str, Value]) -> DecoderSettings:
-    """Return the decider's part of the parameters. Raises ParameterError for a missing model."""
+    """Return the decider's configuration. Raises ParameterError for a missing model."""
     picture = PictureOptions(
         int(values["image_width"]),
         int(values["image_height"]),
@@ -337,12 +337,12 @@ def decoder_settings(values: Mapping[str, Value]) -> DecoderSettings:
 
 
 def navigator_config(values: Mapping[str, Value]) -> NavigatorConfig:
-    """Return the navigator's part of the parameters."""
+    """Return the navigator's configuration."""
     return config_of(NavigatorConfig, values, constants=NAVIGATOR_CONSTANTS, body=_body(values))
 
 
 def _body(values: Mapping[str, Value]) -> RobotBody | None:
-    """Return the camera over the floor and the robot's size; None where the height is not reported."""
+    """Return the camera's geometry and the robot's size; None if the camera's height is not set."""
     height_m = float(values["camera_height_m"])
     if not height_m:
         return None

@@ -13,10 +13,10 @@
 # limitations under the License.
 
 """
-The navigator's states as data: state x event -> what is done, and the states that may follow.
+The navigator's transition table: state x event -> handler and possible next states.
 
-`react` is the only way in which an event leads to anything. An event that a state has no cell for
-is of no interest there. `python -m spec_vlm_nav.deciding.states` prints docs/navigator.md.
+`react` is the only place where events are handled. An event without a cell for the current state
+is ignored. `python -m spec_vlm_nav.deciding.states` prints docs/navigator.md.
 """
 
 from __future__ import annotations
@@ -33,35 +33,35 @@ from spec_vlm_nav.deciding.parts.situation import Situation
 IDLE, LOOKING, THINKING, MOVING = NavigatorPhase
 MEANINGS = {
     IDLE: "no instruction, or it is over",
-    LOOKING: "waits for a frame newer than the last motion, or for what is missing",
+    LOOKING: "waits for a frame newer than the last motion, or for a missing input",
     THINKING: "the model decides",
-    MOVING: "motion_node carries a motion out; the answer may still be streaming",
+    MOVING: "motion_node carries out a motion; the answer may still be streaming",
 }
 
 
 class NavigatorEvent(enum.Enum):
-    """What can happen to the navigator; the value says it in words."""
+    """Events of the navigator; the value is their description."""
 
-    INSTRUCTION = "an instruction came"
-    REFUSAL = "an instruction came that may not begin"
+    INSTRUCTION = "an instruction arrived"
+    REFUSAL = "an instruction arrived that must not begin"
     CANCEL = "cancel, or a stop word as an instruction"
     OPERATOR_STOP = "the operator stopped the robot at motion_node"
     ESTOP = "the emergency stop is latched"
     RESET = "the emergency stop was reset"
     LINK_LOST = "the verifier is not heard"
     LINK_BACK = "the verifier is heard again"
-    CAMERA_STALE = "no frame that can be trusted for too long"
-    FRAME = "there is a frame: a new one, or still at a tick"
+    CAMERA_STALE = "no trusted frame for too long"
+    FRAME = "a new frame arrived; also the newest frame again at each tick"
     ACTION_FOUND = "the action sentence is complete"
     ANSWERED = "the answer is complete"
     FAILED = "the decision failed"
     DECISION_LATE = "the decision takes too long"
-    CONFIRMED = "the target says what the draft model said alone"
-    REFUTED = "the target says something else"
+    CONFIRMED = "the target confirms the draft model's action"
+    REFUTED = "the target decides otherwise"
     MOTION_GOES_ON = "motion_node reports the motion under way"
-    MOTION_ENDED = "motion_node reports its end"
-    MOTION_SILENT = "motion_node should have reported by now"
-    STALLED = "this process itself stood still"
+    MOTION_ENDED = "motion_node reports the motion's end"
+    MOTION_SILENT = "a report of motion_node is overdue"
+    STALLED = "this process itself stalled"
     TICK = "time passes"
 
 
@@ -70,7 +70,7 @@ Handler = Callable[[Situation, Any, float], None]
 
 @dataclass(frozen=True)
 class Reaction:
-    """One cell: what is done, and the states that the navigator may be in afterwards."""
+    """One cell of the table: the handler, and the states it may lead to."""
 
     handler: Handler
     leads_to: tuple[NavigatorPhase, ...]
@@ -86,7 +86,7 @@ def _in_all(handler: Handler, leads_to: NavigatorPhase) -> dict[NavigatorPhase, 
 
 
 def _busy(handler: Handler, *leads_to: NavigatorPhase) -> dict[NavigatorPhase, Reaction]:
-    """Whatever is done about the instruction; without `leads_to` the state stays or is IDLE."""
+    """Return the cells of all states but IDLE; without `leads_to`: the state itself, or IDLE."""
     busy = (LOOKING, THINKING, MOVING)
     return {phase: Reaction(handler, leads_to or (phase, IDLE)) for phase in busy}
 
@@ -135,7 +135,7 @@ TABLE: Mapping[NavigatorEvent, Mapping[NavigatorPhase, Reaction]] = {
         MOVING: Reaction(decisions.time_out, (LOOKING, MOVING, IDLE)),
     },
     NavigatorEvent.CONFIRMED: {
-        # While the draft model's STOP is not confirmed nothing is decided.
+        # Until the draft model's STOP is confirmed, no decision is made.
         LOOKING: Reaction(decisions.confirm, (LOOKING, IDLE)),
         **_same(decisions.confirm, THINKING, MOVING),
     },
@@ -149,7 +149,7 @@ TABLE: Mapping[NavigatorEvent, Mapping[NavigatorPhase, Reaction]] = {
 
 
 def react(situation: Situation, event: NavigatorEvent, what: Any, now: float) -> None:
-    """Do what the table says about an event in the state the navigator is in."""
+    """Call the handler that the table has for this event in the current state."""
     reaction = TABLE[event].get(situation.phase)
     if reaction is not None:
         reaction.handler(situation, what, now)
@@ -168,9 +168,9 @@ INTRODUCTION = """\
 
 Made by `python -m spec_vlm_nav.deciding.states`; do not edit it by hand.
 
-The navigator (`deciding/navigator.py`) turns whatever comes in into one of the events below and
-looks up in this table what to do about it. There is no other way from one state to another. An
-empty cell: the event is of no interest in that state."""
+The navigator (`deciding/navigator.py`) turns every input into one of the events below and looks up
+the handler in this table. There is no other way from one state to another. An empty cell means that
+the event is ignored in that state."""
 
 
 def _states() -> str:
@@ -179,7 +179,7 @@ def _states() -> str:
 
 
 def _diagram() -> str:
-    """Return all changes of state, with the events that may bring them about."""
+    """Return the state diagram: all transitions with their events."""
     causes: dict[tuple[NavigatorPhase, NavigatorPhase], list[str]] = {}
     for event, phase, reaction in _cells():
         for after in reaction.leads_to:
@@ -194,7 +194,7 @@ def _table() -> str:
     for event, cells in TABLE.items():
         shown = " | ".join(_shown(cells.get(phase)) for phase in NavigatorPhase)
         rows.append(f"| **{event.name}**: {event.value} | {shown} |")
-    return "\n".join(("`what is done` → the state afterwards", "", *rows))
+    return "\n".join(("`handler` → possible next states", "", *rows))
 
 
 def _shown(reaction: Reaction | None) -> str:
@@ -205,7 +205,7 @@ def _shown(reaction: Reaction | None) -> str:
 
 def _handlers() -> str:
     handlers = {reaction.name: reaction.handler for _, _, reaction in _cells()}
-    rows = ["| what is done | in `deciding/handlers/` |", "|---|---|"]
+    rows = ["| handler | in `deciding/handlers/` |", "|---|---|"]
     for name, handler in handlers.items():
         said = (handler.__doc__ or "").strip().splitlines()[0]
         rows.append(f'| `{name}`: {said} | {handler.__module__.rpartition(".")[2]}.py |')

@@ -120,7 +120,7 @@ class Driver:
             return
         if self._sequence:
             if now - self._heard_at > SILENT_S:
-                self._end(ErrorCode.INTERNAL, "motion_node does not say what became of the motion")
+                self._end(ErrorCode.INTERNAL, "motion_node does not report on the motion")
             return
         if pose is None:
             if now - self._heard_at > SILENT_S:

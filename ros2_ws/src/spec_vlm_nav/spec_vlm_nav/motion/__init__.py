@@ -12,4 +12,4 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""What the last gate watches: what was commanded, the result, where the robot may go."""
+"""Motion execution and the safety gate: commands, watchdogs, limits, stops and latches."""

@@ -12,7 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""What motion_node is asked to do, as received: plain records."""
+"""Motion commands as received by motion_node: plain records."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ import enum
 from spec_vlm_nav.common.geometry import Motion, NO_MOTION
 
 OPERATOR_STOP = "stopped by the operator"
-SILENT = "nothing heard of the deciding side"
+SILENT = "nothing heard from the navigator"
 
 
 class CommandKind(enum.Enum):
@@ -49,10 +49,10 @@ class Command:
 
     @property
     def is_backward(self) -> bool:
-        """Whether this drives where nothing looks."""
+        """Whether this drives backward, where no sensor looks."""
         return self.kind is CommandKind.MOVE and self.motion.distance_m < 0
 
     @property
     def is_forward(self) -> bool:
-        """Whether this drives where the collision sensor looks."""
+        """Whether this drives forward, where the collision sensor looks."""
         return self.kind is CommandKind.MOVE and self.motion.distance_m > 0

@@ -13,12 +13,12 @@
 # limitations under the License.
 
 """
-The moving side as one object without ROS.
+The core of motion_node as one object without ROS.
 
-Commands and sensor inputs in, a velocity per tick and status reports out.
+Its inputs are commands and sensor messages; its outputs are a velocity per tick and status reports.
 
-It joins the executor (how to get there) and the gate (whether to move at all). `MotionLoop` says
-when what comes out is sent; `motion_node` adds nothing to either.
+It joins the executor (how to move) and the gate (whether to move at all). `MotionLoop` decides when
+the outputs are sent; `motion_node` adds no logic to either.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from spec_vlm_nav.motion.stopping import RestDetector
 from spec_vlm_nav.motion.watchdogs import Fault, OdometryReading, Supervision
 
 LONGEST_STALL_S = 1.0  # between two ticks
-OURS_S = 10.0  # after a command, a movement of the robot is our business
+OURS_S = 10.0  # for this long after a command an uncommanded movement is reported
 
 _FINAL = {
     MotionProgress.REACHED: MotionState.REACHED,
@@ -59,7 +59,7 @@ _FINAL = {
 
 
 def _left(motion: Motion, done: Motion) -> Motion:
-    """Return what is left of a motion: of a distance metres, of an angle radians, the other 0."""
+    """Return the remaining motion: metres for a drive, radians for a turn; the other is 0."""
     if motion.angle_rad:
         return Motion(0.0, motion.angle_rad - done.angle_rad)
     return Motion(motion.distance_m - done.distance_m, 0.0)
@@ -82,18 +82,18 @@ class MotionCore:
         self._command: Command | None = None
         self._events: list[Status] = []
         self._is_being_moved = self._is_pushed = False
-        self._orders = 0  # of the operator: stops, e-stops and resets
+        self._orders = 0  # count of the operator's stops, e-stops and resets
         self._ticked_at = -math.inf
-        self._last_about: tuple[Command, float] | None = None  # the last command, and when
+        self._last_about: tuple[Command, float] | None = None  # the last command and its time
         self._set_speeds()
 
     def configure(self, config: ExecutorConfig, safety: SafetyConfig) -> None:
-        """Take changed limits, also for the motion under way."""
+        """Apply changed limits, also to the motion under way."""
         self._config, self.gate.config = config, self._watched(safety)
         self._set_speeds()
 
     def _watched(self, safety: SafetyConfig) -> SafetyConfig:
-        """Velocities that another client sends cannot be compared with what is measured."""
+        """Return the limits, with response_watched off if the executor sends no velocities."""
         watched = safety.response_watched and self.executor.sends_velocities
         return replace(safety, response_watched=watched)
 
@@ -106,7 +106,7 @@ class MotionCore:
         )
 
     def restore(self, kept: Latches) -> None:
-        """Go on with what an earlier process kept the robot from moving by."""
+        """Restore the latches of an earlier process."""
         self.gate.restore(kept)
         if kept.estopped_by:
             self._stand(self._latest(), kept.estopped_by)
@@ -119,9 +119,9 @@ class MotionCore:
     @property
     def state_key(self) -> tuple[object, ...]:
         """
-        Return what stays the same as long as a state lasts, however often it is reported.
+        Return a key that stays equal as long as a state lasts, however often it is reported.
 
-        An operator's stop goes on when the deciding side says stop as well: it is not a newer stop.
+        A STOP from the navigator during an operator's stop does not change the key.
         """
         status = self.status
         is_by_hand = status.state is MotionState.STOPPED and status.reason == OPERATOR_STOP
@@ -134,9 +134,9 @@ class MotionCore:
         return events
 
     def on_odometry(self, reading: OdometryReading | Pose, now: float) -> None:
-        """Take note of odometry received now."""
+        """Handle odometry received now."""
         self.gate.hear_odometry(reading, now)
-        # Here and not in the tick: the next message may come before it and look sound.
+        # Not left to the tick: the next message may arrive before it and be valid again.
         self._end_on_fault(now)
         if self._command is None:
             self._look_for_pushes(now)
@@ -146,7 +146,7 @@ class MotionCore:
             self._set_speeds()
 
     def _look_for_pushes(self, now: float) -> None:
-        """Say once that the robot is being moved, when it was ours to command a moment ago."""
+        """Report once that the robot moves without a command, within OURS_S of the last command."""
         moved = self.gate.monitor.uncommanded(now)
         was, self._is_being_moved = self._is_being_moved, moved is not None
         if moved is None or was or self._last_about is None:
@@ -158,34 +158,34 @@ class MotionCore:
             self._report(fault.state, about, fault.reason)
 
     def take_pushed(self) -> bool:
-        """Return whether the robot has begun to move by itself since the last call."""
+        """Return whether an uncommanded movement was reported since the last call."""
         pushed, self._is_pushed = self._is_pushed, False
         return pushed
 
     def on_robot_state(self, ready: bool, reason: str, now: float) -> None:
-        """Take note of what the robot says of itself."""
+        """Handle the robot's report of its own readiness."""
         self.gate.readiness.hear(ready, reason, now)
         self._end_on_fault(now)
 
     def on_supervision(self, told: Supervision, now: float) -> None:
-        """Take note of the deciding side's sign of life."""
+        """Handle a heartbeat of the navigator."""
         self._mind_silence(now)
         self.gate.supervision.tell(told, now)
         self._end_on_fault(now)
 
     def on_clearance(self, clearance: Clearance, now: float) -> None:
-        """Take note of what the sensor that looks ahead shows."""
+        """Handle a message of the collision sensor."""
         self.gate.ahead.hear(clearance, now)
         self._end_on_fault(now)
 
     def on_command(self, command: Command, now: float, unproven: str = "") -> None:
-        """Carry out, or refuse with a reason; `unproven`: see SafetyGate.admit."""
+        """Carry out a command or refuse it with a reason; unproven: see SafetyGate.admit."""
         self._mind_silence(now)
         refused = self.gate.admit(command, now, unproven)
         if not unproven:
             self._last_about = (command, now)
         if command.kind is not CommandKind.MOVE:
-            # Also a late or foreign STOP ends what is under way.
+            # Even a late or foreign STOP ends the motion under way.
             by_hand = self.gate.latched_by == OPERATOR_STOP
             reason = OPERATOR_STOP if by_hand else command.text or command.kind.name
             self._stand(
@@ -194,7 +194,7 @@ class MotionCore:
             return
         if refused is not None:
             if self._command is not None and not self.gate.has_motion:
-                self._stand(self._command, "a newer command came, and is refused")
+                self._stand(self._command, "a newer command arrived and was refused")
             status = Status(refused.state, command.session, command.sequence, refused.reason)
             self._events.append(
                 replace(status, left=command.motion, unverified=command.unverified)
@@ -208,18 +208,18 @@ class MotionCore:
         self._report(MotionState.MOVING, command, command.text)
 
     def stop(self) -> None:
-        """Stand still by the operator's hand, until the next instruction."""
+        """Stop on the operator's order, until the next instruction."""
         self._orders += 1
         self.gate.stop()
         self._stand(self._command or self._latest(), OPERATOR_STOP)
 
     def lost_presence(self, now: float) -> str:
-        """Return who fell silent that should keep saying that the robot may move; "": nobody."""
+        """Return which holder of the dead man's switch fell silent, or ""."""
         config = self.gate.config
         return self.gate.presence.lost(now, config.presence_timeout_s, config.require_operator)
 
     def estop(self, reason: str) -> None:
-        """Stand still until `reset`, whatever instructions come."""
+        """Stop until `reset`; new instructions do not lift it."""
         self._orders += 1
         was_latched = bool(self.gate.estopped_by)
         self.gate.estop(reason)
@@ -227,14 +227,14 @@ class MotionCore:
             self._stand(self._command or self._latest(), reason)
 
     def reset(self) -> str:
-        """Take back the e-stop, and lost odometry; returns in words what was taken back."""
+        """Clear the e-stop and lost odometry; returns in words what was cleared."""
         self._orders += 1
         was = self.gate.reset()
         self._stand(self._latest(), OPERATOR_STOP)
         return " and ".join(was)
 
     def _latest(self) -> Command:
-        """Return what a report is about when no command is under way."""
+        """Return a stand-in command for reports while no command is under way."""
         return Command(CommandKind.STOP, self.gate.session or 0, 0, self.gate.sequence)
 
     def _stand(self, about: Command, reason: str) -> None:
@@ -247,7 +247,7 @@ class MotionCore:
             self._report(MotionState.STOPPED, about, reason, done)
 
     def as_of(self, now: float, status: Status) -> Status:
-        """Return a report with how the robot is now."""
+        """Return a report with the robot's present state filled in."""
         gate = self.gate
         return replace(
             status,
@@ -258,11 +258,11 @@ class MotionCore:
         )
 
     def stands(self, now: float) -> bool:
-        """Return whether odometry shows that the robot stands, and nothing is commanded."""
+        """Return whether odometry shows that the robot stands and no command is under way."""
         return self._command is None and self.gate.monitor.stands(now)
 
     def rest(self, now: float) -> RestDetector:
-        """Return what odometry shows of the robot while nothing is asked of it."""
+        """Return whether odometry shows the robot standing or still moving without a command."""
         if self._command is not None:
             return RestDetector.UNKNOWN
         if self.gate.monitor.resists(now):
@@ -294,7 +294,7 @@ class MotionCore:
     def _finish(
         self, progress: MotionProgress, reason: str, command: Command, now: float
     ) -> Velocity:
-        """End a motion that is over: reached, or not."""
+        """End a motion that the executor reports as over, and choose the state to report."""
         state, gate = _FINAL[progress], self.gate
         stuck = progress is MotionProgress.BLOCKED and reason == NO_PROGRESS
         failed = progress in (MotionProgress.BLOCKED, MotionProgress.EXPIRED)
@@ -319,10 +319,10 @@ class MotionCore:
             self._end(fault.state, self._command, fault.reason, now)
 
     def _mind_own_stall(self, now: float) -> None:
-        """End a motion that nothing watched: this process stood still."""
+        """End the motion if this process stalled: nothing watched it meanwhile."""
         stalled_s, self._ticked_at = now - self._ticked_at, now
         if self._command is not None and LONGEST_STALL_S < stalled_s < math.inf:
-            reason = f"motion_node itself stood still for {stalled_s:.1f} s"
+            reason = f"motion_node itself stalled for {stalled_s:.1f} s"
             self._end(MotionState.EXPIRED, self._command, reason, now)
 
     def _done(self) -> Motion:

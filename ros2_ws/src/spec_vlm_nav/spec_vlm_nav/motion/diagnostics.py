@@ -12,7 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""What motion_node says on /diagnostics: the gate, its inputs, and what ended motions so far."""
+"""The /diagnostics rows of motion_node: the gate, its inputs, and counts of ended motions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from spec_vlm_nav.motion.gate import SafetyGate
 
 
 def rows(core: MotionCore, now: float) -> list[DiagnosticRow]:
-    """Return the rows of /diagnostics at a receive time on the steady clock, s."""
+    """Return the rows of /diagnostics; now: steady clock, s."""
     gate = core.gate
     return [
         _gate(core),
@@ -104,7 +104,7 @@ def _geofence(gate: SafetyGate) -> DiagnosticRow:
         return DiagnosticRow("geofence", Level.OK, "none" if not radius else "no pose yet")
     away = gate.fence.distance_m(pose)
     level = Level.WARN if away > radius else Level.OK
-    message = f"{away:.2f} m from where the instruction began, {radius:g} m are allowed"
+    message = f"{away:.2f} m from where the instruction began, the limit is {radius:g} m"
     return DiagnosticRow("geofence", level, message, {"distance_m": away, "radius_m": radius})
 
 
@@ -147,7 +147,7 @@ def _deciding_side(gate: SafetyGate, now: float) -> list[DiagnosticRow]:
 def _ahead(gate: SafetyGate, now: float) -> DiagnosticRow:
     config, watch = gate.config, gate.ahead
     if not config.collision_watched:
-        return DiagnosticRow("collision", Level.OK, "no sensor looks ahead")
+        return DiagnosticRow("collision", Level.OK, "no collision sensor configured")
     if blind := watch.blind(now, config):
         return DiagnosticRow("collision", Level.ERROR, blind)
     fault = watch.fault(now, config)

@@ -13,12 +13,12 @@
 # limitations under the License.
 
 """
-Carries out one motion (a distance or an angle) closed over odometry.
+Carries out one motion (a distance or an angle) in a closed loop over odometry.
 
-It does so with tolerance, time-out and contact check. Poses and the time come in, velocities and a
-state go out. It trusts only poses: many drivers never fill the odometry's twist. It must never go
-on for longer than its time-out, and never turns round to correct an overshoot. `Executor` is what
-anything that carries out motions has in common.
+It has tolerances, a timeout and a contact check. Inputs are poses and the time; outputs are
+velocities and a state. It uses only poses: many drivers never fill the odometry's twist. It never
+runs longer than its timeout and never turns back to correct an overshoot. `Executor` is the base
+class of everything that carries out motions.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ NO_PROGRESS = "no progress: against something?"
 
 
 class MotionProgress(enum.Enum):
-    """Where a motion stands. All but MOVING and SETTLING are final."""
+    """State of a motion. All but MOVING and SETTLING are final."""
 
     MOVING = "moving"
     SETTLING = "settling"  # within tolerance, waiting for the base to stand still
     REACHED = "reached"
     BLOCKED = "blocked"
     EXPIRED = "expired"
-    COLLISION = "collision"  # something is in the way, as the base's own planner says
-    REFUSED = "refused"  # nothing carries it out
+    COLLISION = "collision"  # the base's own planner reports an obstacle
+    REFUSED = "refused"  # no back-end carries it out
 
 
 @dataclass(frozen=True)
@@ -53,40 +53,40 @@ class ExecutorConfig:
     angular_speed: float = 0.8
     linear_tolerance: float = 0.02
     angular_tolerance: float = math.radians(1.5)
-    linear_gain: float = 4.0  # 1/s: speed asked for per metre left
+    linear_gain: float = 4.0  # 1/s: commanded speed per remaining metre
     angular_gain: float = 5.0
     slowest_linear: float = 0.06
     slowest_angular: float = 0.12
     heading_gain: float = 1.5  # 1/s: keeps the heading on a straight motion
-    timeout_factor: float = 2.0  # of the time the motion would take at full speed
+    timeout_factor: float = 2.0  # times the duration of the motion at full speed
     timeout_extra_s: float = 1.5
-    blocked_after_s: float = 0.7  # without progress, while asked to move
-    response_timeout_s: float = 0.0  # and so much longer before the first progress: base's delay
-    blocked_linear: float = 0.01  # progress, m, that counts
+    blocked_after_s: float = 0.7  # without progress while commanded to move
+    response_timeout_s: float = 0.0  # extra time before the first progress: the base's delay
+    blocked_linear: float = 0.01  # smallest progress that counts, m
     blocked_angular: float = math.radians(1.0)
     pushed_aside: float = 0.1  # m off the straight line: sliding along something
     settle_timeout_s: float = 0.6
     settle_window_s: float = 0.1
-    still_linear: float = 0.005  # movement within the window that counts as standing still
+    still_linear: float = 0.005  # most movement within the window that counts as standing still
     still_angular: float = math.radians(0.5)
-    corrections: int = 2  # a motion that ends short is taken up again so often
-    correct_from: float = 2.0  # tolerances it is short by
+    corrections: int = 2  # how often a motion that ended short is resumed
+    correct_from: float = 2.0  # shortfall that is corrected, in tolerances
 
 
 def _towards(remaining: float, gain: float, slowest: float, fastest: float) -> float:
     """
-    Return a speed proportional to `remaining` and signed like it.
+    Return a speed proportional to `remaining`, with its sign.
 
-    It has a floor (legs and wheels do not creep) and a ceiling.
+    Its magnitude is at least `slowest` (legs and wheels do not creep) and at most `fastest`.
     """
     return math.copysign(min(fastest, max(slowest, gain * abs(remaining))), remaining)
 
 
 class Track:
     """
-    What was covered since a pose, by odometry.
+    The movement since an initial pose, by odometry.
 
-    Metres along the heading there, metres aside, radians turned.
+    Metres along the initial heading, metres to the side, radians turned.
     """
 
     def __init__(self, origin: Pose) -> None:
@@ -94,7 +94,7 @@ class Track:
         self._last_yaw = origin.yaw
 
     def follow(self, pose: Pose) -> None:
-        """Take note of the next pose: turns are summed up, so that they may go on across pi."""
+        """Add the next pose; turns are summed up, so that they may exceed pi."""
         self.turned += wrap(pose.yaw - self._last_yaw)
         self._last_yaw = pose.yaw
 
@@ -109,18 +109,18 @@ class Track:
         return dy * math.cos(self.origin.yaw) - dx * math.sin(self.origin.yaw)
 
     def done(self, pose: Pose) -> Motion:
-        """Return what was covered up to this pose."""
+        """Return the movement up to this pose."""
         return Motion(self.covered(pose), self.turned)
 
 
 class Settling:
-    """Waits until the base stands still, or has had time enough to."""
+    """Waits until the base stands still, at most settle_timeout_s."""
 
     def __init__(self, pose: Pose, now: float, config: ExecutorConfig) -> None:
         self._since, self._still, self._config = now, (pose, now), config
 
     def is_over(self, pose: Pose, now: float, in_flight: Motion = NO_MOTION) -> bool:
-        """Return whether it has stood still for a while, and nothing is still to come."""
+        """Return whether the base stood still for settle_window_s with no motion in flight."""
         c = self._config
         then, since = self._still
         moved = pose.distance(then) > c.still_linear
@@ -141,10 +141,10 @@ class Executor(ABC):
     """
     One motion at a time.
 
-    `start`, then `update` at every tick until a final state, whose `reason` is in words.
+    Call `start`, then `update` at every tick until a final state; `reason` then explains it.
     """
 
-    sends_velocities = True  # False: something else drives the base
+    sends_velocities = True  # False: another process drives the base
 
     def __init__(self, config: ExecutorConfig | None = None) -> None:
         self.config = config or ExecutorConfig()
@@ -156,9 +156,9 @@ class Executor(ABC):
 
     def start(self, motion: Motion, pose: Pose, now: float, allowance_s: float = math.inf) -> None:
         """
-        Begin a motion at this pose, to be over within the allowance.
+        Begin a motion at this pose.
 
-        `now` is in seconds of any steady clock.
+        now: seconds of any steady clock. allowance_s: longest duration of the motion, s.
         """
         self._motion, self._track, self.reason = motion, Track(pose), ""
         self._started, self._settling = now, None
@@ -168,10 +168,10 @@ class Executor(ABC):
         self, pose: Pose, now: float, in_flight: Motion = NO_MOTION
     ) -> tuple[Velocity, MotionProgress]:
         """
-        Return the velocity to ask for and the state.
+        Return the velocity to command and the state.
 
-        `in_flight`: what was commanded and odometry cannot show yet, metres and radians. A final
-        state ends the motion (velocity zero).
+        in_flight: commanded motion that odometry cannot show yet, metres and radians. A final state
+        ends the motion (velocity zero).
         """
 
     def cancel(self) -> None:
@@ -184,7 +184,7 @@ class Executor(ABC):
         return self._motion is not None
 
     def done(self, pose: Pose) -> Motion:
-        """Return what has been covered since the last start, as seen by odometry."""
+        """Return the motion covered since the last start, by odometry."""
         return self._track.done(pose) if self._track else NO_MOTION
 
     def _finish(
@@ -195,7 +195,7 @@ class Executor(ABC):
 
 
 class MotionExecutor(Executor):
-    """Carries motions out by velocities of its own."""
+    """Carries out motions by commanding velocities."""
 
     def start(self, motion: Motion, pose: Pose, now: float, allowance_s: float = math.inf) -> None:
         """See Executor."""
@@ -205,7 +205,7 @@ class MotionExecutor(Executor):
         self._corrections = 0
 
     def timeout_s(self, motion: Motion) -> float:
-        """Return after how long the executor gives a motion up."""
+        """Return the timeout of a motion, s."""
         nominal = (
             abs(motion.distance_m) / self.config.linear_speed
             + abs(motion.angle_rad) / self.config.angular_speed
@@ -235,7 +235,7 @@ class MotionExecutor(Executor):
         return self._drive(self._motion.distance_m, self._track, pose, now, in_flight)
 
     def _is_short(self, motion: Motion, track: Track, pose: Pose) -> bool:
-        """Return whether the base stands well short of the goal, and another try is worth it."""
+        """Return whether the base stands well short of the goal and may try again."""
         c = self.config
         if self._corrections >= c.corrections:
             return False

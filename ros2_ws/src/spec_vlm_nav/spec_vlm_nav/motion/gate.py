@@ -13,11 +13,11 @@
 # limitations under the License.
 
 """
-The last gate before the wheels: what does not pass every check here does not move the robot.
+The last gate before the wheels: a command that fails a check here never moves the robot.
 
-Two questions: may this COMMAND be carried out at all (`admit`), and what VELOCITY may go out now
-(`filter`)? Time is passed in and is always receive time on a steady clock; stamps of other
-machines are never compared with it. A stop from any sender is obeyed.
+It answers two questions: may this COMMAND be carried out (`admit`), and what VELOCITY may go out
+now (`filter`)? Time is passed in and is always receive time on a steady clock; it is never compared
+with other machines' stamps. A stop from any sender is obeyed.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ from spec_vlm_nav.motion.watchdogs import (
     SupervisionWatch,
 )
 
-PATIENCE_AT_REST = 2  # times supervisor_timeout_s: while nothing moves, silence is less urgent
-EDGE_M = 0.05  # a motion that is so near to the geofence has reached it
-MOST_RETIRED = 10_000  # sessions that were replaced: to send new ones for days fills no memory
+PATIENCE_AT_REST = 2  # times supervisor_timeout_s: silence is less urgent while nothing moves
+EDGE_M = 0.05  # within this distance of the geofence a motion ends
+MOST_RETIRED = 10_000  # replaced sessions to remember; bounds memory against a flood of new ones
 
 
 _STATE_OF = {
@@ -57,7 +57,7 @@ _STATE_OF = {
 
 
 def fault_of(discrepancy: Discrepancy) -> Fault:
-    """Return how a discrepancy of commanded and measured motion is reported."""
+    """Return the fault that reports a discrepancy between commanded and measured motion."""
     return Fault(_STATE_OF[discrepancy.kind], discrepancy.reason)
 
 
@@ -78,14 +78,14 @@ class SafetyGate:
         self.rear = RearWatch()
         self.fence = Geofence()
         self.monitor = ResponseMonitor(self._config)
-        self.estopped_by = ""  # why the emergency stop is latched; "": it is not
+        self.estopped_by = ""  # why the emergency stop is latched; "": not latched
         self.refusals: Counter[str] = Counter()
         self.session: int | None = None
         self.sequence = 0
-        self._retired: dict[int, None] = {}  # the latest last
-        self._fenced: tuple[int, int] | None = None  # session and instruction
+        self._retired: dict[int, None] = {}  # in order of retirement
+        self._fenced: tuple[int, int] | None = None  # session and instruction of the geofence
         self._instruction = 0
-        self._latched: int | None = None  # the instruction that was ended
+        self._latched: int | None = None  # the instruction that a stop ended
         self._latched_by = ""
         self._moving: Command | None = None  # None: nothing may move
         self._deadline = 0.0
@@ -94,7 +94,7 @@ class SafetyGate:
 
     @property
     def config(self) -> SafetyConfig:
-        """Limits and time-outs now in force."""
+        """Limits and timeouts in force."""
         return self._config
 
     @config.setter
@@ -103,7 +103,7 @@ class SafetyGate:
 
     @property
     def held_by(self) -> str:
-        """What keeps the robot from moving until an operator acts, in words; "" for nothing."""
+        """Why the robot may not move until an operator acts, or ""."""
         if self.estopped_by:
             return f"e-stop: {self.estopped_by}"
         return self.monitor.held_by or self.latched_by
@@ -113,23 +113,23 @@ class SafetyGate:
         """
         Return what holds the robot until the next instruction.
 
-        It is "STOP", OPERATOR_STOP, a silence, or "" for nothing.
+        It is "STOP", OPERATOR_STOP, a text that begins with SILENT, or "" for nothing.
         """
         return self._latched_by if self._latched is not None else ""
 
     def stop(self) -> None:
-        """Latch by the operator's hand: nothing moves until the next instruction."""
+        """Latch the operator's stop: nothing moves until the next instruction."""
         self.end_motion()
         self._latched, self._latched_by = self._instruction, OPERATOR_STOP
 
     def estop(self, reason: str) -> None:
-        """Latch the emergency stop: nothing moves until `reset`, whatever instructions come."""
+        """Latch the emergency stop: nothing moves until `reset`, even with new instructions."""
         self.end_motion()
         self.estopped_by = self.estopped_by or reason
 
     def reset(self) -> list[str]:
         """
-        Take back, by the operator's hand, what waits for it; returns what that was, in words.
+        Clear, on the operator's order, the e-stop and lost odometry; returns them in words.
 
         Nothing moves before the next instruction.
         """
@@ -146,7 +146,7 @@ class SafetyGate:
 
     @property
     def latches(self) -> Latches:
-        """Return what must outlive this process."""
+        """Return the latches that must survive a restart of this process."""
         lost, wrong, shut = self.monitor.memory
         middle = self.fence.middle
         return Latches(
@@ -162,12 +162,12 @@ class SafetyGate:
         )
 
     def restore(self, kept: Latches) -> None:
-        """Go on where an earlier process was."""
+        """Restore the latches of an earlier process."""
         self.estopped_by = kept.estopped_by
         lost = None
         if kept.lost is not None:
             kind, reason = kept.lost
-            # A kind of another release holds as the one that only an operator takes back.
+            # An unknown kind (of another release) counts as WRONG, which only an operator clears.
             lost = Discrepancy(DeviationKind.__members__.get(kind, DeviationKind.WRONG), reason)
         self.monitor.restore(lost, kept.wrong, kept.shut)
         self.session = self.supervision.in_charge = kept.session
@@ -179,11 +179,12 @@ class SafetyGate:
 
     def admit(self, command: Command, now: float, unproven: str = "") -> Fault | None:
         """
-        Take note of a command; returns None when it may be carried out, else why not.
+        Check a command; returns None if it may be carried out, else the reason.
 
-        STOP and HOLD end the motion in every case, even when the rest of them is refused; a MOVE
-        that is in order ends the one before it, whether it is fit itself or not. unproven: why it
-        is not known to come from the sender of its session; then it changes nothing else.
+        STOP and HOLD always end the motion, even if they are refused otherwise. A MOVE that is in
+        order ends the previous motion, even if it is itself refused.
+        unproven: why the command is not proven to come from its session's sender, or ""; an
+        unproven command changes no other state.
         """
         if command.kind is not CommandKind.MOVE:
             self.end_motion()
@@ -191,7 +192,7 @@ class SafetyGate:
         if refusal is None and unproven:
             refusal = _refused("proof", unproven)
             if command.session == self.session:
-                self.end_motion()  # another client speaks in its name: stand until it does itself
+                self.end_motion()  # another client uses this session: stand until a proven command
         elif refusal is None:
             refusal = self._admit_in_order(command, now)
         if refusal is not None:
@@ -204,7 +205,7 @@ class SafetyGate:
                 self._retired[self.session] = None
                 if len(self._retired) > MOST_RETIRED:
                     del self._retired[next(iter(self._retired))]
-            # Instructions count from 1: only one of its own lifts the stop of an operator.
+            # Instructions count from 1: only an instruction of this session lifts an operator's stop.
             self._latched = 0 if self.latched_by == OPERATOR_STOP else None
             self.session = self.supervision.in_charge = command.session
         self.supervision.hear(command.session, now)
@@ -228,7 +229,7 @@ class SafetyGate:
 
     def _out_of_order(self, command: Command) -> Fault | None:
         if command.session in self._retired:
-            return _refused("order", "from a session that another one replaced")
+            return _refused("order", "its session was replaced by another one")
         if command.session != self.session:
             return None
         if command.sequence <= self.sequence:
@@ -242,7 +243,7 @@ class SafetyGate:
         c, motion = self.config, command.motion
         numbers = (motion.distance_m, motion.angle_rad, command.deadline_s, command.frame_age_s)
         if not all(math.isfinite(n) for n in numbers):
-            return _refused("no number", "not a number in the command")
+            return _refused("no number", "the command contains NaN or infinity")
         if c.dry_run:
             return _refused("dry run", "dry_run is true: nothing moves")
         if self.estopped_by:
@@ -253,7 +254,7 @@ class SafetyGate:
             return _refused("no motion", "a motion is either a distance or an angle")
         if abs(motion.distance_m) > c.max_distance or abs(motion.angle_rad) > c.max_angle:
             longest = f"{c.max_distance:g} m, {math.degrees(c.max_angle):.0f} degrees"
-            return _refused("too long", f"longer than one command may be ({longest})")
+            return _refused("too long", f"longer than the limit of one command ({longest})")
         if command.deadline_s <= 0:
             return _refused("deadline", "its deadline has passed")
         if not 0 <= command.frame_age_s <= c.max_frame_age_s:
@@ -267,7 +268,7 @@ class SafetyGate:
         )
 
     def _fault_at_start(self, command: Command, now: float) -> Fault | None:
-        """Return why a motion may not begin from here, though one under way might go on."""
+        """Return why a motion may not begin here; these checks do not end one under way."""
         if (moved := self.monitor.uncommanded(now)) is not None:
             return fault_of(moved)
         motion, pose = command.motion, self.pose
@@ -278,19 +279,19 @@ class SafetyGate:
         if command.is_backward and -motion.distance_m > (free := self.rear_free_m(now)) + 1e-3:
             return Fault(
                 MotionState.REFUSED,
-                f"backwards {-motion.distance_m:.2f} m, but only {free:.2f} m behind are known "
+                f"backward {-motion.distance_m:.2f} m, but only {free:.2f} m behind are known "
                 "to be free",
             )
         return None
 
     def rear_free_m(self, now: float) -> float:
-        """Return how far straight back the robot may go, m."""
+        """Return how far the robot may drive straight back, m."""
         seen = self.ahead.free_behind_m(now, self.config)
         driven = self.rear.free_m(now, self.config) if self.monitor.is_proven else 0.0
         return max(seen, driven)
 
     def hear_odometry(self, heard: OdometryReading | Pose, now: float) -> None:
-        """Take note of an odometry message, or of a pose alone."""
+        """Record an odometry message or a bare pose."""
         reading = heard if isinstance(heard, OdometryReading) else OdometryReading(heard)
         if self.odometry_watch.hear(reading, now, self.config):
             self.monitor.hear(reading.pose, now)
@@ -302,14 +303,14 @@ class SafetyGate:
 
     @property
     def pose(self) -> Pose | None:
-        """Return the latest sound pose."""
+        """Return the latest valid pose."""
         return self.odometry_watch.pose
 
     def fault(self, command: Command, now: float) -> Fault | None:
         """
         Return the first fault of the inputs that this command depends on.
 
-        What is ahead is left out.
+        Obstacles ahead are checked by `fault_ahead`.
         """
         c, session = self.config, command.session
         if self.estopped_by:
@@ -333,13 +334,13 @@ class SafetyGate:
         return None
 
     def fault_ahead(self, command: Command, now: float) -> Fault | None:
-        """Return why the robot may not go on forward: something is too near."""
+        """Return why the robot may not drive on: an obstacle ahead is too near."""
         if not command.is_forward or not (reason := self.ahead.fault(now, self.config)):
             return None
         return Fault(MotionState.COLLISION_AHEAD, reason)
 
     def fault_under_way(self, command: Command, now: float) -> Fault | None:
-        """Return what the last pose shows to be wrong with the motion; asked once a pose."""
+        """Return the fault that the last pose shows in the motion; call it once per pose."""
         pose = self.pose
         if pose is not None and command.motion.distance_m:
             onward = Motion(math.copysign(EDGE_M, command.motion.distance_m))
@@ -349,7 +350,7 @@ class SafetyGate:
         return None if found is None else self.conclude(found)
 
     def conclude(self, found: Discrepancy) -> Fault:
-        """Draw the conclusions of a discrepancy; returns the fault that it is."""
+        """Record a discrepancy and return the fault to report."""
         met_something = found.kind is DeviationKind.NONE and self.monitor.is_answered
         self.monitor.blame(found)
         if met_something and self.monitor.lost is None:
@@ -359,10 +360,10 @@ class SafetyGate:
 
     def silence(self, now: float) -> Fault | None:
         """
-        Latch when the session in charge was silent; returns why, when it was not known before.
+        Latch if the session in charge is silent for too long; returns the fault when it latches.
 
-        What it decided before it hung, or was stopped, must not move the robot when it goes on.
-        Asked before it is heard again, for its words may have waited.
+        Commands decided before the navigator hung or was suspended must not move the robot after it
+        resumes. Call it before handling the next message: messages may have waited in a queue.
         """
         timeout_s, silent_s = (
             self.config.supervisor_timeout_s,
@@ -378,30 +379,30 @@ class SafetyGate:
         return Fault(MotionState.SUPERVISOR_LOST, reason)
 
     def end_motion(self, reached: bool = False) -> None:
-        """Let nothing move until the next admitted MOVE; `reached`: the last was carried out."""
+        """Let nothing move until the next admitted MOVE; reached: the motion was completed."""
         self._moving = None
         self.monitor.end(reached)
 
     @property
     def has_motion(self) -> bool:
-        """Whether there is an admitted MOVE that nothing has ended."""
+        """Whether an admitted MOVE is under way."""
         return self._moving is not None
 
     def time_left_s(self, now: float) -> float:
         """
-        Seconds to the deadline of the motion under way.
+        Return the seconds to the deadline of the motion under way.
 
-        It is 0 when there is none or it has passed.
+        It is 0 if there is no motion or the deadline has passed.
         """
         return 0.0 if self._moving is None else max(0.0, self._deadline - now)
 
     def deadline_passed(self, now: float) -> bool:
-        """Whether there is a command and its time is over."""
+        """Whether a motion is under way and its deadline has passed."""
         return self._moving is not None and now >= self._deadline
 
     def filter(self, wanted: Velocity, now: float) -> Velocity:  # noqa: A003
-        """Return what may go out now: zero at once on any fault, else clamped and slewed."""
-        # A stalled timer must not earn a big step.
+        """Return the velocity to send now: zero at once on any fault, else clamped and slewed."""
+        # After a stalled timer the step must not become large.
         dt = 0.0 if self._sent_at is None else min(0.1, max(0.0, now - self._sent_at))
         self._sent_at = now
         command = self._moving
@@ -427,6 +428,6 @@ class SafetyGate:
         return self._sent
 
     def fastest(self, command: Command | None) -> Velocity:
-        """Return the limits of both speeds for a command as things stand, as positive numbers."""
+        """Return the present limits of both speeds for a command, as positive numbers."""
         unverified = command is not None and command.unverified
         return self.config.fastest(unverified, not self.monitor.is_answered)

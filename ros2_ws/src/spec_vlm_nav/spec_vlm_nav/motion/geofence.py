@@ -12,7 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""A circle around the place where an instruction began, which no motion may lead out of."""
+"""The geofence: a circle around the place where an instruction began; no motion may leave it."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ from spec_vlm_nav.common.geometry import Motion, Pose
 
 
 class Geofence:
-    """Knows the middle of the circle; `radius_m` 0: there is no fence."""
+    """Holds the circle's centre; `radius_m` 0 means no fence."""
 
     def __init__(self) -> None:
         self.middle: Pose | None = None
 
     def begin(self, pose: Pose | None) -> None:
-        """Lay the circle around a pose; where none is known, around the next one that is heard."""
+        """Centre the circle on a pose; None: on the next pose received."""
         self.middle = pose
 
     def hear(self, pose: Pose) -> None:
-        """Take note of a sound pose."""
+        """Use a valid pose as the centre if none is set."""
         if self.middle is None:
             self.middle = pose
 
     def distance_m(self, pose: Pose) -> float:
-        """Return how far from the middle a pose is."""
+        """Return the distance of a pose from the centre, m."""
         return 0.0 if self.middle is None else pose.distance(self.middle)
 
     def objection(self, pose: Pose, motion: Motion, radius_m: float) -> str:
-        """Return why a motion from this pose leads out of the circle, or further out; else ""."""
+        """Return why a motion would leave the circle, or lead further out of it; else ""."""
         if not radius_m or self.middle is None or not motion.distance_m:
             return ""
         ahead = motion.distance_m

@@ -13,10 +13,11 @@
 # limitations under the License.
 
 """
-What keeps the robot from moving until an operator acts, kept on disk: it outlives the process.
+Latches that keep the robot from moving until an operator acts, stored on disk.
 
-A node that comes back after a crash knows what the one before knew. What cannot be read counts as
-an e-stop, and so does a disk that takes nothing: nothing moves that could not be stopped for good.
+A node that restarts after a crash restores the latches of its predecessor. A file that cannot be
+read, or a disk that cannot be written, counts as an e-stop: the robot moves only if a stop would
+persist.
 """
 
 from __future__ import annotations
@@ -37,12 +38,14 @@ LONGEST_S = 5.0  # a write that takes longer has failed
 @dataclass(frozen=True)
 class Latches:
     """
-    What outlives a restart of the node that enforces it.
+    State that survives a restart of motion_node.
 
-    lost: kind and reason of lost odometry; wrong: wrong responses in a row, of turns and of
-    straight motions; shut: the direction that did not respond, turns or not and its sign.
-    session, instruction: of the last command; latched_by: what holds until the next instruction
-    than `latched`; fence: the middle of the geofence of that instruction, x, y, yaw.
+    lost: kind and reason of lost odometry.
+    wrong: consecutive wrong responses of turns and of straight motions.
+    shut: the direction that did not respond: whether it is a turn, and its sign.
+    session, instruction: of the last command.
+    latched, latched_by: the instruction that a stop ended, and the reason; a later one lifts it.
+    fence: centre of that instruction's geofence: x, y, yaw.
     """
 
     estopped_by: str = ""
@@ -57,7 +60,7 @@ class Latches:
 
     @property
     def holds(self) -> str:
-        """What keeps the robot from moving, in words; "": nothing."""
+        """Why the robot may not move, in words, or ""."""
         lost = f"odometry lost ({self.lost[1]})" if self.lost is not None else ""
         stop = self.latched_by if self.latched is not None else ""
         pressed = f"e-stop ({self.estopped_by})" if self.estopped_by else ""
@@ -65,13 +68,13 @@ class Latches:
 
 
 def default_file(namespace: str, name: str) -> Path:
-    """Return where a node's latches are kept unless configured otherwise: in ROS_HOME, else ~/.ros."""
+    """Return the default path of a node's latches: in ROS_HOME, else in ~/.ros."""
     home = os.environ.get("ROS_HOME") or "~/.ros"
     return Path(home).expanduser() / "spec_vlm_nav" / namespace.strip("/") / f"{name}.json"
 
 
 def load(file: Path) -> Latches | None:
-    """Return what is kept; None where there is no file. Raises OSError and ValueError."""
+    """Return the stored latches; None if there is no file. Raises OSError and ValueError."""
     data = read_small(file)
     if data is None:
         return None
@@ -82,7 +85,7 @@ def load(file: Path) -> Latches | None:
 
 
 class LatchKeeper:
-    """Writes the latches of one node in a thread of its own: no stop waits for a disk."""
+    """Writes the latches of one node in a background thread, so that no stop waits for the disk."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -95,16 +98,16 @@ class LatchKeeper:
         )
 
     def begin(self) -> Latches:
-        """Return what the node before has left; what cannot be known, or kept, is an e-stop."""
+        """Return the stored latches; an unreadable file counts as an e-stop."""
         try:
             kept = load(self.file) or Latches()
         except (OSError, ValueError) as error:
-            kept = Latches(f"what held the robot before the start cannot be read: {_why(error)}")
+            kept = Latches(f"the latches of the previous run cannot be read: {_why(error)}")
         self.keep(kept, LONGEST_S)
         return kept
 
     def keep(self, latches: Latches, wait_s: float = 0.0) -> None:
-        """Have them written if they have changed, and wait for it, but not for longer."""
+        """Write the latches if they have changed; wait for it at most wait_s."""
         if latches != self._asked:
             self._asked, self._asked_at = latches, time.monotonic()
             self._done.clear()
@@ -114,7 +117,7 @@ class LatchKeeper:
 
     @property
     def trouble(self) -> str:
-        """Why the last ones are not on the disk; "": they are, or will be in a moment."""
+        """Why the latest latches could not be written; "": written, or still within LONGEST_S."""
         if not self._done.is_set() and time.monotonic() - self._asked_at >= LONGEST_S:
             return f"{self.file}: the disk has not answered for {LONGEST_S:g} s"
         return self._trouble
@@ -131,7 +134,7 @@ class LatchKeeper:
             self._done.set()
 
     def close(self) -> None:
-        """End the thread, once what was asked last is written."""
+        """End the thread after the last write."""
         self._done.wait(LONGEST_S)
         self._worker.close()
 

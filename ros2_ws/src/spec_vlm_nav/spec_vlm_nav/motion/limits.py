@@ -12,7 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""The limits of the gate: speeds, accelerations, time-outs, lengths."""
+"""The limits of the gate: speeds, accelerations, timeouts, lengths."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from spec_vlm_nav.motion.watchdogs import WatchdogConfig
 @dataclass(frozen=True)
 class SafetyConfig(WatchdogConfig, AheadConfig, RearConfig, ResponseConfig):
     """
-    Limits and time-outs; SI units.
+    Limits and timeouts; SI units.
 
-    `unanswered_max_*`: until odometry shows the first of a motion. `geofence_m` 0: no fence.
+    `unanswered_max_*`: until odometry shows the start of a motion. `geofence_m` 0: no fence.
     """
 
     max_linear: float = 0.5
@@ -44,10 +44,10 @@ class SafetyConfig(WatchdogConfig, AheadConfig, RearConfig, ResponseConfig):
     angular_acceleration: float = 3.0
     linear_deceleration: float = 2.0
     angular_deceleration: float = 6.0
-    max_distance: float = 1.0  # of one command
+    max_distance: float = 1.0  # longest drive of one command
     max_angle: float = math.radians(90)
     max_command_s: float = 8.0  # a command's deadline is never later than this
-    max_frame_age_s: float = 20.0  # a verdict for an older frame never moves the robot
+    max_frame_age_s: float = 20.0  # a command decided from an older frame never moves the robot
     geofence_m: float = 0.0
     dry_run: bool = False
 

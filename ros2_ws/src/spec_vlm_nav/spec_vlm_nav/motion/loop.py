@@ -13,11 +13,11 @@
 # limitations under the License.
 
 """
-The control loop around MotionCore: when velocities, stops and reports go out.
+The control loop around MotionCore: decides when velocities, stops and reports are sent.
 
-`motion_node` tells it what was heard and publishes what comes out; tests run the same loop in
-simulated time. Whatever ends a motion is obeyed at once, not at the next tick. Every change of the
-status is reported, and the present one now and then.
+`motion_node` feeds it with messages and publishes its outputs; tests run the same loop in simulated
+time. The end of a motion takes effect at once, not at the next tick. Every status change is
+reported, and the current status is repeated periodically.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ from spec_vlm_nav.motion.core import MotionCore
 from spec_vlm_nav.motion.stopping import RestDetector
 
 HEARTBEAT_S = 0.5
-MOVING_S = 0.1  # between two reports of a motion under way
+MOVING_S = 0.1  # interval between reports of a motion under way
 
 Stamp = TypeVar("Stamp")
 
 
 class VelocityOutput(Protocol):
-    """Where velocities go."""
+    """Receives the velocities."""
 
     def send(self, velocity: Velocity, rest: RestDetector) -> None:
-        """Send the velocity of one tick; `rest`: what odometry shows while nothing is asked."""
+        """Send the velocity of one tick; rest: what odometry shows while no motion is commanded."""
         ...
 
     def stop(self) -> bool:
-        """Send what makes the robot stand still, now; returns whether that was a plain zero."""
+        """Send a stop now; returns whether it was a zero velocity."""
         ...
 
 
 @dataclass(frozen=True)
 class StatusReport(Generic[Stamp]):
-    """A status to publish now; `since`: the stamp at which its state began."""
+    """A status to publish; since: the stamp at which its state began."""
 
     status: Status
     stamp: Stamp
@@ -62,10 +62,10 @@ class StatusReport(Generic[Stamp]):
 
 class MotionLoop(Generic[Stamp]):
     """
-    Of one core, whose ticks come at `rate_hz`.
+    The control loop of one core; call `tick` at `rate_hz`.
 
-    `publish` takes what is to be reported. `clock` gives seconds of a steady clock, `stamps` the
-    stamps of reports.
+    publish: receives the reports. clock: returns seconds of a steady clock. stamps: returns the
+    stamp of a report.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class MotionLoop(Generic[Stamp]):
         self._report(now)
 
     def follow(self) -> None:
-        """Stop now, not at the next tick, when what the core has just heard ended the motion."""
+        """Stop now, not at the next tick, if the core's last input ended the motion."""
         if (self._was_moving and not self._core.is_moving) or self._core.take_pushed():
             self._output.stop()
             self._report(self._clock())
@@ -99,7 +99,7 @@ class MotionLoop(Generic[Stamp]):
 
     def command(self, command: Command, unproven: str = "") -> None:
         """
-        Carry a command out, or refuse it; the robot is told at once to stand where it is to.
+        Carry out a command or refuse it; STOP and HOLD are sent to the robot at once.
 
         unproven: see SafetyGate.admit.
         """
@@ -111,19 +111,19 @@ class MotionLoop(Generic[Stamp]):
         self._report(self._clock())
 
     def stand(self) -> None:
-        """Stop now: the operator has stopped or reset the core."""
+        """Send a stop now: the operator has stopped or reset the core."""
         self._output.stop()
         self._was_moving = False
         self._report(self._clock())
 
     def _report(self, now: float) -> None:
-        # The list is whole before the first is published: that may latch a stop, which reports, too.
+        # The list is complete before the first is published: publishing may latch a stop, which reports too.
         for told in self._due(now):
             self._publish(told)
 
     def _due(self, now: float) -> list[StatusReport[Stamp]]:
         events = self._core.take_events()
-        # Half a tick early: a period that just misses would be a whole tick late.
+        # Half a tick early: a report that just misses its period would be a whole tick late.
         period = (MOVING_S if self._core.is_moving else HEARTBEAT_S) - self._half_a_tick
         if not events and now - self._reported_at < period:
             return []

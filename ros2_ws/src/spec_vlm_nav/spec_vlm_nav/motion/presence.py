@@ -13,11 +13,11 @@
 # limitations under the License.
 
 """
-The dead man's switch: who has the robot moved must keep saying so.
+The dead man's switch: a client that makes the robot move must keep sending heartbeats.
 
-An operator's console and a running mission give signs of life. One that falls silent without
-having let go is lost: the robot is to stand. With `require_operator` nothing moves unless an
-operator's console holds. Receive times on a steady clock, s.
+An operator's console and a running mission send heartbeats while they hold control. A holder that
+falls silent without releasing is lost, and the robot must stand. With `require_operator` nothing
+moves unless an operator's console holds control. Receive times on a steady clock, s.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ class _PresenceHolder:
 
 
 class PresenceWatch:
-    """Who holds, and who was lost."""
+    """The clients that hold control, and those that were lost."""
 
     def __init__(self) -> None:
         self._holders: dict[str, _PresenceHolder] = {}
         self._had_operator = False
 
     def hear(self, holder: str, kind: int, holds: bool, now: float) -> None:
-        """Take note of a sign of life."""
+        """Record a heartbeat; holds False: the client releases control."""
         if not holds:
             self._holders.pop(holder, None)
         elif holder in self._holders or len(self._holders) < MOST_HOLDERS:
@@ -50,9 +50,9 @@ class PresenceWatch:
 
     def lost(self, now: float, timeout_s: float, require_operator: bool) -> str:
         """
-        Return who was lost since the last call, "" for nobody.
+        Return which clients were lost since the last call, or "".
 
-        The last operator to let go counts as lost where one is required.
+        If an operator is required, the release by the last one also counts as a loss.
         """
         silent = [n for n, h in self._holders.items() if now - h.heard_at > timeout_s]
         for name in silent:
@@ -65,12 +65,12 @@ class PresenceWatch:
 
     @property
     def has_operator(self) -> bool:
-        """Whether an operator's console holds."""
+        """Whether an operator's console holds control."""
         return any(h.kind == OPERATOR for h in self._holders.values())
 
     @property
     def holders(self) -> tuple[str, ...]:
-        """Return who holds."""
+        """Return the names of the holders."""
         return tuple(sorted(self._holders))
 
     def fault(self, require_operator: bool) -> str:

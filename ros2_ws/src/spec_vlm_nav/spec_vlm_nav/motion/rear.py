@@ -13,10 +13,10 @@
 # limitations under the License.
 
 """
-How far straight back the way is known to be free: where the robot itself has just been.
+How far the way straight back is known to be free, from where the robot has just been.
 
-Nothing of the robot looks behind it. It may go back only over places that its middle passed a
-short while ago, and only as long as odometry is sound; anything else is driving blind.
+No sensor looks behind the robot. It may drive back only over places that its middle passed a short
+while ago, and only while odometry is valid; anything else would be driving blind.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from spec_vlm_nav.common.geometry import Pose
 
 SPACING_M = 0.02
 STEP_M = 0.02
-BESIDE_M = 0.06  # so far beside a place where it has been is still that place
+BESIDE_M = 0.06  # a point within this distance of a visited place counts as visited
 KEPT = 600
 
 
 @dataclass(frozen=True)
 class RearConfig:
-    """How long a place counts as free after the robot has left it, and how far it may go back."""
+    """How long a place counts as free after the robot left it, and the longest way back."""
 
     rear_known_s: float = 20.0
     rear_max_m: float = 0.5
@@ -49,14 +49,14 @@ class _Place:
 
 
 class RearWatch:
-    """The way that was driven, as odometry reports it."""
+    """The places that the robot has visited, by odometry."""
 
     def __init__(self) -> None:
         self._places: deque[_Place] = deque(maxlen=KEPT)
         self._pose: Pose | None = None
 
     def hear(self, pose: Pose, now: float) -> None:
-        """Take note of a sound pose."""
+        """Record a valid pose."""
         self._pose = pose
         here = _Place(pose.x, pose.y, now)
         if self._places and _apart(self._places[-1], pose.x, pose.y) < SPACING_M:
@@ -65,11 +65,11 @@ class RearWatch:
         self._places.append(here)
 
     def forget(self) -> None:
-        """Nothing is known any more: odometry jumped, or the robot was moved."""
+        """Forget all places: odometry jumped, or the robot was moved."""
         self._places.clear()
 
     def free_m(self, now: float, config: RearConfig) -> float:
-        """Return how far straight back it is known to be free, m."""
+        """Return how far straight back the way is known to be free, m."""
         pose = self._pose
         if pose is None:
             return 0.0
@@ -81,7 +81,7 @@ class RearWatch:
             if not any(_apart(p, x, y) <= BESIDE_M for p in known):
                 break
             free = back
-        # The last step is still beside a place; the robot has not been further back than that.
+        # The last free point may lie up to BESIDE_M beyond the place the robot has visited.
         return max(0.0, round(free - BESIDE_M, 6))
 
 

@@ -13,13 +13,13 @@
 # limitations under the License.
 
 """
-How a robot that takes Twists is commanded to stand, and when to say nothing more.
+How stops are sent as Twists, and when sending ends.
 
-Some drivers drop a Twist of zeros, and the base holds the last one for a second. So a stop begins
-with one creep too slow to see, which such a driver takes, before the zeros that all others want
-(`epsilon`); where odometry shows that the base goes on, both are said again. `brake` slows down
-first, for a base that must not be stopped on the spot. Once the robot stands, silence: others may
-want to drive it, and a multiplexer counts a source that talks.
+Some drivers drop a zero Twist, and the base then holds the last one for a second. So style `epsilon`
+first sends one Twist with an imperceptible speed, which these drivers accept, and then zeros for all
+others. If odometry shows that the base goes on, both are sent again. `brake` slows down first, for a
+base that must not stop abruptly. Once the robot stands, nothing is sent: other programs may want to
+drive it, and a multiplexer treats a publishing source as active.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ import math
 from spec_vlm_nav.common.geometry import Velocity, ZERO
 
 STYLES = ("epsilon", "zero", "brake")
-QUIET_AFTER_S = 1.5  # longer than a base holds what it was last given
-READ_WITHIN_S = 0.02  # a reader that keeps one message has read the creep before the zeros come
+QUIET_AFTER_S = 1.5  # longer than a base holds its last Twist
+READ_WITHIN_S = 0.02  # gap before the zeros, so that a reader with a queue of one sees the creep
 
 
 class RestDetector(enum.Enum):
-    """What odometry shows of a robot that nothing is asked of."""
+    """What odometry shows while no motion is commanded."""
 
     UNKNOWN = "slowing down, or nothing is known"
     STANDS = "it stands"
@@ -45,7 +45,7 @@ class RestDetector(enum.Enum):
 
 @dataclass(frozen=True)
 class StopConfig:
-    """`epsilon_mps`: the creep; decelerations of `brake`, m/s2 and rad/s2; `rate_hz` of ticks."""
+    """Stop style; epsilon_mps: the creep speed; decelerations of `brake`, m/s2 and rad/s2."""
 
     style: str = "epsilon"
     epsilon_mps: float = 0.001
@@ -55,17 +55,17 @@ class StopConfig:
 
 
 class TwistStops:
-    """Turns the gate's velocities, one a tick, into what is published; None is nothing."""
+    """Turns the gate's velocities, one per tick, into the Twists to publish; None: none."""
 
     def __init__(self, config: StopConfig | None = None) -> None:
         self.config = config or StopConfig()
-        self._last = ZERO  # what was published last
-        self._creep_due = False  # a stop has not been said since the last motion
+        self._last = ZERO  # published last
+        self._creep_due = False  # no creep was sent since the last motion
         self._crept_at = self._quiet_since = -math.inf
-        self._stood = False  # since the last stop: what moves the robot now is another client
+        self._stood = False  # the robot has stood since the last stop; later motion is another client's
 
     def velocity(self, velocity: Velocity, rest: RestDetector, now: float) -> Velocity | None:
-        """Return what to publish in this tick; `now`: seconds of a steady clock."""
+        """Return the Twist of this tick, or None; now: seconds of a steady clock."""
         if velocity != ZERO:
             self._quiet_since, self._creep_due, self._last = now, True, velocity
             self._stood = False
@@ -82,7 +82,7 @@ class TwistStops:
         return self._next(now)
 
     def stop(self, now: float) -> Velocity:
-        """Return what to publish now, whatever moves the robot; more follows in the ticks."""
+        """Return the Twist to publish at once for a stop; the following ticks continue it."""
         self._quiet_since, self._stood = now, False
         return self._next(now)
 

@@ -13,10 +13,10 @@
 # limitations under the License.
 
 """
-Watchdogs of the gate: what each input said last, when, and why it cannot be relied on now.
+Watchdogs of the gate: each tracks one input and says why it cannot be trusted now.
 
-All times are receive times on a steady clock, in seconds. A watchdog answers with a reason in
-words, "" when all is well; it ends nothing itself. A time-out of 0 switches its watchdog off.
+All times are receive times on a steady clock, in seconds. A watchdog returns a reason in words, or
+"" if the input is fine; it ends no motion itself. A timeout of 0 disables its watchdog.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ from spec_vlm_nav.common.geometry import Pose, wrap
 from spec_vlm_nav.common.nonces import NOTHING, SessionProof
 from spec_vlm_nav.motion.command import SILENT
 
-RATE_OVER = 50  # messages that a rate is measured over
+RATE_OVER = 50  # messages over which a rate is measured
 SESSIONS_KEPT = 8
-LIVES_S = 2.0  # a session heard so lately is not forgotten for a new one
+LIVES_S = 2.0  # a session heard within this time is not dropped for a new one
 
 
 @dataclass(frozen=True)
 class WatchdogConfig:
     """
-    Time-outs in seconds and what counts as a jump.
+    Timeouts in seconds and limits of a jump.
 
-    0 switches all but odometry's off.
+    A timeout of 0 disables its watchdog; the odometry watchdog cannot be disabled.
     """
 
     odom_timeout_s: float = 0.5
     odom_jump_m: float = 0.5  # between two odometry messages
     odom_jump_rad: float = 1.0
-    odom_frame: str = ""  # expected frame_id of odometry; "": whatever comes first
-    base_frame: str = ""  # expected child_frame_id; "": whatever comes first
+    odom_frame: str = ""  # expected frame_id of odometry; "": that of the first message
+    base_frame: str = ""  # expected child_frame_id; "": that of the first message
     supervisor_timeout_s: float = 0.0
     camera_timeout_s: float = 1.5
     verifier_timeout_s: float = 2.0
@@ -59,7 +59,7 @@ class WatchdogConfig:
 
 @dataclass(frozen=True)
 class Fault:
-    """Why a motion has to end, or may not begin, and how that is reported; kind: to count it by."""
+    """Why a motion must end or may not begin, and the state to report; kind: key for counting."""
 
     state: MotionState
     reason: str
@@ -69,9 +69,9 @@ class Fault:
 @dataclass(frozen=True)
 class Supervision:
     """
-    The deciding side's sign of life as received (see Supervision.msg).
+    A heartbeat of the navigator as received (see Supervision.msg).
 
-    A negative age: not known, not watched.
+    A negative age means unknown; it is not watched.
     """
 
     session: int
@@ -83,21 +83,21 @@ class Supervision:
 
 
 class RateMeter:
-    """Rate of something that comes again and again."""
+    """Measures the rate of a message stream."""
 
     def __init__(self) -> None:
         self._times: deque[float] = deque(maxlen=RATE_OVER)
 
     def tick(self, now: float) -> None:
-        """Take note that it came."""
+        """Count a message received now."""
         self._times.append(now)
 
     def age_s(self, now: float) -> float:
-        """Return the time since it last came; infinite before the first time."""
+        """Return the time since the last message, s; infinite before the first."""
         return now - self._times[-1] if self._times else math.inf
 
     def hz(self, now: float) -> float:
-        """Return the mean rate up to now; 0 before the second time."""
+        """Return the mean rate up to now; 0 before the second message."""
         if len(self._times) < 2:
             return 0.0
         return (len(self._times) - 1) / max(1e-9, max(now, self._times[-1]) - self._times[0])
@@ -115,14 +115,14 @@ class OdometryReading:
 
 class OdometryWatch:
     """
-    The pose, and whether it can be trusted.
+    The latest pose, and whether odometry can be trusted.
 
-    A jump or a NaN is a fault until a sound pair follows. A message whose stamp does not advance
-    is an old one, and counts as none; one in other frames than those before is a fault.
+    A jump or a NaN is a fault until two consistent poses follow. A message whose stamp does not
+    advance is ignored as old. A message in other frames than before is a fault.
     """
 
     def __init__(self) -> None:
-        self.pose: Pose | None = None  # the latest sound one
+        self.pose: Pose | None = None  # the latest finite pose
         self.rate = RateMeter()
         self.repeated = 0  # messages whose stamp did not advance
         self._heard_at: float | None = None
@@ -132,9 +132,9 @@ class OdometryWatch:
         self._foreign, self._foreign_at = "", -math.inf
 
     def hear(self, reading: OdometryReading, now: float, config: WatchdogConfig) -> bool:
-        """Take note of an odometry message; returns whether its pose is sound."""
+        """Record an odometry message; returns whether its pose is valid."""
         self.rate.tick(now)
-        # One step back is a clock that was set; only what does not advance from it is old.
+        # A single step back may be a clock change: messages must advance from the new stamp on.
         last_stamp, self._stamp = self._stamp, reading.stamp
         if reading.stamp and reading.stamp <= last_stamp:
             self.repeated += 1
@@ -143,7 +143,7 @@ class OdometryWatch:
             return False
         pose, last, self._broken = reading.pose, self.pose, ""
         if not pose.is_finite:
-            self._broken = "odometry is not a number"
+            self._broken = "odometry contains NaN or infinity"
             return False
         if last is not None:
             jump = pose.distance(last)
@@ -154,11 +154,11 @@ class OdometryWatch:
 
     @property
     def is_broken(self) -> bool:
-        """Whether the last message was not a number, or a jump."""
+        """Whether the last message was not finite or jumped."""
         return bool(self._broken)
 
     def reset(self) -> None:
-        """Take the frames of the next message for the right ones."""
+        """Accept the frames of the next message."""
         self._frames, self._foreign_at = None, -math.inf
 
     def _is_of_known_frames(
@@ -180,7 +180,7 @@ class OdometryWatch:
         return False
 
     def age_s(self, now: float) -> float:
-        """Seconds since the last sound pose; infinite before the first."""
+        """Return the seconds since the last finite pose; infinite before the first."""
         return math.inf if self._heard_at is None else now - self._heard_at
 
     def fault(self, now: float, config: WatchdogConfig) -> str:
@@ -197,7 +197,7 @@ class OdometryWatch:
 
 
 class ReadinessWatch:
-    """What the robot itself says of whether it can move (see RobotState.msg)."""
+    """The robot's own report of whether it can move (see RobotState.msg)."""
 
     def __init__(self) -> None:
         self.reason = ""
@@ -205,7 +205,7 @@ class ReadinessWatch:
         self._heard_at: float | None = None
 
     def hear(self, ready: bool, reason: str, now: float) -> None:
-        """Take note of a message."""
+        """Record a message."""
         self._ready, self.reason, self._heard_at = ready, reason, now
 
     def fault(self, now: float, config: WatchdogConfig) -> str:
@@ -213,7 +213,7 @@ class ReadinessWatch:
         if not config.robot_state_timeout_s:
             return ""
         if self._heard_at is None:
-            return "nothing heard yet of the robot about its own state"
+            return "the robot has not reported its state yet"
         if (age := now - self._heard_at) > config.robot_state_timeout_s:
             return f"the robot has not reported its state for {age:.2f} s"
         return "" if self._ready else (self.reason or "the robot says that it is not ready")
@@ -229,62 +229,62 @@ class _Session:
 
 class SupervisionWatch:
     """
-    Watches the deciding side.
+    Watches the navigator's heartbeats, one record per session.
 
-    Is it there, and what did it tell of its camera and its verifier? One record per session.
+    It tracks silence and the reported ages of the camera and the verifier.
     """
 
     def __init__(self) -> None:
         self._sessions: dict[int, _Session] = {}
-        self.in_charge: int | None = None  # whose commands are obeyed: never forgotten
+        self.in_charge: int | None = None  # the session whose commands are obeyed; never dropped
 
     def hear(self, session: int, now: float) -> None:
-        """Take note of any sign of life of a session."""
+        """Record any message of a session."""
         known = self._sessions.pop(session, None) or _Session(now, SessionProof())
         known.heard_at = now
         self._sessions[session] = known
         if len(self._sessions) > SESSIONS_KEPT:
-            # The one not heard for longest. That is the new one where all others live: made up
-            # in numbers, sessions drive out none that is known.
+            # Drop the session silent for longest, or the new one if all others are alive: a flood
+            # of made-up sessions must not displace a known one.
             others = (s for s in self._sessions if s not in (self.in_charge, session))
             oldest = next(others)
             lives = now - self._sessions[oldest].heard_at <= LIVES_S
             del self._sessions[session if lives else oldest]
 
     def tell(self, told: Supervision, now: float) -> None:
-        """Take note of a Supervision message."""
+        """Record a Supervision message."""
         self.hear(told.session, now)
         if (known := self._sessions.get(told.session)) is not None:
             known.told, known.told_at = told, now
             known.proof.hear(told.commitment, now)
 
     def unproven(self, session: int, nonce: bytes, now: float) -> str:
-        """Return why a command with this nonce is not a session's own, or ""; uses it up."""
+        """Return why this nonce does not prove a session's command, or ""; uses a valid one up."""
         known = self._sessions.get(session)
         if known is None:
-            return "from a session never heard of"
+            return "from an unknown session"
         return known.proof.objection(nonce, now)
 
     def told(self, session: int | None) -> Supervision | None:
-        """Return what a session reported last."""
+        """Return a session's last Supervision message."""
         known = self._sessions.get(session) if session is not None else None
         return known.told if known else None
 
     def silent_for_s(self, session: int | None, now: float) -> float:
-        """Seconds since a session was heard; infinite when it never was."""
+        """Return the seconds since a session was heard; infinite if it never was."""
         known = self._sessions.get(session) if session is not None else None
         return now - known.heard_at if known else math.inf
 
     def camera_age_s(self, session: int | None, now: float) -> float:
-        """Age of the camera frames as reported, plus the time since; negative: not reported."""
+        """Return the reported age of the camera frames plus the time since; negative: unknown."""
         told = self.told(session)
         return self._aged(told.camera_age_s, session, now) if told else -1.0
 
     def verifier_age_s(self, session: int | None, now: float) -> float:
         """
-        Seconds since the verifier was heard as reported, plus the time since.
+        Return the reported seconds since the verifier was heard, plus the time since the report.
 
-        Negative: not reported.
+        Negative: unknown.
         """
         told = self.told(session)
         return self._aged(told.verifier_age_s, session, now) if told else -1.0
@@ -294,7 +294,7 @@ class SupervisionWatch:
         return age if age < 0 else age + now - self._sessions[session].told_at
 
     def supervisor_fault(self, session: int | None, now: float, config: WatchdogConfig) -> str:
-        """Return why the deciding side counts as gone, or ""."""
+        """Return why the navigator counts as gone, or ""."""
         silent = self.silent_for_s(session, now)
         if not config.supervisor_timeout_s or silent <= config.supervisor_timeout_s:
             return ""

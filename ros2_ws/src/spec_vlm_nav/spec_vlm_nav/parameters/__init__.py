@@ -12,4 +12,4 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""The parameters of all nodes together: their tables, and the files they are given in."""
+"""The parameter tables of all nodes, and the parameter files that set them."""

@@ -13,15 +13,14 @@
 # limitations under the License.
 
 """
-Parameters that were given and that no caller knows: a slip of the pen must not be ignored.
+Reads parameter files and refuses parameters that a node does not declare.
 
-ROS drops a parameter that a node does not declare without a word: a limit written with one wrong
-letter would simply not hold. Names under a wildcard section are meant for several nodes and may
-be another one's.
+ROS silently drops an undeclared parameter, so a safety limit with a misspelt name would have no
+effect. Names in a wildcard section may belong to another node and are accepted.
 
-Sections are matched as rcl does it: `*` stands for one name between slashes, `**` for any number
-of them. Of several that match, the one whose name was read last has the word, wherever a later
-file repeats it.
+Sections match as in rcl: `*` stands for one name between slashes, `**` for any number of names. If
+several sections match, the one that first appears last wins, even where a later file repeats an
+earlier section.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ WILDCARDS = ("*", "**")
 
 
 def matches(section: str, node: str) -> bool:
-    """Return whether a section of a parameter file is meant for a node, /namespace/name."""
+    """Return whether a section of a parameter file applies to a node, /namespace/name."""
     names = ["" if name == "**" else name for name in section.strip("/").split("/")]
     form = "".join(
         r"(/\w+)*" if not name else r"/\w+" if name == "*" else f"/{re.escape(name)}"
@@ -53,10 +52,10 @@ def matches(section: str, node: str) -> bool:
 
 def wildcard_names(arguments: Sequence[str], node: str) -> frozenset[str]:
     """
-    Return the names in sections of a command line's files that are meant for more than one node.
+    Return the parameter names in wildcard sections of the files given on a command line.
 
-    node: /namespace/name; only sections that match it count. Files that cannot be read give none:
-    ROS itself complains about those.
+    node: /namespace/name; only sections that match it count. Unreadable files are skipped: ROS
+    itself reports them.
     """
     flags = [i for i, word in enumerate(arguments) if word == "--params-file"]
     files = [arguments[i + 1] for i in flags if i + 1 < len(arguments)]
@@ -72,7 +71,7 @@ def _last(section: str) -> str:
 
 
 def _read(file: str | Path) -> object:
-    """Return what a file holds; None where it cannot be read."""
+    """Return the content of a YAML file; None if it cannot be read."""
     try:
         return read_yaml_file(file)
     except (OSError, ValueError, yaml.YAMLError):
@@ -82,7 +81,7 @@ def _read(file: str | Path) -> object:
 def said_in(
     files: Iterable[str | Path], node: str, name: str, namespace: str | None = None
 ) -> Any:
-    """Return what parameter files say of a node's parameter, see `all_said_in`; None: nothing."""
+    """Return a parameter's value in parameter files, or None if not set; see `all_said_in`."""
     return all_said_in(files, node, namespace).get(name)
 
 
@@ -90,10 +89,10 @@ def all_said_in(
     files: Iterable[str | Path], node: str, namespace: str | None = None
 ) -> dict[str, Any]:
     """
-    Return all that parameter files say of a node's parameters, by their names.
+    Return the values that parameter files set for a node, by parameter name.
 
-    namespace: of the node; None: whatever it is. Files that cannot be read say nothing: ROS
-    complains about those.
+    namespace: the node's namespace; None: any. Unreadable files are skipped: ROS itself reports
+    them.
     """
     found: dict[str, Any] = {}
     whole = "" if namespace is None else "/".join(("", *namespace.split("/"), node))
@@ -108,7 +107,7 @@ def all_said_in(
 
 
 def _merged(files: Iterable[str | Path]) -> dict[str, dict[str, Any]]:
-    """Return the sections of all files, in the order in which their names come first."""
+    """Return the sections of all files, in the order in which their names first appear."""
     merged: dict[str, dict[str, Any]] = {}
     for file in files:
         for section, values in _sections(_read(file), ""):
@@ -117,7 +116,7 @@ def _merged(files: Iterable[str | Path]) -> dict[str, dict[str, Any]]:
 
 
 def _sections(said: object, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Give every section of parameters with the name of its nodes."""
+    """Yield each parameter section with its node name or pattern."""
     if not isinstance(said, dict):
         return
     for key, inner in said.items():
@@ -130,12 +129,12 @@ def _sections(said: object, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
 def refuse_unknown(
     node: str, given: Iterable[str], table: Sequence[Parameter], shared: frozenset[str]
 ) -> None:
-    """Raise ParameterError for the first given name that is in no table, and say what is meant."""
+    """Raise ParameterError, with a suggestion, for the first given name that is not in the table."""
     known = [p.name for p in table]
     for name in given:
         if name in known or name in OF_ROS or name.startswith("qos_overrides.") or name in shared:
             continue
-        # Imported here: only to report a slip does a node need the tables of all others.
+        # Imported here: a node needs the tables of the other nodes only for this message.
         from spec_vlm_nav.parameters.nodes import tables
 
         close = difflib.get_close_matches(name, known, 1)
@@ -144,6 +143,6 @@ def refuse_unknown(
             hint = f'it belongs to {" and ".join(owners)}'
         else:
             hint = (
-                f"did you mean {close[0]}?" if close else "see the list of parameters in README.md"
+                f"did you mean {close[0]}?" if close else "see the list in docs/parameters.md"
             )
         raise ParameterError(f"{node} has no parameter {name}: {hint}")

@@ -13,9 +13,9 @@
 # limitations under the License.
 
 """
-Which parameters each node has.
+The parameters of each node.
 
-`python -m spec_vlm_nav.parameters.nodes` prints the README's tables.
+`python -m spec_vlm_nav.parameters.nodes` prints the tables of docs/parameters.md.
 """
 
 from __future__ import annotations

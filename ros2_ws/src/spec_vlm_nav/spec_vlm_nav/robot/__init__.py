@@ -12,4 +12,4 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""What is known of one kind of robot: how it tells its state, and what that means."""
+"""Robot-specific code: how a Go2 reports its state, and what the state means."""

@@ -13,12 +13,12 @@
 # limitations under the License.
 
 """
-What a Unitree Go2 says of itself: whether it can take motions now, and where it is.
+State of a Unitree Go2: its pose, and whether it can carry out motions now.
 
-A Go2 tells what it is doing in one of two ways. Firmware before the MCF motion service says it in
-`mode`, and leaves `error_code` 0. Later firmware says it in `error_code`, whose numbers are then
-states and no errors, and what stands in `mode` means nothing any more. What it does is judged by
-the one that speaks; posture and battery are judged whatever it says.
+A Go2 reports its activity in one of two fields. Firmware before the MCF motion service uses `mode`
+and leaves `error_code` at 0. Later firmware uses `error_code`, whose numbers are then states, not
+errors, and `mode` is meaningless. The activity is read from `error_code` unless it is 0. Posture
+and battery are checked in either case.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from typing import Any
 
 from spec_vlm_nav.common.errors import ParameterError
 
-# What the numbers stand for, in words that end the sentence "it ...".
+# Meaning of the numbers; each text completes the sentence "it ...".
 MODES = {
     0: "stands idle",
     1: "stands balanced",
@@ -80,10 +80,10 @@ HINTS = {
     "sits": "let it rise and balance (RiseSit, then BalanceStand)",
     "stands with locked joints": "unlock them (BalanceStand)",
 }
-TILT_BACK = 0.8  # of the limit: so upright it counts as standing again
+TILT_BACK = 0.8  # of the limit: hysteresis; below it the robot no longer counts as fallen
 HEIGHT_BACK_M = 0.02
 BATTERY_BACK = 0.05
-UNIT_WITHIN = 0.1  # a quaternion is that near to 1, or no rotation
+UNIT_WITHIN = 0.1  # largest deviation of a valid quaternion's length from 1
 
 Vector = tuple[float, float, float]
 Quaternion = tuple[float, float, float, float]  # x, y, z, w, as ROS has it
@@ -94,7 +94,7 @@ class SportState:
     """
     A SportModeState as received; metres and radians.
 
-    `quaternion` in ROS's order: Unitree's messages begin with w.
+    `quaternion` is in ROS order (x, y, z, w); Unitree's messages begin with w.
     """
 
     mode: int = 0
@@ -106,7 +106,7 @@ class SportState:
 
     @property
     def doing(self) -> str:
-        """What it is doing, in its own words and number."""
+        """The activity in words, with its number."""
         if self.error_code:
             return f'{CODES.get(self.error_code, "does something unknown")} ' + (
                 f"(error_code {self.error_code})"
@@ -131,14 +131,14 @@ def sport_state_of(message: Any) -> SportState:
 
 @dataclass(frozen=True)
 class Pose3:
-    """Where the robot is: position in metres, and a rotation of length 1."""
+    """Position in metres and a unit quaternion."""
 
     position: Vector
     quaternion: Quaternion
 
 
 def pose_of(state: SportState) -> Pose3 | None:
-    """Return where a message says that the robot is; None where its numbers cannot be that."""
+    """Return the pose in a message; None if its values are not finite or not a rotation."""
     length = math.sqrt(sum(number * number for number in state.quaternion))
     if not all(math.isfinite(number) for number in (*state.position, length)):
         return None
@@ -150,7 +150,7 @@ def pose_of(state: SportState) -> Pose3 | None:
 
 @dataclass(frozen=True)
 class Go2Config:
-    """When the robot counts as able to take motions; a limit of 0 is not watched."""
+    """Conditions under which the robot can carry out motions; a limit of 0 is not checked."""
 
     ready_modes: frozenset[int] = frozenset({0, 1, 3})
     ready_codes: frozenset[int] = frozenset({100, 1005, 1013, 1015, 1016, 1017, 2007, 2010})
@@ -164,9 +164,9 @@ class Go2Config:
 @dataclass(frozen=True)
 class Readiness:
     """
-    Whether the robot can take motions, as RobotState says it.
+    Whether the robot can carry out motions, as published in RobotState.
 
-    `kind` is why not in a word, without numbers that change all the time.
+    `kind` is a short constant reason; `reason` also contains the changing measurements.
     """
 
     ready: bool
@@ -182,12 +182,12 @@ def numbers_of(text: str, name: str) -> frozenset[int]:
         return frozenset(int(word) for word in text.split(",") if word.strip())
     except ValueError as error:
         raise ParameterError(
-            f"parameter {name} = {text!r} refused: allowed are numbers with commas between them"
+            f"parameter {name} = {text!r} refused: it must be a comma-separated list of numbers"
         ) from error
 
 
 class Go2Watch:
-    """Hears the robot, and says whether it can take motions. Times are receive times, s."""
+    """Judges from received states whether the robot can carry out motions. Receive times, s."""
 
     def __init__(self, config: Go2Config | None = None) -> None:
         self.config = config or Go2Config()
@@ -197,7 +197,7 @@ class Go2Watch:
         self._is_fallen = self._is_low = self._is_empty = False
 
     def hear_sport(self, state: SportState, now: float) -> None:
-        """Take note of a SportModeState."""
+        """Record a SportModeState."""
         self.state, self._heard_at = state, now
         limit = self.config.max_tilt_rad
         tilt = max(abs(state.rpy[0]), abs(state.rpy[1]))
@@ -207,16 +207,16 @@ class Go2Watch:
         self._is_low = bool(lowest) and state.body_height < lowest + back
 
     def hear_battery(self, percent: float, now: float) -> None:
-        """Take note of the battery's state of charge; more than 100 is none."""
+        """Record the battery's state of charge; values outside 0 to 100 count as unknown."""
         self._battery = percent / 100 if 0 <= percent <= 100 else math.nan
         self._battery_at = now
         least = self.config.min_battery
         back = BATTERY_BACK if self._is_empty else 0.0
-        # Full enough is full enough: with a high limit it could never come back.
+        # Capped at a full battery: with a high limit the flag could otherwise never clear.
         self._is_empty = bool(least) and self._battery < min(1.0, least + back)
 
     def battery_at(self, now: float) -> float:
-        """Return the battery's charge, 0 to 1; NaN: not known."""
+        """Return the battery's charge, 0 to 1; NaN: unknown."""
         return math.nan if self._battery_age_s(now) > self._patience_s else self._battery
 
     @property
@@ -227,7 +227,7 @@ class Go2Watch:
         return math.inf if math.isnan(self._battery) else now - self._battery_at
 
     def judge(self, now: float) -> Readiness:
-        """Return whether the robot can take motions now, and if not, the gravest reason."""
+        """Return whether the robot can carry out motions now, and if not, the gravest reason."""
         doing = self.state.doing if self.state is not None else ""
         kind, reason = self._silent(now) or self._unfit() or self._weak(now) or ("", "")
         return Readiness(not kind, kind, reason, doing, self.battery_at(now))
@@ -241,7 +241,7 @@ class Go2Watch:
         return None
 
     def _unfit(self) -> tuple[str, str] | None:
-        """Return why posture or doing forbid motions."""
+        """Return why posture or activity forbids motions."""
         state, config = self.state, self.config
         assert state is not None
         if not all(math.isfinite(number) for number in (*state.rpy, state.body_height)):
@@ -251,7 +251,7 @@ class Go2Watch:
             limit = math.degrees(config.max_tilt_rad)
             return "fallen", (
                 f"the Go2 has fallen or hangs: roll {roll:.0f}, pitch {pitch:.0f} degrees, "
-                f"allowed are {limit:.0f}"
+                f"the limit is {limit:.0f}"
             )
         known = config.ready_codes if state.error_code else config.ready_modes
         if (state.error_code or state.mode) not in known:

@@ -12,7 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""The parameters of go2_state_node, and the limits they make."""
+"""The parameters of go2_state_node, and the configuration built from them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ GO2_STATE: tuple[Parameter, ...] = (
         "odometry",
         "sportmodestate",
         "Publish `odom` from position and attitude in SportModeState, or none: another source is "
-        "taken, for example /utlidar/robot_odom.",
+        "used, for example /utlidar/robot_odom.",
         choices=("sportmodestate", "none"),
     ),
     Parameter(
@@ -75,7 +75,7 @@ GO2_STATE: tuple[Parameter, ...] = (
         Tighter.HIGHER,
         "min_battery",
         0.15,
-        "With less charge (0 to 1) it is not ready, until there is 0.05 more; 0: not watched.",
+        "With less charge (0 to 1) the robot is not ready, until there is 0.05 more; 0: not watched.",
         0.0,
         0.95,
     ),
@@ -83,7 +83,7 @@ GO2_STATE: tuple[Parameter, ...] = (
         Tighter.LOWER_0_OFF,
         "max_tilt_rad",
         0.6,
-        "Rolled or pitched further, it has fallen, rad; 0: not watched.",
+        "With more roll or pitch the robot counts as fallen, rad; 0: not watched.",
         0.0,
         1.5,
     ),
@@ -91,7 +91,7 @@ GO2_STATE: tuple[Parameter, ...] = (
         Tighter.HIGHER,
         "min_body_height_m",
         0.16,
-        "With its body lower (body_height), it does not stand, m; 0: not watched.",
+        "With a lower body (body_height) the robot does not stand, m; 0: not watched.",
         0.0,
         0.5,
     ),
@@ -99,14 +99,14 @@ GO2_STATE: tuple[Parameter, ...] = (
         Tighter.FEWER,
         "ready_modes",
         "0,1,3",
-        "The modes in which it takes motions, where error_code is 0 (firmware before MCF): idle, "
-        "balanced, walking.",
+        "The modes in which the robot can take motions, if error_code is 0 (firmware before MCF): "
+        "idle, balanced, walking.",
     ),
     limit(
         Tighter.FEWER,
         "ready_codes",
         "100,1005,1013,1015,1016,1017,2007,2010",
-        "The error_codes with which it takes motions; in MCF firmware they are states, not "
+        "The error_codes with which the robot can take motions; in MCF firmware they are states, not "
         "errors: balanced, walking, running.",
     ),
 )
@@ -119,5 +119,5 @@ def go2_config(values: Mapping[str, Value]) -> Go2Config:
 
 
 def check_go2(values: Mapping[str, Value]) -> None:
-    """Raise ParameterError where the lists of modes and codes are none."""
+    """Raise ParameterError if a list of modes or codes is malformed."""
     go2_config(values)

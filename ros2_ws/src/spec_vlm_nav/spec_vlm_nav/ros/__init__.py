@@ -12,4 +12,4 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""ROS: the nodes, their messages and back-ends. Everything else in this package is free of it."""
+"""The ROS nodes, their messages and back-ends; no other subpackage imports ROS."""

@@ -13,9 +13,9 @@
 # limitations under the License.
 
 """
-Hands the parameter tables to rclpy.
+Declares the parameter tables to rclpy.
 
-Descriptors with ranges, refusal with the reason, live changes.
+It sets descriptors with ranges, refuses wrong values with the reason, and applies live changes.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ Check = Callable[[Mapping[str, Value]], None]
 
 
 def _no_contradictions(values: Mapping[str, Value]) -> None:
-    """Take any combination."""
+    """Accept any combination of values."""
 
 
 def declare(
@@ -106,9 +106,10 @@ def declare(
     """
     Declare a table on a node and return the values.
 
-    only_live: what is not `live` is read-only from now on; False: the node itself decides about
-    it. check: raises ParameterError for values that contradict each other. Raises ParameterError
-    for a value that is not allowed, and for a parameter that was given and is not in the table.
+    only_live: parameters that are not `live` become read-only; False: the node itself decides.
+    check: raises ParameterError for values that contradict each other.
+    Raises ParameterError for a value that is not allowed, and for a given parameter that is not in
+    the table.
     """
     values: dict[str, Value] = {}
     _refuse_unreadable(node)
@@ -146,13 +147,15 @@ def follow_changes(
     guard: Check = _no_contradictions,
 ) -> None:
     """
-    Check later changes (rclpy itself refuses read-only ones), and have them applied afterwards.
+    Validate later changes (rclpy itself refuses read-only ones) and apply them afterwards.
 
     Validation changes nothing: another callback, or another parameter of the same request, may
-    still refuse. check: raises NavigationError for values that cannot be taken. apply: takes all
-    values, when the change has been made. only_live: says why parameters that are not live cannot
-    change at the moment, "" when they can. guard: takes the changes alone, raises ParameterError
-    for those that loosen a safety limit (see loosening.py).
+    still refuse.
+    apply: called with all values after a change.
+    check: raises NavigationError for values that cannot be used.
+    only_live: returns why parameters that are not live cannot change now, or "".
+    guard: called with the changes alone; raises ParameterError for those that loosen a safety limit
+    (see loosening.py).
     """
     known = {p.name: p for p in table}
 
@@ -180,5 +183,5 @@ def follow_changes(
     if hasattr(node, "add_post_set_parameters_callback"):
         node.add_post_set_parameters_callback(take_over)
         changed: Callable[[], None] = lambda: None  # noqa: E731
-    else:  # Humble: the next thing that the executor does
+    else:  # Humble: a guard condition, which the executor handles next
         changed = node.create_guard_condition(take_over).trigger

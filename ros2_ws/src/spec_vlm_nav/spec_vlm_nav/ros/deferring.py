@@ -12,7 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""An action server whose goals go on until their result is handed in with `finish`."""
+"""An action server whose goals stay active until `finish` is called with their result."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from rclpy.node import Node
 
 class DeferringServer(ActionServer):
     """
-    Goals without a thread each.
+    An action server that needs no thread per goal.
 
-    rclpy's way, an execute callback that returns the result, needs a thread a goal, or a coroutine
-    that older releases poll without pause.
+    In rclpy, an execute callback returns the result. That needs one thread per goal, or a coroutine,
+    which older releases poll in a busy loop.
     """
 
     def __init__(
@@ -38,11 +38,11 @@ class DeferringServer(ActionServer):
         super().__init__(node, kind, name, execute_callback=begin, **callbacks)
 
     def notify_execute(self, goal_handle: Any, execute_callback: Any) -> None:
-        """Begin the goal, which is to be executed now."""
+        """Begin the goal; rclpy calls this when it is to be executed."""
         self._begin(goal_handle)
 
     def finish(self, goal_handle: Any, result: Any) -> None:
-        """Hand in a goal's result, whose `error_code` is 0 when all is well."""
+        """End a goal with its result; an `error_code` of 0 means success."""
 
         def end(handle: Any) -> Any:
             if handle.is_cancel_requested:

@@ -13,9 +13,9 @@
 # limitations under the License.
 
 """
-Publishes what a node says of itself on /diagnostics once a second.
+Publishes a node's rows on /diagnostics once a second.
 
-The topic is global by convention; names carry the node.
+The topic is global by convention; each row's name contains the node's name.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _value(value: object) -> str:
 
 
 def diagnostic_array(node: Node, rows: Sequence[DiagnosticRow]) -> DiagnosticArray:
-    """Return the message; each name is preceded by the node's full name."""
+    """Return the message; each row's name is prefixed with the node's full name."""
     message = DiagnosticArray()
     message.header.stamp = node.get_clock().now().to_msg()
     for row in rows:
@@ -50,7 +50,7 @@ def diagnostic_array(node: Node, rows: Sequence[DiagnosticRow]) -> DiagnosticArr
 
 
 class Diagnostics:
-    """Asks `rows` once a second, by a steady clock, and publishes the answer."""
+    """Calls `rows` once a second, by a steady clock, and publishes the result."""
 
     def __init__(self, node: Node, rows: Callable[[], Sequence[DiagnosticRow]]) -> None:
         self._node, self._rows = node, rows

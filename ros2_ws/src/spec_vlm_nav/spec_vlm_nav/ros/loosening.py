@@ -13,11 +13,11 @@
 # limitations under the License.
 
 """
-Safety limits while the node runs: tightened by any node, loosened by an operator with a reason.
+Changes of safety limits at run time: anyone may tighten them, only an operator may loosen them.
 
-The service `~/loosen_limits` is the only way to loosen one, and only while the robot stands; with
-`safety_locked` there is none. What was loosened, by which reason, is said on `safety_changes`,
-where the black box hears it.
+The service `~/loosen_limits` is the only way to loosen a limit. It needs a reason and a standing
+robot; with `safety_locked` it always refuses. Each change is published with its reason on
+`safety_changes`, which the black box records.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from spec_vlm_nav_interfaces.srv import LoosenLimits
 from std_msgs.msg import String
 
 CHANGES = "safety_changes"
-HEARD_S = 1.5  # motion_node says its state twice a second
+HEARD_S = 1.5  # longest silence of motion_node, which reports its state twice a second
 LONGEST_REASON = 500
 
 
 class StandstillWatch:
-    """Hears from motion_node whether the robot stands."""
+    """Tracks from motion_node's reports whether the robot stands."""
 
     def __init__(self, node: Node) -> None:
         self._standing, self._heard_at = False, -1e9
@@ -56,12 +56,12 @@ class StandstillWatch:
     def why_not(self) -> str:
         """Return why the robot does not certainly stand, or ""."""
         if time.monotonic() - self._heard_at > HEARD_S:
-            return "motion_node does not say that the robot stands"
+            return "motion_node does not report whether the robot stands"
         return "" if self._standing else "the robot does not stand"
 
 
 class LimitLoosening:
-    """Of one node's table; `values` are those now in force."""
+    """The service of one node; table: its parameters; values: their present values."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class LimitLoosening:
         values: Mapping[str, Value],
         moves: Callable[[], str],
     ) -> None:
-        """Serve `~/loosen_limits`; moves: why the robot does not stand for certain, else ""."""
+        """Serve `~/loosen_limits`; moves: returns why the robot may not be standing, or ""."""
         self._node, self._table, self._values = node, {p.name: p for p in table}, values
         self._moves, self._is_open = moves, False
         self._said = node.create_publisher(
@@ -85,7 +85,7 @@ class LimitLoosening:
         node.create_service(LoosenLimits, "~/loosen_limits", self._on_request)
 
     def check(self, changes: Mapping[str, Value]) -> None:
-        """Raise ParameterError where changes loosen a limit, unless an operator asked for it."""
+        """Raise ParameterError if a change loosens a limit outside of `~/loosen_limits`."""
         loose = self._loosened(changes)
         if not loose or self._is_open:
             return
@@ -114,7 +114,7 @@ class LimitLoosening:
 
     def _objection(self, request: LoosenLimits.Request) -> str:
         if self._values["safety_locked"]:
-            return "safety_locked is true: limits are loosened in the parameter file only"
+            return "safety_locked is true: limits can only be loosened in the parameter file"
         if not 0 < len(request.reason.strip()) <= LONGEST_REASON:
             return f"a reason of 1 to {LONGEST_REASON} characters is needed"
         if not request.parameters:

@@ -13,10 +13,10 @@
 # limitations under the License.
 
 """
-A subscription that is asked, where messages come much faster than they are wanted.
+A polled subscription, for messages that arrive much faster than they are needed.
 
-Five hundred callbacks a second keep a core busy in Python. Here the middleware keeps the newest
-message, and no thread is woken for the others.
+In Python, 500 callbacks a second occupy a CPU core. Here the middleware keeps the newest messages
+and wakes no thread.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class _Never(CallbackGroup):
 
 
 class PolledTopic:
-    """The newest message of a topic, when it is asked for."""
+    """Keeps the newest messages of a topic until they are taken."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class PolledTopic:
         reliability: ReliabilityPolicy,
         depth: int = 1,
     ) -> None:
-        """depth: this many messages are kept for `take_all`."""
+        """depth: how many messages are kept for `take_all`."""
         self._node, self._kind, self._depth = node, kind, depth
         self._group = _Never()
         self._subscription = node.create_subscription(
@@ -68,20 +68,20 @@ class PolledTopic:
 
     def take(self) -> Any:
         """
-        Return the oldest message that is kept and was not taken before, else None.
+        Return the oldest kept message that was not taken before, else None.
 
-        With a depth of 1 that is the newest.
+        With a depth of 1 it is the newest.
 
-        Raises whatever deserialising bytes that are not such a message raises.
+        Raises the exception of a failed deserialisation.
         """
         taken = self._take()
         return None if taken is None else deserialize_message(taken[0], self._kind)
 
     def take_all(self) -> list[tuple[float, Any]]:
-        """Return what was not taken before, oldest first, each with when it came (Unix, s)."""
+        """Return the messages not taken before, oldest first, with receive times (Unix, s)."""
         found: list[tuple[float, Any]] = []
         while len(found) < self._depth and (taken := self._take()) is not None:
-            # A middleware without receive times says 0.
+            # A middleware without receive times reports 0.
             at = taken[1]["received_timestamp"] * 1e-9 or time.time()
             found.append((at, deserialize_message(taken[0], self._kind)))
         return found
@@ -92,5 +92,5 @@ class PolledTopic:
             return handle.take_message(self._kind, True)
 
     def destroy(self) -> None:
-        """Subscribe no longer; in the thread of the executor."""
+        """Destroy the subscription; call it in the executor's thread."""
         self._node.destroy_subscription(self._subscription)

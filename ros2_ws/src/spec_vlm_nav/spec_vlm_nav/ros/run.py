@@ -13,12 +13,13 @@
 # limitations under the License.
 
 """
-Starting and ending a node.
+Starts, spins and ends a node.
 
-One line for an error, exit code 0 for a signal that ends it, and a last word to the robot.
+Errors print one line, a signal that ends the node gives exit code 0, and the node can stop the
+robot before it ends.
 
-rclpy's own signal handlers shut the context down before a node can publish anything more, so they
-are not used.
+rclpy's own signal handlers are not used: they shut down the context before a node can publish a
+stop.
 """
 
 from __future__ import annotations
@@ -43,13 +44,13 @@ from rclpy.utilities import remove_ros_args
 from spec_vlm_nav.common.errors import NavigationError, ParameterError
 from spec_vlm_nav.common.foreign_words import one_line
 
-SPIN_S = 0.05  # how late a signal may be noticed
+SPIN_S = 0.05  # longest delay until a signal is noticed
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # the last: the terminal was closed
-END_S = 9.0  # after 10 s `ros2 launch` kills; before it does, a process says where it hangs
+END_S = 9.0  # `ros2 launch` kills after 10 s; before that, a hanging process dumps its stacks
 
 
 class Shell(Protocol):
-    """A node with a last word; where it has a `failure`, the process ends with that."""
+    """A node and its clean-up; if it has a `failure`, the process ends with that error."""
 
     @property
     def node(self) -> Node:
@@ -57,7 +58,7 @@ class Shell(Protocol):
         ...
 
     def close(self) -> None:
-        """Bring the robot to a stand and let go of everything; called on every way out."""
+        """Stop the robot and release everything; called on every way out."""
         ...
 
 
@@ -65,7 +66,7 @@ def destroy(node: Node) -> None:
     """
     Destroy a node and its action clients and servers.
 
-    rclpy leaves those to the garbage collection, which crashes when the context is gone by then.
+    rclpy leaves those to the garbage collector, which crashes if the context is already gone.
     """
     for waitable in list(node.waitables):
         if isinstance(waitable, (ActionClient, ActionServer)):
@@ -75,9 +76,9 @@ def destroy(node: Node) -> None:
 
 def leave(code: int) -> NoReturn:
     """
-    End the process now.
+    End the process now, without interpreter shutdown.
 
-    Taking apart torch's modules takes seconds, after which `ros2 launch` begins to kill.
+    Unloading torch takes seconds, and `ros2 launch` would kill the process meanwhile.
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -85,7 +86,7 @@ def leave(code: int) -> NoReturn:
 
 
 def in_one_line(error: Exception) -> str:
-    """Return what ROS says of its arguments without the places in its source."""
+    """Return a ROS error message in one line, without source locations."""
     said = re.sub(r", at \S+?:\d+", "", str(error)).replace("error not set", "")
     if type(error).__name__ == "UnknownROSArgsError":  # says no more than what they are
         said = f"unknown arguments behind --ros-args: {said}"
@@ -105,12 +106,12 @@ def run(
     args: Sequence[str] | None,
     user_errors: tuple[type[Exception], ...] = (),
 ) -> int:
-    """Make the node, spin until a signal comes, close; returns the exit code."""
+    """Make the node, spin until a signal arrives, and close it; returns the exit code."""
     asked_to_end = False
 
     def on_signal(number: int, frame: FrameType | None) -> None:
         nonlocal asked_to_end
-        # A middleware that waits for ever keeps no process: stacks to stderr, exit code 1.
+        # If the middleware hangs, dump the stacks to stderr and end with exit code 1.
         if not asked_to_end:
             faulthandler.dump_traceback_later(END_S, exit=True)
         asked_to_end = True
@@ -153,8 +154,8 @@ def run(
         executor.shutdown()
         destroy(shell.node)
         rclpy.try_shutdown()
-        # A lifecycle node's state machine keeps its DDS participant, and so files in shared
-        # memory, until it is gone.
+        # A lifecycle node's state machine keeps its DDS participant, and so shared-memory files,
+        # until it is collected.
         del shell, executor
         gc.collect()
     if failure is not None:

@@ -13,9 +13,9 @@
 # limitations under the License.
 
 """
-The identity of the node that asks motion_node for motions: session, sequence numbers, proof.
+The session of a sender of motion commands: session number, sequence numbers and proof.
 
-All that sends motion commands, the deciding node and a mission's turns, does it through this.
+Every sender uses it: vlm_nav_node and the courses of mission_node.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ import secrets
 from spec_vlm_nav.common.nonces import NonceChain
 from spec_vlm_nav_interfaces.msg import MotionCommand, Supervision
 
-RESERVE = 4096  # an instruction that begins with fewer nonces left gets a session of its own
+RESERVE = 4096  # with fewer nonces left, the next instruction begins a new session
 
 
 class CommandSession:
-    """One session at a time; sequence numbers go on from one to the next."""
+    """One session at a time; sequence numbers continue over sessions."""
 
     def __init__(self) -> None:
         self.sequence = 0  # of the last command
         self.begin()
 
     def begin(self) -> None:
-        """Take a fresh session: it tells motion_node that what was before is over."""
-        # Replaced as one: a sign of life from another thread never pairs one's number with
-        # another's commitment, which motion_node would take for two senders.
+        """Begin a new session: for motion_node it ends everything of the old one."""
+        # Replaced atomically: a heartbeat from another thread must never pair one session's number
+        # with another's commitment, which motion_node would treat as two senders.
         self._current = (secrets.randbits(63) | 1, NonceChain())
 
     @property
@@ -48,11 +48,11 @@ class CommandSession:
 
     @property
     def is_nearly_used_up(self) -> bool:
-        """Whether another session should begin before the next instruction."""
+        """Whether a new session should begin before the next instruction."""
         return self._current[1].left < RESERVE
 
     def sign(self, command: MotionCommand) -> MotionCommand:
-        """Make a command the session's next one."""
+        """Sign a command and give it the session's next number."""
         number, chain = self._current
         self.sequence += 1
         command.session, command.sequence = number, self.sequence
@@ -60,7 +60,7 @@ class CommandSession:
         return command
 
     def introduce(self, life: Supervision) -> Supervision:
-        """Make a sign of life the session's, so that its commands will be known."""
+        """Add the session and its commitment to a heartbeat, so that commands can be proven."""
         number, chain = self._current
         life.session, life.commitment = number, list(chain.commitment)
         return life

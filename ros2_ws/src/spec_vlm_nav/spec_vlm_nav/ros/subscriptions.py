@@ -13,14 +13,14 @@
 # limitations under the License.
 
 """
-Subscriptions to a topic whatever its publishers' QoS.
+Subscribes to a topic whatever its publishers' QoS.
 
-Once RELIABLE and once BEST_EFFORT; each message counts once.
+It subscribes once RELIABLE and once BEST_EFFORT and drops duplicates.
 
-A reliable subscription never hears a publisher of best effort (a button on a micro-controller),
-and one of best effort alone may lose what comes over a bad network. What was said before the
-start, by a publisher that keeps its last word (TRANSIENT_LOCAL), only a subscription of that kind
-hears, which in turn hears no publisher of another kind: a state needs a third one.
+A reliable subscription does not match a best-effort publisher (a button on a micro-controller), and
+a best-effort one may lose messages on a bad network. Only a TRANSIENT_LOCAL subscription receives a
+message that was published before it started, but it matches no volatile publisher. So a topic with
+a lasting state needs a third subscription.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ try:
 except ImportError:  # Humble
     from rclpy.qos_event import SubscriptionEventCallbacks
 
-ONCE_S = 0.1  # between both subscriptions, where the middleware does not report when it was sent
+ONCE_S = 0.1  # equal messages within this time are duplicates if no send time is reported
 KEPT = 16
 
 
@@ -53,9 +53,9 @@ def subscribe(
     latched: bool = False,
 ) -> None:
     """
-    Call `act` with every message of a topic; equal ones sent at the same time are one.
+    Call `act` with every message of a topic; equal messages with one send time count once.
 
-    raw: with its bytes, not decoded. latched: also with what was said before the start.
+    raw: pass undecoded bytes. latched: also pass the last message from before the start.
     """
     subscribe_stamped(
         node, kind, topic, lambda message, sent: act(message), raw=raw, latched=latched
@@ -72,16 +72,16 @@ def subscribe_stamped(
     latched: bool = False,
 ) -> None:
     """
-    Call `act` with every message and when it was sent, s, by its sender's clock.
+    Call `act` with every message and its send time, s, by the sender's clock.
 
-    That is infinite where the middleware, or an old rclpy, does not report it.
+    The time is infinite if the middleware, or an old rclpy, does not report it.
     """
     heard: dict[tuple[int, str], float] = {}
 
     def once(message: Any, info: Any) -> None:
         sent, now = info.get("source_timestamp", 0) if info else 0, time.monotonic()
         key = (sent, str(message))
-        # However late the second subscription is: a busy machine may take a while in between.
+        # With a send time, however late the duplicate arrives: a busy machine may delay it.
         again = key in heard if sent else heard.get(key, -math.inf) > now - ONCE_S
         heard[key] = now
         while len(heard) > KEPT:
@@ -104,6 +104,6 @@ def subscribe_stamped(
             )
         )
     for qos in kinds:
-        # That one of them does not suit a publisher is as meant, and no warning.
+        # No warning about incompatible QoS: one of the subscriptions is expected not to match.
         quiet = SubscriptionEventCallbacks(use_default_callbacks=False)
         node.create_subscription(kind, topic, callback, qos, raw=raw, event_callbacks=quiet)

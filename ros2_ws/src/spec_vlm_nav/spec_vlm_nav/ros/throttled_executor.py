@@ -13,10 +13,10 @@
 # limitations under the License.
 
 """
-A callback group for a node that is to cost little: the executor waits for as little as it can.
+A callback group that reduces a node's idle CPU load.
 
-rclpy puts together anew, in Python and for every message, all that it waits for: with two QoS
-events a topic and a client a service that is most of what an idle node costs.
+For every message rclpy rebuilds, in Python, the set of all entities to wait for. With two QoS
+events per topic and one client per service, this is most of an idle node's load.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from typing import Any
 from rclpy.callback_groups import MutuallyExclusiveCallbackGroup
 from rclpy.subscription import Subscription
 
-EVERY_S, FOR_S = 2.0, 0.12  # longer than an executor sleeps
+EVERY_S, FOR_S = 2.0, 0.12  # FOR_S is longer than an executor sleeps
 ANSWER_S = 5.0
 
 
 class ThrottledExecutor(MutuallyExclusiveCallbackGroup):
     """
-    Messages at once; QoS events and late answers once every two seconds.
+    Handles messages at once, but QoS events and late answers only every EVERY_S.
 
-    An answer that is expected is noticed at the executor's next turn.
+    An expected answer is handled in the executor's next cycle.
     """
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class ThrottledExecutor(MutuallyExclusiveCallbackGroup):
         self._until = 0.0
 
     def expect(self) -> None:
-        """Take note that an answer is asked for; may be called by any thread."""
+        """Announce that an answer is expected; may be called from any thread."""
         self._until = time.monotonic() + ANSWER_S
 
     def can_execute(self, entity: Any) -> bool:

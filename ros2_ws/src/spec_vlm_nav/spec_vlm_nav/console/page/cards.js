@@ -1,4 +1,4 @@
-// Cards of decisions: what was said and done, tokens by how they came, and where the time went.
+// Cards of decisions: answer and action, tokens with their origin, and the shares of time.
 export function make(tag, words = '', kind = '') {
   const made = document.createElement(tag);
   if (words !== '') made.textContent = words;
@@ -6,7 +6,7 @@ export function make(tag, words = '', kind = '') {
   return made;
 }
 const LANES = [['camera', 'camera'], ['edge', 'edge'], ['link', 'netlink'], ['cloud', 'cloud']];
-const VERIFIED = ['', 'UNVERIFIED', 'confirmed afterwards', 'taken back'];
+const VERIFIED = ['', 'UNVERIFIED', 'confirmed afterwards', 'rolled back'];
 
 export function card(d) {
   const item = make('li'), head = make('div', '', 'head');
@@ -20,7 +20,7 @@ export function card(d) {
   if (d.frame) {
     const seen = make('img');
     seen.src = d.frame;
-    seen.alt = 'the picture this was decided from';
+    seen.alt = 'the picture of this decision';
     body.append(seen);
   }
   const tokens = make('p', '', 'tokens');

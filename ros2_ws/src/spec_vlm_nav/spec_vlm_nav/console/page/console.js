@@ -1,4 +1,4 @@
-// The page: shows what it is told, and asks for what the operator wants. Nothing is decided here.
+// The page: shows the console's messages and sends the operator's commands. It contains no decisions.
 import { card, make } from './cards.js';
 import { blackbox, fetchFile, fleet, offers, showFiles, simulator } from './extras.js';
 import { drawCamera, drawMap } from './map.js';
@@ -10,12 +10,12 @@ let line = 'lost', state = {}, map = { path: [], places: [] }, me = {}, stopId =
 const show = (element, words) => { if (element.textContent !== words) element.textContent = words; };
 const level = (element, words, how) => { show(element, words); element.dataset.level = how; };
 
-// -- the line
+// -- the connection
 
 const given = new URLSearchParams(location.hash.slice(1)).get('token');
 if (given) {
   sessionStorage.setItem('token', given);
-  history.replaceState(null, '', location.pathname); // not in what is copied from the address bar
+  history.replaceState(null, '', location.pathname); // so that a copied address does not contain the token
 }
 worker.postMessage({ open: {
   url: `${location.protocol.replace('http', 'ws')}//${location.host}/socket`,
@@ -30,7 +30,7 @@ worker.onmessage = ({ data }) => {
   if (data.picture) { drawPicture(data); return; }
   if (data.link) { lineChanged(data); return; }
   if ('posted' in data) {
-    level($('stands'), data.posted ? 'STOP sent without the socket; not known whether it stands' : 'STOP COULD NOT BE SENT', 'bad');
+    level($('stands'), data.posted ? 'STOP sent without the socket; unknown whether the robot stands' : 'STOP COULD NOT BE SENT', 'bad');
     return;
   }
   const m = data.message, act = {
@@ -63,13 +63,13 @@ function lineChanged({ link, why }) {
   const banner = $('banner');
   banner.hidden = link === 'up';
   if (link === 'up') return;
-  show(banner, why ? `Not admitted: ${why}. Open the page with #token=… behind its address.`
+  show(banner, why ? `Not admitted: ${why}. Open the page with #token=… appended to its address.`
     : 'CONNECTION LOST: this page cannot stop the robot. Use its remote control or the button on it.');
   level($('link'), why ? 'not admitted' : 'connection lost', 'bad');
-  level($('stands'), 'not known whether it stands', 'bad');
+  level($('stands'), 'unknown whether the robot stands', 'bad');
 }
 
-// -- what is shown
+// -- display
 
 function drawPicture({ picture, at }) {
   requestAnimationFrame(() => {
@@ -83,11 +83,11 @@ function drawPicture({ picture, at }) {
   });
 }
 const STATES = { MOVING: 'Moving', SETTLING: 'Coming to a stand', REACHED: 'Looking', STOPPED: 'Standing', IDLE: 'Standing',
-  BLOCKED: 'Against something', COLLISION_AHEAD: 'Something is ahead', ESTOPPED: 'EMERGENCY STOP', GEOFENCE: 'At the geofence',
-  LINK_LOST: 'The link is lost', STALE_CAMERA: 'No camera', STALE_ODOM: 'No odometry', SUPERVISOR_LOST: 'The deciding side is lost',
-  NOT_READY: 'The robot is not ready', UNCOMMANDED_MOTION: 'It was moved by something else', EXPIRED: 'Looking',
-  NO_RESPONSE: 'The base does not respond', WRONG_RESPONSE: 'The base moves otherwise than told',
-  STALE_SENSOR: 'The sensor ahead is silent', REFUSED: 'Standing: the motion was refused' };
+  BLOCKED: 'Blocked by an obstacle', COLLISION_AHEAD: 'Obstacle ahead', ESTOPPED: 'EMERGENCY STOP', GEOFENCE: 'At the geofence',
+  LINK_LOST: 'The link is lost', STALE_CAMERA: 'No camera', STALE_ODOM: 'No odometry', SUPERVISOR_LOST: 'The navigator is silent',
+  NOT_READY: 'The robot is not ready', UNCOMMANDED_MOTION: 'Moved without a command', EXPIRED: 'Looking',
+  NO_RESPONSE: 'The base does not respond', WRONG_RESPONSE: 'The base does not move as commanded',
+  STALE_SENSOR: 'The collision sensor is silent', REFUSED: 'Standing: the motion was refused' };
 function showState(m) {
   state = m;
   const robots = m.robots.length ? m.robots : [''], select = $('robot');
@@ -112,7 +112,7 @@ function showState(m) {
   level($('age'), age == null ? 'no camera' : `${(1000 * age).toFixed(0)} ms`, age == null || age > 1 ? 'bad' : 'good');
   if (!pending) {
     const held = m.estopped ? 'E-STOP IS LATCHED' : '';
-    level($('stands'), !m.state ? 'not known whether it stands' : held || (m.standing ? 'the robot stands' : 'the robot MOVES'),
+    level($('stands'), !m.state ? 'unknown whether the robot stands' : held || (m.standing ? 'the robot stands' : 'the robot MOVES'),
       !m.state || m.estopped ? 'bad' : m.standing ? 'good' : 'warn');
   }
   $('sim').hidden = !m.simulator || viewer;
@@ -124,8 +124,8 @@ function showState(m) {
     Odometry: m.odom_age_s == null ? 'none' : `${(1000 * m.odom_age_s).toFixed(0)} ms old`,
     Method: method || lastMethod || 'no decision yet',
     Verifier: verifier || 'not heard',
-    Robot: m.robot_says || 'does not tell its state', Battery: m.battery == null ? 'not known' : `${Math.round(100 * m.battery)} %`,
-    Held: m.held_by || 'by nothing', Pages: `${m.pages} open` };
+    Robot: m.robot_says || 'state unknown', Battery: m.battery == null ? 'unknown' : `${Math.round(100 * m.battery)} %`,
+    'Held by': m.held_by || 'nothing', Pages: `${m.pages} open` };
   const list = $('figures');
   if (!list.children.length) for (const name of Object.keys(figures)) list.append(make('dt', name), make('dd'));
   Object.values(figures).forEach((words, i) => show(list.children[2 * i + 1], words));
@@ -157,7 +157,7 @@ function showMap() {
     `${i + 1}: ${p.kind === 'begin' ? 'began' : p.code === 'NONE' ? 'done' : `ended ${p.code}`} “${p.words}”`)).slice(-6);
   $('places').replaceChildren(...list);
 }
-function thinking({ words, pieces, unverified }) { // tokens by how they came, as they come
+function thinking({ words, pieces, unverified }) { // tokens as they arrive, with their origin
   $('now').hidden = !words;
   const parts = pieces.length ? pieces : [[words, unverified ? 'unverified' : '']];
   $('growing').replaceChildren(...parts.map(([piece, origin]) => make('span', piece, origin)));
@@ -181,7 +181,7 @@ function showHealth(rows) {
   const found = of('verifier'), chosen = of('method');
   verifier = found ? [found.message, `RTT ${shorter(found.values['RTT ms'])} ms`, found.values.load].filter(Boolean).join(', ') : '';
   method = chosen ? [chosen.message, chosen.values.why].filter(Boolean).join(' — ') : '';
-  show($('worst'), rows.length ? (bad.length ? `(${bad.length} not well)` : '(all well)') : '(nothing heard)');
+  show($('worst'), rows.length ? (bad.length ? `(${bad.length} with problems)` : '(all well)') : '(nothing heard)');
   $('rows').replaceChildren(...rows.map((r) => {
     const item = make('li', '', 'small'), more = Object.entries(r.values).map(([name, value]) => `${name} ${shorter(value)}`).join(' · ');
     item.append(make('b', r.name), make('span', ` ${r.message} `), make('span', more, 'soft'));
@@ -192,7 +192,7 @@ function showHealth(rows) {
 const shorter = (value) => (/^-?\d+\.\d{3,}$/.test(value) ? Number(value).toFixed(2) : value);
 function showParams(rows) {
   const box = $('params');
-  if (box.contains(document.activeElement)) return; // not under somebody's hands
+  if (box.contains(document.activeElement)) return; // not while a field is being edited
   const key = JSON.stringify(rows);
   if (box.dataset.key === key) return;
   box.dataset.key = key;
@@ -220,7 +220,7 @@ function showParams(rows) {
 }
 function answer(words, how) { level($('answer'), words || '', how); }
 
-// -- what is asked for
+// -- commands
 
 function stop(how) {
   stopId += 1;
@@ -244,12 +244,12 @@ addEventListener('keydown', (event) => {
   if (event.repeat) return;
   const space = event.code === 'Space' && !typing(event.target);
   if (event.key !== 'Escape' && !space) return;
-  event.preventDefault(); // also of the button in focus
+  event.preventDefault(); // also keeps the focused button from being pressed
   stop(event.key === 'Escape' ? 'escape' : 'space');
 }, true);
 addEventListener('keyup', (event) => { if (event.code === 'Space' && !typing(event.target)) event.preventDefault(); }, true);
 $('stop').addEventListener('pointerdown', () => stop('button'));
-$('stop').addEventListener('click', (event) => { if (event.detail === 0) stop('button'); }); // of a screen reader
+$('stop').addEventListener('click', (event) => { if (event.detail === 0) stop('button'); }); // clicks by a screen reader
 $('estop').onclick = () => send({ t: 'estop', id: 'e' });
 $('reset').onclick = () => send({ t: 'reset' });
 $('take').onclick = () => send(state.mine ? { t: 'release' } : { t: 'take', force: !!state.control });
@@ -266,7 +266,7 @@ function sayIt(words, more = {}) {
   if (me.role === 'viewer') return;
   $('steps').hidden = true;
   answer('', 'good');
-  if (!state.control) send({ t: 'take' }); // the first to ask has control
+  if (!state.control) send({ t: 'take' }); // the first instruction takes control
   send({ t: 'say', text: words, ...more });
   said = words;
   kept.splice(0, kept.length, words, ...kept.filter((w) => w !== words).slice(0, 29));
@@ -288,7 +288,7 @@ $('steps-go').onclick = () => sayIt(said, { confirmed: true });
 $('steps-one').onclick = () => sayIt(said, { one: true });
 $('steps-no').onclick = () => { $('steps').hidden = true; };
 
-// -- spoken, where the browser can
+// -- speech, if the browser supports it
 
 const Recognition = window.SpeechRecognition || window.webkitSpeechRecognition;
 if (Recognition) {
@@ -301,7 +301,7 @@ if (Recognition) {
   ear.onerror = (event) => answer(`not understood (${event.error})`, 'warn');
   ear.onresult = (event) => {
     const words = [...event.results].map((r) => r[0].transcript).join(' ').trim();
-    send({ t: 'heard', text: words }); // what means stop acts at once
+    send({ t: 'heard', text: words }); // stop words act at once
     $('instruction').value = words;
     if (!event.results[event.results.length - 1].isFinal) return;
     answer(`heard: “${words}”. Go starts it.`, 'good');

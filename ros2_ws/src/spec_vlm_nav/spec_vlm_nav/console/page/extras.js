@@ -1,4 +1,4 @@
-// What stands beside the essentials: offered instructions, several robots, the simulator's faults, the black box.
+// Further parts of the page: offered instructions, several robots, the simulator's faults, the black box.
 import { make } from './cards.js';
 
 const $ = (id) => document.getElementById(id);
@@ -49,7 +49,7 @@ export function fleet(robots, shown, look) {
 
 export function simulator(faults, send) {
   $('faults').replaceChildren(...faults.map((name) => {
-    const one = make('button', name === 'none' ? 'all well again' : name, 'offer');
+    const one = make('button', name === 'none' ? 'no fault' : name, 'offer');
     one.type = 'button';
     one.onclick = () => send({ t: 'fault', name });
     return one;

@@ -1,5 +1,5 @@
-// The page's line to the console, in a thread of its own: it works while the page is busy. A page that does not answer
-// could not hear the STOP key either: where it has control and the robot moves, this stops the robot.
+// The page's connection to the console, in a worker thread: it works while the page is busy. A page that does not
+// respond could not handle the STOP key: if it has control and the robot moves, this worker stops the robot.
 const BEAT_MS = 150, TICK_MS = 30, ANSWER_MS = 400, SILENT_MS = 800, AGAIN_MS = 700;
 let socket = null, hello = {}, url = '', alive = 0, heard = 0, hidden = false, lost = true;
 let busyMs = 400, robot = '', mine = false, moving = false, deadMan = false, saidBusy = false, refused = false;
@@ -43,7 +43,7 @@ async function take(data) {
 onmessage = ({ data }) => {
   if (data.open) { ({ url, hello } = data.open); refused = false; open(); }
   if (data.send) send(data.send);
-  // A socket that is gone need not mean that the console is: a STOP is tried without one, too.
+  // The console may still run although the socket is gone: STOP is also tried by POST.
   if (data.send && data.send.t === 'stop' && !(socket && socket.readyState === 1)) {
     fetch('stop', { method: 'POST', headers: { 'x-token': hello.token || '', 'x-robot': robot } })
       .then((answer) => postMessage({ posted: answer.ok }), () => postMessage({ posted: false }));
@@ -52,10 +52,10 @@ onmessage = ({ data }) => {
 };
 setInterval(() => {
   const answers = now() - alive < ANSWER_MS;
-  // A hidden page's clocks are slowed down: it is not busy, but nobody sees it.
+  // Browsers slow down the timers of a hidden page: it is not busy, but nobody sees it.
   if (mine && (answers && !hidden || hidden && !deadMan)) send({ t: 'beat' });
 }, BEAT_MS);
-// Time counts only while this thread itself runs on time: where the whole machine stands still, nobody is busy.
+// Time counts only while this worker itself runs on time: if the whole machine stalls, the page is not busy.
 let ticked = now(), busyFor = 0, aliveBefore = 0;
 setInterval(() => {
   const at = now();
@@ -64,7 +64,7 @@ setInterval(() => {
   aliveBefore = alive;
   if (mine && moving && !hidden && !saidBusy && busyMs && busyFor > busyMs) {
     saidBusy = true;
-    send({ t: 'stop', id: 'busy', how: 'its page did not answer' });
+    send({ t: 'stop', id: 'busy', how: 'its page did not respond' });
   }
   if (socket && socket.readyState === 1 && heard && at - heard > SILENT_MS) setLost(true);
 }, TICK_MS);

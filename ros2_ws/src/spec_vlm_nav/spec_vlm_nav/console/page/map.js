@@ -1,4 +1,4 @@
-// Two pictures: the camera with the motion under way, and the path from above.
+// Draws the camera picture with the motion under way, and the path from above.
 const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 export function drawCamera(canvas, picture, state) {
@@ -84,6 +84,6 @@ export function drawMap(canvas, map, pose) {
   c.fillStyle = style('--soft');
   c.font = '14px sans-serif';
   c.textAlign = 'left';
-  c.fillText('squares of 1 m', 8, h - 8);
+  c.fillText('1 m grid', 8, h - 8);
 }
 function line(c, a, b) { c.beginPath(); c.moveTo(...a); c.lineTo(...b); c.stroke(); }

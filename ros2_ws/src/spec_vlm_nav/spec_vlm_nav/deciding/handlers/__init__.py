@@ -13,7 +13,7 @@
 # limitations under the License.
 
 """
-What the navigator does about an event: the functions that the table in `states.py` names.
+Event handlers of the navigator, named in the table in `states.py`.
 
-Each takes the situation, what came with the event, and the time (steady clock, s).
+Each takes the situation, the event's payload, and the time (steady clock, s).
 """

@@ -12,7 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""What time alone brings about: what has used up its time, what was decided too long ago."""
+"""Handlers for the passage of time: limits of an instruction, and stalls of this process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from spec_vlm_nav.motion.command import CommandKind
 SHORTEST_STALL_S = 1.0  # between two of the navigator's inputs
 LONGEST_STALL_S = 2.0
 QUEUED_S = 0.3
-MOST_OF_IT = 0.5  # of an instruction's time: a trouble that lasted so long is why it was not done
+MOST_OF_IT = 0.5  # share of an instruction's time after which a fault counts as the cause of a time-out
 
 GONE = {
     ErrorCode.STALE_CAMERA: NO_FRAMES,
@@ -38,22 +38,22 @@ GONE = {
 
 def mind_stall(s: Situation, stalled_s: float, now: float) -> None:
     """
-    Drop what was decided before this process stood still; after long, end the instruction.
+    Drop decisions made before this process stalled; after a long stall, end the instruction.
 
-    The robot must not move on by what was thought of a scene that is long over, nor of its own
-    accord after minutes. What waited in queues meanwhile has come in by `look_after`.
+    A decision about an old scene must not move the robot, and after minutes the robot must not move
+    unasked. Frames queued during the stall have arrived by `look_after` and are not used.
     """
     if stalled_s >= LONGEST_STALL_S:
-        text = f"vlm_nav_node stood still for {stalled_s:.1f} s (stopped, or no time to run)"
+        text = f"vlm_nav_node stalled for {stalled_s:.1f} s (stopped, or no CPU time)"
         s.give_up(ErrorCode.INTERNAL, text, now)
         return
-    s.abandon(ErrorCode.CANCELED, f"vlm_nav_node stood still for {stalled_s:.1f} s")
-    s.stand(CommandKind.HOLD, SUPERVISOR, "vlm_nav_node stood still")
+    s.abandon(ErrorCode.CANCELED, f"vlm_nav_node stalled for {stalled_s:.1f} s")
+    s.stand(CommandKind.HOLD, SUPERVISOR, "vlm_nav_node stalled")
     s.look(now + QUEUED_S, now)
 
 
 def _run_out(s: Situation, now: float) -> None:
-    """End an instruction whose time is over; what kept it from being done is the reason."""
+    """End an instruction whose time is over; report the fault that lasted longest as the reason."""
     elapsed_s = now - s.instruction.given.began
     text, trouble = f"not done within {elapsed_s:.1f} s", s.failures.longest(now)
     if s.waits_for:
@@ -66,7 +66,7 @@ def _run_out(s: Situation, now: float) -> None:
 
 
 def mind_bounds(s: Situation, _: None, now: float) -> None:
-    """Give up what took too long or went too far, or what has lacked something for too long."""
+    """Give up an instruction that exceeds its time or distance, or whose inputs were lost for long."""
     given, gone_m = s.instruction.given, s.instruction.odometer.distance_m
     patience = s.config.patience_s
     if now >= given.ends_at:

@@ -13,9 +13,9 @@
 # limitations under the License.
 
 """
-What the worker says of a decision, and what is done about it.
+Handlers for the worker's events.
 
-The action is carried out as soon as it is there; after failures and roll-backs the robot stands.
+An action is carried out as soon as it is found; after failures and roll-backs the robot stands.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from spec_vlm_nav.model.answers import ModelAnswer
 from spec_vlm_nav.model.worker import ActionFound, Answered, Failed, Reconciled
 from spec_vlm_nav.motion.command import CommandKind
 
-SLOW_FACTOR = 2.0  # unverified motions are slower: they get so much longer
-WORKS_AGAIN = {  # what a complete answer shows to be over
+SLOW_FACTOR = 2.0  # unverified motions are slower: their deadline is this many times longer
+WORKS_AGAIN = {  # faults that a complete answer clears
     ErrorCode.TIMEOUT: "answers come in time again",
     ErrorCode.INVALID_INPUT: "usable camera frames again",
     ErrorCode.INTERNAL: "decisions work again",
 }
-NOT_IN_A_ROW = (  # failures that an answer with an action ends the count of
+NOT_IN_A_ROW = (  # failures whose count an answer with an action resets
     ErrorCode.PARSE_FAILED,
     ErrorCode.INTERNAL,
     ErrorCode.LINK_LOST,
@@ -56,29 +56,29 @@ NOT_IN_A_ROW = (  # failures that an answer with an action ends the count of
 )
 
 
-# -- as the table names them
+# -- the handlers that the table names
 
 
 def take_action(s: Situation, event: ActionFound, now: float) -> None:
-    """Carry the action out, unless it was decided too early or the whole answer is wanted."""
+    """Carry the action out; wait if it was prefetched or the whole answer is required."""
     if (current := s.decision.under_way) is not None:
         current.found = event
         advance(s, current, now)
 
 
 def take_answer(s: Situation, event: Answered, now: float) -> None:
-    """Publish what the decision cost; an answer without an action counts as a failure."""
+    """Publish the decision's measurements; an answer without an action counts as a failure."""
     if (current := s.decision.under_way) is not None:
         current.answered = event
         advance(s, current, now)
 
 
 def take_failure(s: Situation, failed: Failed, now: float) -> None:
-    """Stand still and try again later; give up when it failed too often or for too long."""
+    """Stand still and try again later; give up after too many failures or too long."""
     if s.decision.prefetched is not None:  # the motion goes on; the next try is made after it
         s.finish(failed.answer, failed.code, failed.message)
         return
-    # The one that canceled has seen to the robot; else it stands before anything is reported.
+    # On a cancel the caller has stopped the robot; otherwise it is stopped before any report.
     was_canceled = failed.code is ErrorCode.CANCELED
     if not was_canceled:
         s.stand(CommandKind.HOLD, SUPERVISOR, failed.code.name)
@@ -88,21 +88,21 @@ def take_failure(s: Situation, failed: Failed, now: float) -> None:
 
 
 def note_failure(s: Situation, failed: Failed, now: float) -> None:
-    """Publish what the decision cost; nothing of it stays unverified. STOP or HOLD is out already."""
+    """Publish the failed decision's measurements and close it. STOP or HOLD was sent before."""
     if (current := s.decision.under_way) is not None:
         s.finish(failed.answer, failed.code, failed.message)
         s.unverified.take(current.job.number)
 
 
 def time_out(s: Situation, _: None, now: float) -> None:
-    """Cancel the decision, which takes too long, and treat it as failed."""
+    """Cancel the decision that takes too long and treat it as failed."""
     text = f"no answer within {s.config.decision_timeout_s:g} s"
     s.out.cancel()
     take_failure(s, Failed(0, ErrorCode.TIMEOUT, text, ModelAnswer()), now)
 
 
 def confirm(s: Situation, event: Reconciled, now: float) -> None:
-    """Say that the target says the same; if that is STOP, the instruction is done."""
+    """Report that the target confirms the draft model's action; a STOP ends the instruction."""
     decision = s.unverified.take(event.job)
     if decision is None:
         return
@@ -115,14 +115,14 @@ def confirm(s: Situation, event: Reconciled, now: float) -> None:
 
 
 def roll_back(s: Situation, event: Reconciled, now: float) -> None:
-    """Stand still, take the draft model's action back, and look again."""
+    """Stand still, undo the draft model's action in the memory, and look again."""
     decision = s.unverified.take(event.job)
     if decision is None:
         return
     s.abandon(ErrorCode.CANCELED, "rolled back")
     s.stand(CommandKind.HOLD, SUPERVISOR, "rolled back")
     s.decision.take_back()
-    if s.policy is decision.policy:  # another one's memory means nothing to it
+    if s.policy is decision.policy:  # the memory is of no use to another policy
         s.policy.state = decision.policy_before
     s.out.report(decision.told(Verification.ROLLED_BACK, event))
     instead = event.action.short if event.action is not None else "no action"
@@ -135,9 +135,10 @@ def roll_back(s: Situation, event: Reconciled, now: float) -> None:
 
 def advance(s: Situation, current: DecisionInProgress, now: float) -> None:
     """
-    Do what is due.
+    Act on the decision under way as far as possible.
 
-    That is the action once its sentence is there (or the answer complete), and the bookkeeping.
+    The action is carried out once its sentence is found (or the answer complete); a complete answer
+    is recorded.
     """
     if current.prefetched:
         return
@@ -148,7 +149,7 @@ def advance(s: Situation, current: DecisionInProgress, now: float) -> None:
 
 
 def _act(s: Situation, current: DecisionInProgress, event: ActionFound, now: float) -> None:
-    """Move now that the action sentence is there, whatever else the model may still say."""
+    """Carry out the found action; the rest of the answer may still be streaming."""
     current.action = event.action
     if (objection := _objection(s, event, now)) is not None:
         code, error = objection
@@ -182,17 +183,17 @@ def _act(s: Situation, current: DecisionInProgress, event: ActionFound, now: flo
 
 
 def _objection(s: Situation, event: ActionFound, now: float) -> tuple[ErrorCode, str] | None:
-    """Why nothing may be done about an action although it was found."""
+    """Return why a found action must not be carried out, or None."""
     if s.camera_is_stale(now):
         return ErrorCode.STALE_CAMERA, "camera went stale while thinking"
     if event.unverified and not s.config.is_degradable:
-        what = "only the draft model says so, and it may no longer decide alone"
+        what = "only the draft model decided this, and it may no longer decide alone"
         return ErrorCode.LINK_LOST, what
     return None
 
 
 def _choose(s: Situation, event: ActionFound) -> Move:
-    """Return the model's action, or what the exploration policy makes of it."""
+    """Return the model's action, or the one the exploration policy puts in its place."""
     contact = s.motion.take_contact()
     if event.action.is_stop:
         return Move(STOP, ActionSource.MODEL)
@@ -201,12 +202,12 @@ def _choose(s: Situation, event: ActionFound) -> Move:
 
 
 def _look(s: Situation, jpeg: bytes) -> FloorPicture | None:
-    """Return the picture that an answer is about, for a policy that looks at the floor."""
+    """Return the picture of a decision, for a policy that reads the floor; else None."""
     if s.config.body is None or not s.policy.looks:
         return None
     try:
         return FloorPicture(pixels(jpeg), s.config.body)
-    except FrameError:  # the model has seen more of it
+    except FrameError:  # the policy then decides without the picture
         return None
 
 
@@ -246,11 +247,11 @@ def _carry_out(
     return sequence
 
 
-# -- the whole answer, or none
+# -- complete answers and failures
 
 
 def _conclude(s: Situation, current: DecisionInProgress, event: Answered, now: float) -> None:
-    """Take note of a complete answer, which may hold no action."""
+    """Record a complete answer, with or without an action."""
     if not event.unverified:
         s.failures.recovered(ErrorCode.LINK_LOST, now, "the verifier answers again")
     for code, text in WORKS_AGAIN.items():
@@ -273,7 +274,7 @@ def _conclude(s: Situation, current: DecisionInProgress, event: Answered, now: f
 
 
 def _say_late_reasoning(s: Situation, answer: ModelAnswer, unverified: bool) -> None:
-    """Where the action comes first, what stands behind it is the reasoning."""
+    """Publish reasoning that follows the action in the answer."""
     reasoning = reasoning_of(answer.text)
     if reasoning and not s.last_feedback.reasoning:
         s.last_feedback = replace(s.last_feedback, reasoning=reasoning)
@@ -281,7 +282,7 @@ def _say_late_reasoning(s: Situation, answer: ModelAnswer, unverified: bool) -> 
 
 
 def _try_again(s: Situation, failed: Failed, now: float) -> None:
-    """Look again after a pause, twice as long each time, or give up."""
+    """Look again after a pause that doubles each time, or give up."""
     code, message = failed.code, failed.message
     count = s.failures.count(code)
     pause = min(s.config.first_retry_s * 2 ** (count - 1), s.config.last_retry_s)

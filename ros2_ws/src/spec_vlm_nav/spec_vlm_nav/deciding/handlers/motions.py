@@ -12,7 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""What motion_node says of the motion under way, and what follows from its end or its silence."""
+"""Handlers for motion_node's reports: progress, end or silence of the motion under way."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ AGAINST = (
     MotionState.NO_RESPONSE,
     MotionState.GEOFENCE,
 )
-BACK_WITH_MOTION = {  # what a motion shows to be over that got as far as the base
+BACK_WITH_MOTION = {  # faults that are over once a motion has reached the base
     ErrorCode.STALE_ODOM: "odometry is back",
     ErrorCode.STALE_SENSOR: "the sensor that looks ahead is back",
     ErrorCode.NOT_READY: "the robot is ready again",
@@ -55,14 +55,14 @@ UNMOVED = (
 
 
 def follow(s: Situation, status: Status, now: float) -> None:
-    """Take note of how far the motion has come."""
+    """Record the motion's progress."""
     s.motion.heard(status, now, now + s.config.status_timeout_s)
     s.camera.robot_moved(status.sequence, status.done)
     s.last_feedback = replace(s.last_feedback, left=status.left)
 
 
 def look_again(s: Situation, status: Status, now: float) -> None:
-    """Look for a frame after the motion's end; give up when too many came to nothing."""
+    """Look for a frame after the motion's end; give up after too many obstructed motions."""
     follow(s, status, now)
     s.motion.ended(_met_something(status, s.motion.asked))
     has_moved = _tell_end(s, status, now)
@@ -78,8 +78,8 @@ def look_again(s: Situation, status: Status, now: float) -> None:
 
 
 def hold_silent(s: Situation, _: None, now: float) -> None:
-    """Stand still and look again: nothing says what became of the motion."""
-    s.out.log("error", "motion_node does not say what became of the motion: is it running?")
+    """Stand still and look again: motion_node reports nothing about the motion."""
+    s.out.log("error", "motion_node does not report on the motion: is it running?")
     s.stand(CommandKind.HOLD, SUPERVISOR, "motion_node is silent")
     s.drop_prefetched("motion_node is silent")
     s.look(now, now + s.config.first_retry_s)
@@ -87,13 +87,13 @@ def hold_silent(s: Situation, _: None, now: float) -> None:
 
 
 def _met_something(status: Status, asked: Motion) -> bool:
-    """Return whether a motion ended against something, be it a wall or the geofence."""
+    """Return whether a drive ended at an obstacle or at the geofence."""
     against = status.state in AGAINST or status.state is MotionState.EXPIRED
     return against and asked.distance_m != 0 and is_obstruction(status, asked)
 
 
 def _tell_end(s: Situation, status: Status, now: float) -> bool:
-    """Say how a motion ended; returns whether it got as far as the base."""
+    """Log how a motion ended; returns whether its command reached the base."""
     lacks = INPUT_LOST.get(status.state)
     if lacks is not None:
         s.warn_once(lacks, f"motion ended: {status.reason}", now)
@@ -126,5 +126,5 @@ def _mind_obstructions(s: Situation, status: Status, now: float) -> None:
         return
     count = obstructions.add(place, bool(status.held_by), now)
     if obstructions.are_final(s.config.max_obstructions, now):
-        what = f"{count} motions came to nothing, without progress: {status.reason}"
+        what = f"{count} motions failed without progress in between: {status.reason}"
         s.give_up(CODE_OF[status.state], what, now)

@@ -12,7 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""What the operator wants: an instruction, none any more, or an emergency stop."""
+"""Handlers for the operator's commands: instruction, cancel, emergency stop and reset."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from spec_vlm_nav.motion.command import CommandKind
 
 @dataclass(frozen=True)
 class InstructionRefusal:
-    """An instruction that is not begun, and why."""
+    """A refused instruction and the reason."""
 
     text: str
     code: ErrorCode
@@ -41,11 +41,11 @@ class InstructionRefusal:
 
 
 def begin(s: Situation, given: Instruction, now: float) -> None:
-    """Stand still, end the instruction before it, and look for a frame to decide from."""
-    s.abandon(ErrorCode.CANCELED, "a new instruction came")
+    """Stand still, end the previous instruction, and look for a frame to decide from."""
+    s.abandon(ErrorCode.CANCELED, "a new instruction arrived")
     s.instruction.number = given.number
     s.stand(CommandKind.HOLD, SUPERVISOR, "new instruction")
-    s.conclude(ErrorCode.CANCELED, "another instruction came", now)
+    s.conclude(ErrorCode.CANCELED, "another instruction arrived", now)
     s.instruction.begin(given)
     s.policy.reset()
     s.failures.begin(now)
@@ -57,8 +57,8 @@ def begin(s: Situation, given: Instruction, now: float) -> None:
 
 
 def turn_down(s: Situation, refusal: InstructionRefusal, now: float) -> None:
-    """Stop, as for any other instruction, and say why this one is not begun."""
-    s.end(SUPERVISOR, "stop", ErrorCode.CANCELED, now, "another instruction came")
+    """End the previous instruction and report why the new one is refused."""
+    s.end(SUPERVISOR, "stop", ErrorCode.CANCELED, now, "another instruction arrived")
     s.instruction.number += 1
     number, code, why = s.instruction.number, refusal.code, refusal.why
     s.out.log("error", why)
@@ -80,5 +80,5 @@ def end_estopped(s: Situation, held_by: str, now: float) -> None:
 
 
 def note_reset(s: Situation, held_by: str, now: float) -> None:
-    """Say that the emergency stop was reset."""
+    """Log that the emergency stop was reset."""
     s.out.log("info", "the emergency stop was reset")

@@ -12,7 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""What comes in from the camera and of the link, and what follows when it does not."""
+"""Handlers for camera frames and link changes, and for missing frames."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NO_FRAMES = "no camera frames"
 
 
 def decide(s: Situation, frame: Frame, now: float) -> None:
-    """Decide from a frame newer than the last motion, by a prefetched decision if it holds."""
+    """Decide from a frame newer than the last motion; use a prefetched decision if it still fits."""
     if not s.may_decide(now) or frame.received <= s.decision.look_after:
         return
     prefetched = s.decision.prefetched
@@ -52,7 +52,7 @@ def decide(s: Situation, frame: Frame, now: float) -> None:
 
 
 def prefetch(s: Situation, frame: Frame, now: float) -> None:
-    """Begin the next decision while the motion settles, if that is wanted."""
+    """Begin the next decision while the motion settles, if `prefetch` is set."""
     if not s.config.prefetch or not s.may_decide(now):
         return
     since = s.motion.settling_since
@@ -63,27 +63,27 @@ def prefetch(s: Situation, frame: Frame, now: float) -> None:
 
 
 def report_no_frames(s: Situation, camera: CameraWatch, now: float) -> None:
-    """Say once that the camera is stale or frozen."""
+    """Report once that the camera is stale or frozen."""
     said = "the picture does not change although the robot moves"
     what = said if camera.is_frozen else NO_FRAMES
-    text = f"{what}: the robot stands still until sound frames come"
+    text = f"{what}: the robot stands still until valid frames arrive"
     s.warn_once(ErrorCode.STALE_CAMERA, text, now)
 
 
 def hold_without_frames(s: Situation, camera: CameraWatch, now: float) -> None:
-    """Stand still and look again: nothing sees where the robot goes."""
+    """Stand still and look again: without frames the robot would move blindly."""
     s.stand(CommandKind.HOLD, SUPERVISOR, "camera stale")
     s.look(now, now)
     report_no_frames(s, camera, now)
 
 
 def note_link_back(s: Situation, reason: str, now: float) -> None:
-    """Say that the verifier answers again, if it was warned of."""
+    """Log that the verifier answers again, if its loss was reported."""
     s.failures.recovered(ErrorCode.LINK_LOST, now, "the verifier answers again")
 
 
 def report_link_lost(s: Situation, reason: str, now: float) -> None:
-    """Say once that the verifier is not heard."""
+    """Report once that the verifier is not heard."""
     if s.config.is_degradable:
         what = "the draft model decides alone, slowly"
     else:
@@ -95,7 +95,7 @@ def report_link_lost(s: Situation, reason: str, now: float) -> None:
 
 
 def hold_without_link(s: Situation, reason: str, now: float) -> None:
-    """Stand still and look again, unless it is a motion that the draft model may ask for alone."""
+    """Stand still and look again, unless the draft model may decide this motion alone."""
     report_link_lost(s, reason, now)
     if not (s.motion.unverified and s.config.is_degradable):
         s.stand(CommandKind.HOLD, SUPERVISOR, "link lost")

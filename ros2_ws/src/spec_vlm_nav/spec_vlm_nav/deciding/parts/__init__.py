@@ -12,4 +12,4 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""What the navigator is composed of: each part owns its state, and `situation` joins them."""
+"""The navigator's parts: each owns its state, and `situation` joins them."""

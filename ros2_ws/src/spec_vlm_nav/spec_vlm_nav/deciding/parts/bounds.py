@@ -13,10 +13,10 @@
 # limitations under the License.
 
 """
-Where an instruction ends if nothing else ends it: its bounds, and obstructions that do not cease.
+Bounds of an instruction: the distance travelled, and repeated obstructions.
 
-An obstruction is a motion that ended against something, was refused, or was not responded to. All
-kinds count together; only measured progress takes them back: the robot has got somewhere else.
+An obstruction is a motion that ended at an obstacle, was refused, or got no response. All kinds
+count together; only measured progress resets the count.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from spec_vlm_nav.common.codes import ErrorCode, MotionState
 from spec_vlm_nav.common.geometry import Motion, Pose
 from spec_vlm_nav.common.status import Status
 
-PROGRESS_M = 0.4  # from where the first obstruction was met
-HELD_FOR_S = 4.0  # so long a robot that nothing moves may refuse what is asked
+PROGRESS_M = 0.4  # distance from the first obstruction that counts as progress
+HELD_FOR_S = 4.0  # how long a latched stop may refuse motions before the instruction ends
 
 CODE_OF: dict[MotionState, ErrorCode] = {
     MotionState.BLOCKED: ErrorCode.BLOCKED,
@@ -41,24 +41,24 @@ CODE_OF: dict[MotionState, ErrorCode] = {
     MotionState.REFUSED: ErrorCode.REFUSED,
     MotionState.EXPIRED: ErrorCode.BLOCKED,
 }
-"""How an instruction ends that obstructions of this kind have ended."""
+"""Result code of an instruction that ends because of obstructions of this kind."""
 
 
 class Odometer:
-    """Where the robot is, and how far it has come, put together from what motions have covered."""
+    """Position and travelled distance, summed from the motions' reported progress."""
 
     def __init__(self) -> None:
-        self.place = Pose(0.0, 0.0, 0.0)  # relative to where it began
+        self.place = Pose(0.0, 0.0, 0.0)  # relative to the start of the instruction
         self.distance_m = 0.0
         self._sequence = -1
         self._done = Motion()
 
     def restart(self) -> None:
-        """Begin an instruction."""
+        """Reset both for a new instruction."""
         self.place, self.distance_m = Pose(0.0, 0.0, 0.0), 0.0
 
     def hear(self, sequence: int, done: Motion) -> None:
-        """Take note of what a motion has covered so far."""
+        """Add the progress of a motion; done: covered so far by the motion `sequence`."""
         if sequence != self._sequence:
             self._sequence, self._done = sequence, Motion()
         ahead = done.distance_m - self._done.distance_m
@@ -77,7 +77,7 @@ class Odometer:
 
 @dataclass
 class Obstructions:
-    """Those in a row, without progress in between."""
+    """Consecutive obstructions without progress in between."""
 
     count: int = 0
     first: Pose | None = None
@@ -89,9 +89,9 @@ class Obstructions:
 
     def add(self, place: Pose, is_held: bool = False, now: float = 0.0) -> int:
         """
-        Take note of one more; returns how many there are now.
+        Count one more; returns the new count.
 
-        is_held: no other motion would do better, until an operator acts.
+        is_held: every motion would be refused until an operator acts.
         """
         self.count += 1
         self.first = self.first or place
@@ -99,24 +99,24 @@ class Obstructions:
         return self.count
 
     def are_final(self, allowed: int, now: float) -> bool:
-        """Return whether there were enough of them, or the robot was held for long enough."""
+        """Return whether there are `allowed` of them or the robot was held for HELD_FOR_S."""
         return self.count >= allowed or now - self.held_since > HELD_FOR_S
 
     def progressed(self, place: Pose) -> None:
-        """Take note of where the robot has got to; far enough from the first, they are over."""
+        """Reset the count if `place` is at least PROGRESS_M from the first obstruction."""
         if self.first is not None and place.distance(self.first) >= PROGRESS_M:
             self.restart()
 
 
 def is_obstruction(status: Status, asked: Motion) -> bool:
-    """Return whether a motion that ended so was obstructed; `asked`: what it was to cover."""
+    """Return whether a motion ended obstructed; asked: the motion that was commanded."""
     if status.state is MotionState.EXPIRED:
         return fell_short(status.done, asked)
     return status.state in CODE_OF
 
 
 def fell_short(done: Motion, asked: Motion) -> bool:
-    """Return whether not even half of a motion was covered."""
+    """Return whether less than half of a motion was covered."""
     if asked.distance_m:
         return done.distance_m / asked.distance_m < 0.5
     return bool(asked.angle_rad) and done.angle_rad / asked.angle_rad < 0.5

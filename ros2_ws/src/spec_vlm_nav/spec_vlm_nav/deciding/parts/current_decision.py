@@ -12,7 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""The decision under way and what has come of it; what the next one may be made from, and when."""
+"""The decision under way, and the frames and actions of earlier decisions."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ PAST_ACTIONS = 16
 @dataclass
 class DecisionInProgress:
     """
-    A job that was begun, and what the worker has said of it so far.
+    A running job and the worker's events for it so far.
 
-    prefetched: begun before the motion's end; nothing is done about it until that has come.
-    action: what the model says, once something was done about it.
+    prefetched: begun before the motion's end; its action must wait for that end.
+    action: the model's action, once it was acted on.
     """
 
     job: DecisionJob
@@ -49,12 +49,12 @@ class DecisionInProgress:
     action: Action | None = None
 
     def is_due(self, early_action: bool) -> bool:
-        """Whether the robot may act on it now. early_action: before the answer is complete."""
+        """Whether the robot may act on it now; early_action: act before the answer is complete."""
         ready = self.found is not None and (early_action or self.answered is not None)
         return ready and self.action is None
 
     def final_report(self, answer: ModelAnswer, code: ErrorCode, error: str) -> DecisionReport:
-        """Return what it cost and the result; without a code what was said before stays."""
+        """Return the report to publish; with code NONE, the code and error set before stay."""
         report = replace(
             self.report,
             answer=answer,
@@ -66,9 +66,10 @@ class DecisionInProgress:
 
 class CurrentDecision:
     """
-    At most one decision at a time, and the frames and actions of those before it.
+    The decision under way, if any, and the frames and actions of earlier ones.
 
-    look_after: the next one is made from a frame received after it, s. retry_at: not before, s.
+    look_after: the next decision needs a frame received after this time, s.
+    retry_at: earliest time of the next decision, s.
     """
 
     def __init__(self, keep_frames: int = PAST_FRAMES) -> None:
@@ -81,17 +82,17 @@ class CurrentDecision:
 
     @property
     def prefetched(self) -> DecisionInProgress | None:
-        """Return the one under way if it was begun before the motion's end."""
+        """Return the decision under way if it is prefetched."""
         current = self.under_way
         return current if current is not None and current.prefetched else None
 
     @property
     def frame(self) -> Frame | None:
-        """Return the frame that the one under way is made from."""
+        """Return the frame of the decision under way."""
         return self.under_way.job.frame if self.under_way is not None else None
 
     def begin(self, given: Instruction, frame: Frame, now: float, prefetched: bool) -> DecisionJob:
-        """Begin one; returns what the worker is to decide."""
+        """Begin a decision; returns the job for the worker."""
         self._jobs += 1
         given.decisions += 1
         job = DecisionJob(
@@ -107,21 +108,21 @@ class CurrentDecision:
         return job
 
     def has_been_for(self, now: float) -> float:
-        """For how long the one under way has been, s; 0 when there is none."""
+        """Return the age of the decision under way, s; 0 if there is none."""
         return now - self.under_way.began if self.under_way is not None else 0.0
 
     def remember(self, jpeg: bytes, action: Action) -> None:
-        """Take note of a frame that was decided, and of what the robot does then."""
+        """Record the frame of a decision and its action, for prompts with history."""
         self._frames.append(jpeg)
         self._actions.append(action)
 
     def take_back(self) -> None:
-        """Forget the last one, if there is any."""
+        """Remove the last recorded decision, if there is any."""
         if self._actions:
             self._actions.pop()
             self._frames.pop()
 
     def forget(self) -> None:
-        """Forget all that was decided: a new instruction begins."""
+        """Remove all recorded decisions: a new instruction begins."""
         self._frames.clear()
         self._actions.clear()

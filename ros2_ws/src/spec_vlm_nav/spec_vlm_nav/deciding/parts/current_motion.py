@@ -12,7 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""The motion under way, and when its silence counts as its end."""
+"""The motion under way, and when motion_node counts as silent about it."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class CurrentMotion:
     """
     The motion under way or, when none is, the last one.
 
-    asked: what it is to cover. unverified: the draft model alone asked for it. settling_since:
-    when the robot began to come to rest, s; None: it has not.
+    asked: the commanded motion. unverified: only the draft model decided it. settling_since: when
+    the robot began to come to rest, s, or None.
     """
 
     def __init__(self) -> None:
@@ -39,33 +39,33 @@ class CurrentMotion:
         self._met_something = False
 
     def ask(self, asked: Motion, unverified: bool) -> None:
-        """Take note of a motion that was sent, be it to be carried out or not."""
+        """Record a decided motion, whether or not it is carried out (dry_run)."""
         self.asked, self.unverified = asked, unverified
 
     def begin(self, sequence: int, ends_by: float, silent_from: float) -> None:
-        """Wait for what becomes of it."""
+        """Expect reports about this motion; ends_by, silent_from: when they are overdue, s."""
         self.sequence, self.settling_since = sequence, None
         self._ends_by, self._silent_from = ends_by, silent_from
 
     def heard(self, status: Status, now: float, silent_from: float) -> None:
-        """Take note of a report. silent_from: when the next one is overdue, s."""
+        """Record a report; silent_from: when the next one is overdue, s."""
         self._silent_from = silent_from
         if status.state is MotionState.SETTLING and self.settling_since is None:
             self.settling_since = now
 
     def is_overdue(self, now: float) -> bool:
-        """Whether its end, or a report of it, should have come by now."""
+        """Whether its end or its next report is overdue."""
         return now > min(self._ends_by, self._silent_from)
 
     def ended(self, met_something: bool) -> None:
-        """Take note of how it ended."""
+        """Record whether the motion ended at an obstacle."""
         self._met_something = met_something
 
     def forget_contact(self) -> None:
-        """Take note that what the last motion ended against is of no interest any more."""
+        """Discard the last motion's contact."""
         self._met_something = False
 
     def take_contact(self) -> bool:
-        """Return whether the last motion ended against something; asked once."""
+        """Return whether the last motion ended at an obstacle; reading it clears it."""
         met, self._met_something = self._met_something, False
         return met

@@ -12,7 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""What goes wrong on the way: said once until it is over, counted, and since when it lasts."""
+"""Faults during an instruction: each reported once until it is over, counted and timed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from spec_vlm_nav.common.codes import ErrorCode
 
 
 class Failures:
-    """Troubles that last (camera, odometry, link) and failures in a row, of one robot."""
+    """Lasting faults (camera, odometry, link) and counts of consecutive failures."""
 
     def __init__(self, log: Callable[[str, str], None]) -> None:
         self._log = log
@@ -31,7 +31,7 @@ class Failures:
         self._in_a_row: dict[ErrorCode, int] = {}
 
     def warn_once(self, code: ErrorCode, text: str, now: float) -> bool:
-        """Say it unless it was said already; returns whether it was said now."""
+        """Log a fault unless it was logged already; returns whether it was logged now."""
         if code in self._since:
             return False
         self._since[code], self._said[code] = now, text
@@ -39,34 +39,34 @@ class Failures:
         return True
 
     def recovered(self, code: ErrorCode, now: float, text: str) -> None:
-        """Take note that it is over; say so if it was warned of."""
+        """Record that a fault is over, and log it if the fault was logged."""
         since = self._since.pop(code, None)
         if since is not None:
             self._log("info", f"{text} (after {now - since:.1f} s)")
 
     def lasting(self, code: ErrorCode, now: float) -> float:
-        """For how long it has lasted, s; 0 when there is no such trouble."""
+        """Return how long a fault has lasted, s; 0 if it is not present."""
         return now - self._since[code] if code in self._since else 0.0
 
     def longest(self, now: float) -> tuple[ErrorCode, str, float] | None:
-        """Return the trouble that has lasted longest, what was said of it, and for how long, s."""
+        """Return the longest-lasting fault: its code, its text, and its duration, s."""
         code = min(self._since, key=self._since.__getitem__, default=None)
         return None if code is None else (code, self._said[code], self.lasting(code, now))
 
     def count(self, code: ErrorCode) -> int:
-        """One more failure of this kind; returns how many in a row."""
+        """Count one more failure of this kind; returns the consecutive count."""
         self._in_a_row[code] = self._in_a_row.get(code, 0) + 1
         return self._in_a_row[code]
 
     def clear(self, code: ErrorCode) -> None:
-        """Take note of a success of this kind."""
+        """Reset the count after a success."""
         self._in_a_row.pop(code, None)
 
     def begin(self, now: float) -> None:
         """
-        Begin a new instruction.
+        Reset the counts for a new instruction.
 
-        Nothing has failed in a row, and what lasts is waited for anew.
+        Lasting faults stay, and their durations restart at `now`.
         """
         self._in_a_row.clear()
         self._since = dict.fromkeys(self._since, now)

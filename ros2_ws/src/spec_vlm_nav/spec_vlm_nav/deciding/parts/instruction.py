@@ -12,7 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""The instruction under way: what was asked, how far it has come, and what is reported of its end."""
+"""The instruction under way: its text, limits and progress, and the report of its end."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from spec_vlm_nav.deciding.parts.interfaces import NavigationResult
 
 @dataclass
 class Instruction:
-    """One instruction being carried out. `number` counts instructions, bad ones too."""
+    """One instruction being carried out. `number` counts all instructions, refused ones too."""
 
     number: int
     words: str
@@ -36,10 +36,10 @@ class Instruction:
     stamp: float = math.inf  # when it was given, s, by the clock of motion_node's stamps
     decisions: int = 0
     motions: int = 0
-    refused_since: float = math.inf  # motion_node has carried nothing out from then on
+    refused_since: float = math.inf  # since when motion_node has carried out no motion, s
 
     def refused_for(self, now: float) -> float:
-        """Take note that a motion was not carried out; for how long it has been so, s."""
+        """Record that a motion was not carried out; returns for how long none has been, s."""
         self.refused_since = min(self.refused_since, now)
         return now - self.refused_since
 
@@ -48,7 +48,7 @@ class CurrentInstruction:
     """
     The instruction under way or, when none is, the last one.
 
-    `number` is that of the newest instruction, also of one that was turned down.
+    `number` is the number of the newest instruction, including refused ones.
     """
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class CurrentInstruction:
         self.obstructions = Obstructions()
 
     def begin(self, given: Instruction) -> None:
-        """Take a new one in the place of the old one."""
+        """Replace the old instruction."""
         self.given = given
         self.odometer.restart()
         self.obstructions.restart()
@@ -66,7 +66,7 @@ class CurrentInstruction:
     def result(
         self, code: ErrorCode, message: str, reasoning: str, now: float
     ) -> NavigationResult:
-        """Return what is reported of its end. reasoning: the last, which should hold the hint."""
+        """Return the result to report; reasoning: the last one, searched for the hint."""
         given = self.given
         return NavigationResult(
             given.number,

@@ -13,9 +13,9 @@
 # limitations under the License.
 
 """
-What goes into the navigator and what comes out of it: configuration, requests, reports, results.
+Data types of the navigator's interface: configuration, requests, reports, results and outputs.
 
-No behaviour.
+This module contains no behaviour.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SUPERVISOR = "SUPERVISOR"
 
 
 class NavigatorPhase(enum.Enum):
-    """What the robot is doing about its instruction."""
+    """The navigator's state."""
 
     IDLE = "idle"  # no instruction, or it is over
     LOOKING = "looking"  # waiting for a frame that may be used
@@ -47,15 +47,15 @@ class NavigatorPhase(enum.Enum):
 
 @dataclass(frozen=True)
 class NavigatorConfig:
-    """Times and limits of the deciding side; seconds."""
+    """Times and limits of the navigator; seconds."""
 
     camera_timeout_s: float = 1.0
     decision_timeout_s: float = 20.0
     motion_deadline_s: float = 4.0
     status_grace_s: float = 1.0  # after a motion's deadline, until motion_node counts as silent
-    # motion_node reports a motion 10 times a second: silent for this long, it is gone
+    # motion_node reports a motion 10 times a second: after this silence it counts as gone
     status_timeout_s: float = 1.0
-    # a frame counts as taken after the motion when received so long after its end
+    # a frame counts as taken after the motion if received at least this long after its end
     settle_s: float = 0.05
     first_retry_s: float = 0.5
     last_retry_s: float = 4.0
@@ -73,7 +73,7 @@ class NavigatorConfig:
     prefetch: bool = False  # decide the next action while the motion before it settles
     prefetch_tolerance: float = 3.0  # mean difference of the two frames, grey levels of 255
     dry_run: bool = False  # decide, but move nothing
-    body: RobotBody | None = None  # for what looks at the floor; None: the camera's height is not known
+    body: RobotBody | None = None  # for policies that read the floor; None: camera height unknown
 
     @property
     def is_degradable(self) -> bool:
@@ -86,7 +86,7 @@ class NavigationResult:
     """
     How an instruction ended; every instruction ends exactly once.
 
-    The robot has been commanded to stand by then.
+    The robot has been commanded to stand before it is reported.
     """
 
     instruction: int
@@ -102,7 +102,7 @@ class NavigationResult:
 
 @dataclass(frozen=True)
 class MotionRequest:
-    """A motion command to send; number and session are the sender's."""
+    """A motion command to send; the sender adds sequence number and session."""
 
     kind: CommandKind
     instruction: int
@@ -116,7 +116,7 @@ class MotionRequest:
 
 @dataclass(frozen=True)
 class Feedback:
-    """What can be reported of an instruction while it is carried out."""
+    """Progress of an instruction, reported while it is carried out."""
 
     phase: NavigatorPhase
     reasoning: str = ""
@@ -150,25 +150,25 @@ class DecisionReport:
 
 
 class NavigatorOutputs(Protocol):
-    """What the navigator can do to the world."""
+    """Outputs of the navigator."""
 
     def send(self, request: MotionRequest) -> int:
         """Send a motion command; returns its sequence number."""
         ...
 
     def begin(self, job: DecisionJob) -> None:
-        """Have a job decided."""
+        """Hand a job to the worker."""
         ...
 
     def cancel(self, keep_open: bool = False) -> None:
-        """Give up the job under way; keep_open: an unverified answer is still to be verified."""
+        """Cancel the job under way; keep_open: still verify the open unverified answer."""
         ...
 
     def spoke(self, text: str, action: str, unverified: bool) -> None:
         """
         Publish the reasoning and the action of a decision.
 
-        Each is "" where there is none, or not yet.
+        Each is "" if it does not exist or is not known yet.
         """
         ...
 
@@ -177,9 +177,9 @@ class NavigatorOutputs(Protocol):
         ...
 
     def concluded(self, result: NavigationResult) -> None:
-        """Take note that an instruction is over."""
+        """Report that an instruction is over."""
         ...
 
     def log(self, level: str, text: str) -> None:
-        """Say something to the operator: level is "info", "warn" or "error"."""
+        """Log a message for the operator; level: "info", "warn" or "error"."""
         ...

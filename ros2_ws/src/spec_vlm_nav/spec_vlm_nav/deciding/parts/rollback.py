@@ -12,7 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""A decision that the draft model took alone, kept until the target has spoken."""
+"""An unverified decision of the draft model, kept until the target confirms or refutes it."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from spec_vlm_nav.model.worker import Reconciled
 @dataclass(frozen=True)
 class OpenDecision:
     """
-    What has to be known to confirm it, or to take it back. at: when it was taken, s.
+    An unverified decision with the data to confirm it or roll it back.
 
-    action: the draft model's own. policy, policy_before: the exploration policy that was
-    asked, and its memory before this decision.
+    action: the draft model's action. policy, policy_before: the exploration policy that was used,
+    and its memory before this decision. at: time of the decision, s.
     """
 
     job: int
@@ -43,7 +43,7 @@ class OpenDecision:
     at: float
 
     def told(self, verdict: Verification, event: Reconciled) -> DecisionReport:
-        """Return the report that is sent again, with the target's answer."""
+        """Return the decision's report, updated with the target's answer, to publish again."""
         return replace(
             self.report,
             verification=verdict,
@@ -54,37 +54,37 @@ class OpenDecision:
 
 
 class Unverified:
-    """The one decision that is open, if there is any."""
+    """The open unverified decision, if there is one."""
 
     def __init__(self) -> None:
         self.decision: OpenDecision | None = None
 
     def take(self, job: int) -> OpenDecision | None:
-        """Return and close it if it is this job's."""
+        """Return and close the open decision if it belongs to this job."""
         if not self.is_of(job):
             return None
         decision, self.decision = self.decision, None
         return decision
 
     def is_of(self, job: int) -> bool:
-        """Whether this job's decision is open."""
+        """Whether the open decision belongs to this job."""
         return self.decision is not None and self.decision.job == job
 
     def close(self) -> None:
-        """Forget it: the target will not be asked."""
+        """Discard the open decision: the target will not be asked."""
         self.decision = None
 
     @property
     def says_stop(self) -> bool:
         """
-        Whether the draft model alone said that the instruction is done.
+        Whether the open decision is the draft model's STOP.
 
-        The target must say so, too.
+        Only a confirmed STOP ends the instruction.
         """
         return self.decision is not None and self.decision.action.is_stop
 
     def stop_waits_for(self, now: float) -> float:
-        """For how long the target has not said whether the instruction is done, s; else 0."""
+        """Return how long an unverified STOP has waited for the target, s; 0 if there is none."""
         if self.decision is None or not self.says_stop:
             return 0.0
         return now - self.decision.at

@@ -13,10 +13,10 @@
 # limitations under the License.
 
 """
-What the navigator is composed of, and the few steps that concern several of its parts.
+The navigator's parts together, and the steps that concern several of them.
 
-Each part owns its state. What has the robot stand, look again or end its instruction is here, so
-that it is done the same way whatever the reason.
+Each part owns its state. The steps that make the robot stand, look again or end its instruction
+are here, so that every handler does them in the same way.
 """
 
 from __future__ import annotations
@@ -69,12 +69,12 @@ class Situation:
         self.last_feedback = Feedback(NavigatorPhase.IDLE)
         self.link = LinkState.UNKNOWN
         self.estopped_by = ""  # "": the emergency stop is not latched
-        self.waits_for = ""  # why no decision may begin yet; "": nothing keeps it
+        self.waits_for = ""  # why no decision may begin yet; "": none
 
-    # -- what may be done
+    # -- conditions
 
     def camera_is_stale(self, now: float) -> bool:
-        """Whether no frame that can be trusted has come in for too long."""
+        """Whether no trusted frame has arrived for camera_timeout_s."""
         if self.camera.frame is None:
             return now - self.decision.look_after > self.config.camera_timeout_s
         return self.camera.age(now) > self.config.camera_timeout_s
@@ -90,13 +90,13 @@ class Situation:
 
     @property
     def decisions_are_used_up(self) -> bool:
-        """Whether the instruction has had all the decisions it may have."""
+        """Whether the instruction has reached max_decisions."""
         return 0 < self.config.max_decisions <= self.instruction.given.decisions
 
-    # -- what is done
+    # -- steps
 
     def stand(self, kind: CommandKind, source: str, text: str) -> int:
-        """Have the robot stand; returns the command's sequence number."""
+        """Command the robot to stand; returns the command's sequence number."""
         number, frame = self.instruction.number, self.decision.frame
         return self.out.send(MotionRequest(kind, number, source, text, frame=frame))
 
@@ -109,57 +109,57 @@ class Situation:
     def finish(
         self, answer: ModelAnswer, code: ErrorCode = ErrorCode.NONE, error: str = ""
     ) -> None:
-        """Publish what the decision under way cost; it is over."""
+        """End the decision under way and publish its report."""
         current, self.decision.under_way = self.decision.under_way, None
         if current is not None:
             self.out.report(current.final_report(answer, code, error))
 
     def abandon(self, code: ErrorCode, why: str) -> None:
-        """Give up the decision under way and the one that is still open, if there are any."""
+        """Give up the decision under way and the open unverified one, if there are any."""
         if self.decision.under_way is not None or self.unverified.decision is not None:
             self.out.cancel()
         self.unverified.close()
         self.finish(ModelAnswer(), code, why)
 
     def drop_prefetched(self, why: str) -> None:
-        """Drop a decision that was begun early and is of no use."""
+        """Drop a prefetched decision."""
         if self.decision.prefetched is not None:
             self.instruction.given.decisions -= 1
             self.out.cancel(keep_open=True)
             self.finish(ModelAnswer(), ErrorCode.CANCELED, why)
 
-    # -- how an instruction ends
+    # -- end of an instruction
 
     def give_up(self, code: ErrorCode, message: str, now: float) -> None:
-        """STOP because it makes no sense to go on."""
+        """Send STOP and end the instruction with an error."""
         self.out.log("error", f"gave up: {message}")
         if code in BOUNDS:
             self.out.report(self._without_decision(code, message))
         self.end(SUPERVISOR, message, code, now)
 
     def end(self, source: str, text: str, code: ErrorCode, now: float, message: str = "") -> None:
-        """STOP: latches until the next instruction. The decision under way is given up."""
+        """Give up the decision under way, send STOP and end the instruction."""
         self.abandon(ErrorCode.CANCELED, text)
         self.stop(source, text, code, now, message)
 
     def stop(self, source: str, text: str, code: ErrorCode, now: float, message: str = "") -> int:
-        """STOP, but let the decision under way tell the rest; returns the sequence number."""
+        """Send STOP and end the instruction; the decision under way goes on. Returns the sequence."""
         self.unverified.close()
         sequence = self.stand(CommandKind.STOP, source, text)
         self.conclude(code, message or ("" if code is ErrorCode.NONE else text), now)
         return sequence
 
     def conclude(self, code: ErrorCode, message: str, now: float) -> None:
-        """Tell how the instruction ended, if one was under way."""
+        """Report how the instruction ended, if one was under way."""
         was, self.phase = self.phase, NavigatorPhase.IDLE
         if was is not NavigatorPhase.IDLE:
             reasoning = self.last_feedback.reasoning
             self.out.concluded(self.instruction.result(code, message, reasoning, now))
 
-    # -- what is reported
+    # -- reports
 
     def warn_once(self, code: ErrorCode, text: str, now: float) -> None:
-        """Say it once, until it is over, and publish it."""
+        """Log and publish a fault once, until it is over."""
         if self.failures.warn_once(code, text, now):
             self.out.report(self._without_decision(code, text))
 
@@ -173,6 +173,6 @@ class Situation:
 
     @property
     def told(self) -> Feedback:
-        """Return what can be reported of the instruction under way."""
+        """Return the current feedback about the instruction."""
         decisions = self.instruction.given.decisions
         return replace(self.last_feedback, phase=self.phase, decisions=decisions)

@@ -12,4 +12,4 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""The sensor that looks ahead: scans, depth images and clouds, and what is too near."""
+"""The collision sensor: reads scans, depth images and point clouds, and finds obstacles ahead."""

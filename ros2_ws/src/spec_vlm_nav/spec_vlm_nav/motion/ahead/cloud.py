@@ -13,15 +13,15 @@
 # limitations under the License.
 
 """
-What a cloud of points shows of the way ahead (see sensor_msgs/PointCloud2).
+Obstacles ahead in a point cloud (see sensor_msgs/PointCloud2).
 
-The points are turned from the sensor's frame into the robot's: x forward, y left, z up, metres,
-from a point on the floor below the robot's middle. What is left of them when the robot's own body,
-the floor and what passes over the robot are taken away is met on the way. A message is read as it
-is, whatever its sender: what cannot be read, or shows nothing ahead, is blind, with the reason.
+Points are transformed into the robot's frame: x forward, y left, z up, metres, with the origin on
+the floor below the robot's middle. Points of the robot's own body, of the floor, and above the
+robot's height are removed; the rest are obstacles. A message that cannot be read or shows nothing
+ahead counts as blind, with the reason.
 
-Infinite coordinates are read as REP 117 has distances: along a ray that is too near they are the
-opposite of those along one that is free. All zeros (Livox) and NaN were not measured.
+Infinite coordinates follow REP 117: a ray that is too near to measure and a free ray have opposite
+signs. Points of all zeros (Livox) and NaN were not measured.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ from spec_vlm_nav.motion.ahead.unmeasured import Unmeasured, unmeasured_rays
 AXES = ("x", "y", "z")
 KINDS = {7: "f4", 8: "f8"}  # datatypes of PointField
 FARTHEST_M = 1000.0
-BEARINGS = 10  # directions ahead, side by side, in which something must be seen
-SEEN_POINTS = 10  # ahead, below what passes over the robot; with fewer it sees nothing there
-UNDER_FLOOR_M = 0.25  # so far below the floor nothing is but a stair, or the mounting is wrong
+BEARINGS = 10  # adjacent sectors ahead, each of which must contain a point
+SEEN_POINTS = 10  # fewest points ahead below the robot's height; with fewer the cloud is blind
+UNDER_FLOOR_M = 0.25  # points this far below the floor mean a stair, or a wrong mounting
 UNDER_FLOOR_SHARE = 0.5
-# Frames that stand still while the robot turns: the mounting on the robot says nothing of them.
+# Frames that do not turn with the robot: the configured mounting does not apply to them.
 FIXED_FRAMES = ("odom", "map", "world")
 
 Numbers = npt.NDArray[np.float32]
@@ -56,7 +56,7 @@ Numbers = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Field:
-    """One of a point's numbers (see sensor_msgs/PointField); `offset` in bytes."""
+    """One field of a point (see sensor_msgs/PointField); `offset` in bytes."""
 
     name: str
     offset: int
@@ -66,7 +66,7 @@ class Field:
 
 @dataclass(frozen=True)
 class PointCloud:
-    """A cloud of points; steps are bytes from point to point, and from row to row."""
+    """A point cloud; steps are bytes from point to point and from row to row."""
 
     fields: tuple[Field, ...]
     width: int
@@ -79,7 +79,7 @@ class PointCloud:
 
 
 def clearance_of_cloud(cloud: PointCloud, config: CorridorConfig) -> Clearance:
-    """Return what a cloud shows."""
+    """Return the clearance that a cloud shows."""
     if cloud.frame.rsplit("/", 1)[-1] in FIXED_FRAMES:
         return Clearance(
             blind=f"cloud is in the frame {cloud.frame}, which does not turn with the robot: "
@@ -89,7 +89,7 @@ def clearance_of_cloud(cloud: PointCloud, config: CorridorConfig) -> Clearance:
         return Clearance(blind=f"cloud {reason}")
     limits, all_points = config.cloud, _points(cloud)
     rays = unmeasured_rays(all_points, (cloud.height, cloud.width), limits.mounting.rotation)
-    with np.errstate(all="ignore"):  # what is not a number, or none that float32 holds
+    with np.errstate(all="ignore"):  # NaN, or beyond the range of float32
         x, y, z = _on_robot(_measured(all_points), limits)
     ahead = x - limits.front_m
     before = (ahead > 0) & (np.abs(y) <= config.half_width_m + ahead) & (z <= limits.max_z_m)
@@ -114,9 +114,9 @@ def clearance_of_cloud(cloud: PointCloud, config: CorridorConfig) -> Clearance:
 
 
 def _unseen(ahead: Numbers, y: Numbers, rays: Unmeasured, config: CorridorConfig) -> str:
-    """Return which part of the way ahead shows no point at all, not even floor, or ""."""
+    """Return which part of the way ahead contains no point, not even floor, or ""."""
     edge = math.pi / 4
-    # Seen from so far behind the front, the way widens by as much as it is long.
+    # Bearings are taken from half_width_m behind the front: the 90 degree fan then covers the corridor.
     bearings = np.concatenate([np.arctan2(y, ahead + config.half_width_m), rays.free_bearings])
     counts, _ = np.histogram(bearings, BEARINGS, (-edge, edge))
     return unseen_part((counts > 0).astype(float), "cloud")
@@ -137,7 +137,7 @@ def _unreadable(cloud: PointCloud) -> str:
     if cloud.width < 1 or cloud.height < 1:
         return "is empty"
     row = cloud.width * cloud.point_step
-    # One row needs no step to the next one: some drivers leave it 0.
+    # row_step is not needed for a single row; some drivers leave it 0.
     if cloud.height > 1 and cloud.row_step < row:
         return f"has {cloud.width} points in rows of {cloud.row_step} bytes"
     if len(cloud.data) < cloud.row_step * (cloud.height - 1) + row:
@@ -158,7 +158,7 @@ def _points(cloud: PointCloud) -> tuple[Numbers, Numbers, Numbers]:
                 fields[axis].offset,
                 (cloud.row_step if cloud.height > 1 else 0, cloud.point_step),
             )
-            .astype(np.float32)  # of 1000 m it keeps a tenth of a millimetre
+            .astype(np.float32)  # resolves 0.1 mm at 1000 m
             .ravel()
             for axis in AXES
         )
@@ -167,12 +167,12 @@ def _points(cloud: PointCloud) -> tuple[Numbers, Numbers, Numbers]:
 
 def _measured(points: tuple[Numbers, Numbers, Numbers]) -> tuple[Numbers, Numbers, Numbers]:
     """
-    Return the points that were measured.
+    Return the points that were measured: finite, not all zeros, nearer than FARTHEST_M.
 
-    Those are numbers, neither all zeros nor far away. (`is_dense` promises as much; who knows.)
+    The message's `is_dense` is not relied on.
     """
     x, y, z = points
-    # NaN is not less than anything.
+    # Comparisons with NaN are false.
     size = np.maximum(np.maximum(np.abs(x), np.abs(y)), np.abs(z))
     measured = (size > NEAREST_M) & (size < FARTHEST_M)
     return (x, y, z) if measured.all() else (x[measured], y[measured], z[measured])
@@ -181,11 +181,11 @@ def _measured(points: tuple[Numbers, Numbers, Numbers]) -> tuple[Numbers, Number
 def _on_robot(
     points: tuple[Numbers, Numbers, Numbers], limits: CloudConfig
 ) -> tuple[Numbers, Numbers, Numbers]:
-    """Return points in the robot's frame, without those of its own body."""
+    """Return the points in the robot's frame, without those inside its own body."""
     x, y, z = points
     mounting = limits.mounting
     place = np.array((mounting.x, mounting.y, mounting.z), np.float32)
-    # Written out: a matrix product would wake the threads of a library for it.
+    # Written out: a matrix product would start the thread pool of the BLAS library.
     ahead, left, up = (
         row[0] * x + row[1] * y + row[2] * z + start
         for row, start in zip(mounting.rotation.astype(np.float32), place, strict=True)
@@ -198,10 +198,10 @@ def _behind(
     x: Numbers, y: Numbers, z: Numbers, met: npt.NDArray[np.bool_], config: CorridorConfig
 ) -> float:
     """
-    Return how far back the way is seen to be free, m; 0 where it is not seen.
+    Return how far back the way is seen to be free, m; 0 if it is not seen.
 
-    The body hides what is right behind it from a sensor at the front: only floor that was seen
-    there, and beyond, is free.
+    The body hides the floor right behind it from a sensor at the front. So only a stretch where
+    floor was seen counts as free.
     """
     back = -x - config.cloud.rear_m
     way = (back > 0) & (np.abs(y) <= config.half_width_m)

@@ -13,10 +13,10 @@
 # limitations under the License.
 
 """
-Whether something is too near ahead: what the sensor showed last, and what follows from it.
+Decides from the latest collision sensor message whether an obstacle ahead is too near.
 
-The readers of scans, depth images and clouds are beside this; each returns a Clearance. A sensor
-that is silent, or blind, does not show a clear way.
+The modules `scan`, `depth` and `cloud` read the messages; each returns a Clearance. A silent or
+blind sensor never counts as a clear way.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ SOURCES = ("none", "scan", "depth", "cloud")
 @dataclass(frozen=True)
 class Clearance:
     """
-    What a message shows.
+    Obstacles in one sensor message.
 
-    The distance of the nearest thing ahead (infinite: none), or why it shows nothing; `behind_m`
-    is the same straight back, 0 where the sensor does not look there. `unseen`: which part of the
-    way ahead it does not see, "" where it sees all of it.
+    nearest_m: distance of the nearest obstacle ahead; infinite: none.
+    blind: why the message shows nothing, or "".
+    behind_m: free distance straight back; 0 if the sensor does not look there.
+    unseen: the part of the way ahead that the sensor does not see; "": it sees all of it.
     """
 
     nearest_m: float = math.inf
@@ -45,7 +46,7 @@ class Clearance:
 
 @dataclass(frozen=True)
 class AheadConfig:
-    """When what is ahead ends a forward motion; `collision_watched`: there is a sensor."""
+    """Limits for obstacles ahead; `collision_watched`: a collision sensor is configured."""
 
     collision_watched: bool = False
     collision_distance_m: float = 0.35
@@ -53,41 +54,41 @@ class AheadConfig:
 
 
 class AheadWatch:
-    """What the sensor saw last, and when (receive time, s)."""
+    """The latest clearance and its receive time, s."""
 
     def __init__(self) -> None:
         self.clearance: Clearance | None = None
         self.heard_at = -math.inf
 
     def hear(self, clearance: Clearance, now: float) -> None:
-        """Take note of a message."""
+        """Record a message."""
         self.clearance, self.heard_at = clearance, now
 
     def blind(self, now: float, config: AheadConfig) -> str:
-        """Return why it is not known what is ahead, or ""."""
+        """Return why the sensor does not show what is ahead, or ""."""
         if not config.collision_watched:
             return ""
         if self.clearance is None:
-            return "nothing heard yet of the sensor that looks ahead"
+            return "no message yet from the collision sensor"
         if (age := now - self.heard_at) > config.collision_timeout_s:
-            return f"the sensor that looks ahead is silent for {age:.2f} s"
+            return f"the collision sensor has been silent for {age:.2f} s"
         return self.clearance.blind
 
     def fault(self, now: float, config: AheadConfig) -> str:
-        """Return what is too near for going forward, or ""; whether it sees at all: `blind`."""
+        """Return why the way ahead is not clear, or ""; a blind sensor is reported by `blind`."""
         if not config.collision_watched:
             return ""
         if self.blind(now, config) or self.clearance is None:
             return ""
         if self.clearance.nearest_m < config.collision_distance_m:
             return (
-                f"something is {self.clearance.nearest_m:.2f} m ahead, "
-                f"allowed is {config.collision_distance_m:g} m"
+                f"an obstacle is {self.clearance.nearest_m:.2f} m ahead, "
+                f"the limit is {config.collision_distance_m:g} m"
             )
         return self.clearance.unseen
 
     def free_behind_m(self, now: float, config: AheadConfig) -> float:
-        """Return how far straight back the sensor sees free floor, its distance kept; else 0."""
+        """Return the free distance straight back, less collision_distance_m; 0 if not seen."""
         if not config.collision_watched or self.clearance is None or self.blind(now, config):
             return 0.0
         return max(0.0, self.clearance.behind_m - config.collision_distance_m)

@@ -13,14 +13,14 @@
 # limitations under the License.
 
 """
-The way that is looked at, and the nearest thing on it: what scan, depth and cloud have in common.
+The corridor ahead of the robot and the nearest obstacle in it; used by scan, depth and cloud.
 
-The corridor is as wide as twice `half_width_m` and lies straight ahead (x forward, y left,
-metres). A thing counts when enough points agree on it, so that a speck does not stop the robot. A
-sensor that measures nothing where it should look is blind, and blind is not clear; where a part of
-the way is not measured at all, forward motion is not allowed, and turns are.
+The corridor is 2 * `half_width_m` wide and lies straight ahead (x forward, y left, metres). An
+obstacle needs at least `min_points` points, so that a speck does not stop the robot. A sensor that
+measures nothing in the corridor is blind, and blind never counts as clear. If a part of the
+corridor is not measured, forward motion is forbidden and turns are allowed.
 
-Distances follow REP 117: -Inf is a thing too near to measure, +Inf is free space, NaN is unknown.
+Distances follow REP 117: -Inf is too near to measure, +Inf is free space, NaN is unknown.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-SEEN_AT_LEAST = 0.1  # of the rays or pixels that look into the corridor; fewer measured: blind
-NEAREST_M = 0.01  # nearer things are not measurements, and what is too near is put here at least
-SECTORS = 5  # a part of the corridor that must be seen is so much of its width
-SECTOR_RAYS = 2  # fewer directions make no part
+SEEN_AT_LEAST = 0.1  # share of the rays or pixels into the corridor; fewer measured: blind
+NEAREST_M = 0.01  # nearer readings are not measurements; a -Inf reading is placed here
+SECTORS = 5  # each part of 1 / SECTORS of the corridor's width must be seen
+SECTOR_RAYS = 2  # fewest directions of such a part
 
 Points = npt.NDArray[np.floating[Any]]
 
@@ -43,10 +43,10 @@ Points = npt.NDArray[np.floating[Any]]
 @dataclass(frozen=True)
 class Mounting:
     """
-    Where a cloud's frame is on the robot, and how it is turned.
+    Position and orientation of a cloud's frame on the robot.
 
-    Metres from a point on the floor below the robot's middle; roll, pitch and yaw in radians, as a
-    URDF's rpy.
+    Metres from the point on the floor below the robot's middle; roll, pitch and yaw in radians, as
+    in a URDF's rpy.
     """
 
     x: float = 0.0
@@ -58,7 +58,7 @@ class Mounting:
 
     @property
     def rotation(self) -> npt.NDArray[np.float64]:
-        """Return the matrix, shape (3, 3), that turns the sensor's axes into the robot's."""
+        """Return the rotation matrix, shape (3, 3), from the sensor's axes to the robot's."""
         sines = [math.sin(angle) for angle in (self.roll, self.pitch, self.yaw)]
         cosines = [math.cos(angle) for angle in (self.roll, self.pitch, self.yaw)]
         (sr, sp, sy), (cr, cp, cy) = sines, cosines
@@ -76,8 +76,8 @@ class CloudConfig:
     """
     How a cloud is read.
 
-    Points between `min_z_m` and `max_z_m` over the floor can be met; those in the box that the
-    body fills are the robot itself, and distances count from its front and its rear.
+    Points between `min_z_m` and `max_z_m` above the floor are obstacles. Points inside the box of
+    the body (front, rear, side) are the robot itself. Distances count from its front and its rear.
     """
 
     mounting: Mounting = Mounting()
@@ -90,21 +90,25 @@ class CloudConfig:
 
 @dataclass(frozen=True)
 class CorridorConfig:
-    """What is looked at, and how a message is read."""
+    """Size of the corridor, and how messages are read."""
 
     half_width_m: float = 0.25
-    reach_m: float = 0.35  # as far as this it must be able to see
+    reach_m: float = 0.35  # length of the corridor that the sensor must see
     min_points: int = 3
-    scan_yaw_rad: float = 0.0  # of the laser on the robot, left positive
-    depth_fov_rad: float = 1.5  # of the depth image, horizontal
-    depth_band: float = 0.2  # middle part of its rows
+    scan_yaw_rad: float = 0.0  # yaw of the laser on the robot, left positive
+    depth_fov_rad: float = 1.5  # horizontal field of view of the depth image
+    depth_band: float = 0.2  # share of its rows that is read, around the middle
     cloud: CloudConfig = CloudConfig()
 
 
 def blindness(
     looks_ahead: npt.NDArray[np.bool_], measured: npt.NDArray[np.bool_], what: str
 ) -> str:
-    """Return why a sensor whose rays look there shows nothing of it, or ""."""
+    """
+    Return why a sensor counts as blind in the corridor, or "".
+
+    looks_ahead: which rays lie in the corridor. measured: which rays have a measurement.
+    """
     looking = int(np.count_nonzero(looks_ahead))
     if not looking:
         return f"{what} does not look ahead"
@@ -117,7 +121,7 @@ def unseen_part(seen: npt.NDArray[np.floating[Any]], what: str) -> str:
     """
     Return which part of the way ahead a sensor does not see, or "".
 
-    seen: for directions side by side from right to left, how much of each was measured, 0 to 1.
+    seen: the measured share of each direction, 0 to 1, from right to left.
     """
     width = max(SECTOR_RAYS, seen.size // SECTORS)
     if seen.size < width:
@@ -133,9 +137,9 @@ def unseen_part(seen: npt.NDArray[np.floating[Any]], what: str) -> str:
 
 def nearest(x: Points, y: Points, config: CorridorConfig) -> float:
     """
-    Return the distance of the nearest thing that `min_points` points agree on.
+    Return the distance of the nearest obstacle; infinite if there is none.
 
-    They agree when that many are as near or nearer.
+    It is the distance within which the corridor contains `min_points` points.
     """
     inside = x[np.abs(y) <= config.half_width_m]
     if inside.size < config.min_points:

@@ -12,7 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""What a depth image shows of the way ahead; it never looks back."""
+"""Obstacles ahead in a depth image; it shows nothing behind the robot."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from spec_vlm_nav.motion.ahead.corridor import (
 
 @dataclass(frozen=True)
 class DepthImage:
-    """A depth image (see sensor_msgs/Image); `step` is bytes a row."""
+    """A depth image (see sensor_msgs/Image); `step` is bytes per row."""
 
     encoding: str
     width: int
@@ -44,10 +44,10 @@ class DepthImage:
 
 def clearance_of_depth(image: DepthImage, config: CorridorConfig) -> Clearance:
     """
-    Return what a depth image shows: 16UC1 in millimetres, 32FC1 in metres.
+    Return the clearance that a depth image shows: 16UC1 in millimetres, 32FC1 in metres.
 
-    0 and NaN were not measured (RealSense, REP 118); -Inf is a thing at the camera, +Inf is clear
-    (Gazebo, REP 117).
+    0 and NaN mean not measured (RealSense, REP 118). -Inf is an obstacle at the camera, +Inf is
+    free (Gazebo, REP 117).
     """
     kinds = {"16UC1": ("u2", 0.001), "mono16": ("u2", 0.001), "32FC1": ("f4", 1.0)}
     if image.encoding not in kinds:

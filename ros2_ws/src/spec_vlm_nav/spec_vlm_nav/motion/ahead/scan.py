@@ -12,7 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""What a laser scan shows of the way ahead, and of the way back where it looks there."""
+"""Obstacles ahead in a laser scan, and free distance behind if the scan covers it."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ class Scan:
 
 def clearance_of_scan(scan: Scan, config: CorridorConfig) -> Clearance:
     """
-    Return what a scan shows.
+    Return the clearance that a scan shows.
 
-    +Inf is clear and -Inf a thing at range_min (REP 117). A positive range under range_min is a
-    thing as well: drivers that do not follow the REP report near things so. NaN, 0 (what many
-    drivers give for no return) and negative ranges were not measured.
+    +Inf is free and -Inf is an obstacle at range_min (REP 117). A positive range below range_min is
+    also an obstacle: drivers that ignore the REP report near obstacles this way. NaN, negative
+    ranges and 0 (used by many drivers for no return) were not measured.
     """
     ranges = np.array(scan.ranges, dtype=np.float64)
     header = (scan.angle_min, scan.angle_increment, scan.range_min)
@@ -79,6 +79,6 @@ def clearance_of_scan(scan: Scan, config: CorridorConfig) -> Clearance:
 
 
 def _looks(forward: Points, sideways: Points, config: CorridorConfig) -> npt.NDArray[np.bool_]:
-    """Return which rays end within the corridor, seen to its end: `forward` is its direction."""
+    """Return which rays lie within the corridor up to its end; forward, sideways: unit directions."""
     inside = np.abs(sideways) * config.reach_m <= config.half_width_m * forward
     return (forward > 0) & inside

@@ -13,12 +13,12 @@
 # limitations under the License.
 
 """
-The rays of a cloud that end nowhere: too near to measure, or free as far as the sensor reaches.
+Rays of a cloud without a finite range: too near to measure, or free up to the sensor's reach.
 
-By REP 117 such a distance is -Inf or +Inf, and the point on the ray is that times its direction.
-A point (-Inf, ...) therefore is a thing right ahead, or free space behind: which one it is tells
-the direction of the ray, taken from the cloud's columns where they are directions. Where that is
-not known and the sensor might look behind, the point counts as near.
+By REP 117 such a range is -Inf or +Inf, and the point is the range times the ray's direction. So a
+point (-Inf, ...) is an obstacle right ahead or free space behind. The direction of the ray decides
+between the two; it is fitted from the cloud's columns if each column has one bearing. If the
+bearings are unknown and the sensor may look behind, the point counts as near.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-FITTED_FROM = 3  # columns
-FITTED_WITHIN_RAD = 0.2  # of a straight line through the directions of the columns
+FITTED_FROM = 3  # fewest columns for a fit
+FITTED_WITHIN_RAD = 0.2  # largest deviation from a linear fit of the columns' bearings
 
 Numbers = npt.NDArray[np.floating[Any]]
 
 
 @dataclass(frozen=True)
 class Unmeasured:
-    """How many rays ahead and behind are near or free; bearings of free ones, where known, rad."""
+    """Counts of near and free rays, ahead and behind; bearings of free rays ahead, if known, rad."""
 
     near_ahead: int = 0
     near_behind: int = 0
@@ -52,10 +52,11 @@ def unmeasured_rays(
     rotation: npt.NDArray[np.float64],
 ) -> Unmeasured:
     """
-    Return what the infinite points of a cloud say.
+    Classify the infinite points of a cloud as near or free.
 
-    points: x, y and z in the sensor's axes, row by row. shape: rows and columns. rotation: from
-    the sensor's axes to the robot's, shape (3, 3).
+    points: x, y and z in the sensor's axes, row by row, each of shape (N,).
+    shape: rows and columns.
+    rotation: from the sensor's axes to the robot's, shape (3, 3).
     """
     infinite = np.isinf(points[0]) | np.isinf(points[1]) | np.isinf(points[2])
     if not infinite.any():
@@ -67,7 +68,7 @@ def unmeasured_rays(
     columns = np.arange(infinite.size) % shape[1]
     line = _bearings_of_columns(columns[finite], measured, shape[1])
     if line is None:
-        # Only a sensor that looks behind as well has free space there.
+        # Points behind count only if the sensor has finite measurements there.
         behind = onward < 0
         return Unmeasured(
             near_ahead=int(np.count_nonzero(behind)),
@@ -77,7 +78,7 @@ def unmeasured_rays(
     bearings = line[0] * columns[infinite] + line[1]
     cosines = np.cos(bearings)
     near, free = onward * cosines < 0, onward * cosines > 0
-    # At right angles to the robot neither is distinguished from the other: near.
+    # At right angles to the robot near and free cannot be told apart: count as near.
     near |= (onward == 0) & (signs < 0).any(axis=0)
     ahead = cosines > 0
     wrapped = np.arctan2(np.sin(bearings), cosines)
@@ -92,7 +93,7 @@ def unmeasured_rays(
 def _bearings_of_columns(
     columns: npt.NDArray[np.int_], measured: Numbers, width: int
 ) -> tuple[float, float] | None:
-    """Return slope and start of the bearings of a cloud's columns; None: they are not bearings."""
+    """Return slope and offset of bearing over column, rad; None if the columns are not bearings."""
     if width < FITTED_FROM or columns.size < FITTED_FROM:
         return None
     bearings = np.arctan2(measured[1], measured[0])

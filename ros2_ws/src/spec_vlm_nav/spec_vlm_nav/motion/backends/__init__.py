@@ -12,4 +12,4 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""Back-ends of motion without ROS: what is sent for a velocity."""
+"""Motion back-ends, free of ROS: they encode velocities and motions for the robot."""

@@ -13,13 +13,10 @@
 # limitations under the License.
 
 """
-Motions carried out by Nav2's behaviours DriveOnHeading and Spin, as an Executor.
+An Executor that carries out motions by Nav2's behaviours DriveOnHeading and Spin.
 
-Goals go out, their results come in.
-
-The gate stays in charge of whether a motion may go on; how the wheels turn is Nav2's. A goal is
-the action client's word for one motion. Whatever ends a motion here cancels its goal first;
-nothing waits.
+It sends one goal per motion and reads its result. The gate still decides whether a motion may go
+on; Nav2 controls the wheels. Whatever ends a motion here cancels its goal first. No call blocks.
 """
 
 from __future__ import annotations
@@ -32,11 +29,11 @@ from typing import Protocol
 from spec_vlm_nav.common.geometry import Motion, NO_MOTION, Pose, Velocity, ZERO
 from spec_vlm_nav.motion.executor import Executor, ExecutorConfig, MotionProgress, Settling
 
-ANSWER_S = 1.0  # a server that has not accepted or rejected a goal by then is taken for gone
+ANSWER_S = 1.0  # time for the server to accept or reject a goal; after that it counts as gone
 
 
 class GoalState(enum.Enum):
-    """Where a goal stands."""
+    """State of a goal."""
 
     SENT = "sent"
     ACCEPTED = "accepted"
@@ -49,9 +46,9 @@ class GoalState(enum.Enum):
 @dataclass(frozen=True)
 class GoalReport:
     """
-    A goal's state and, when it was aborted, why.
+    A goal's state and, if it was aborted, the reason.
 
-    Why: the name of Nav2's error ("" where it reports none) and its words.
+    error: the name of Nav2's error, or "". message: Nav2's text.
     """
 
     state: GoalState
@@ -63,20 +60,20 @@ class Goals(Protocol):
     """The action clients: one goal at a time."""
 
     def send(self, motion: Motion, speed: float, allowance_s: float) -> str:
-        """Send a goal; returns "" or why it cannot be sent. `speed`: m/s or rad/s, positive."""
+        """Send a goal; returns "" or why it cannot be sent. speed: m/s or rad/s, positive."""
         ...
 
     def cancel(self) -> None:
-        """Cancel the latest goal unless it is over; may be said again."""
+        """Cancel the latest goal unless it is over; may be called again."""
         ...
 
     def report(self) -> GoalReport:
-        """Return where the latest goal stands."""
+        """Return the state of the latest goal."""
         ...
 
 
 class Nav2Executor(Executor):
-    """Carries motions out by goals; asks for no velocity itself."""
+    """Carries out motions by Nav2 goals; its own velocities are zero."""
 
     sends_velocities = False
 
@@ -85,7 +82,7 @@ class Nav2Executor(Executor):
         self._goals = goals
 
     def start(self, motion: Motion, pose: Pose, now: float, allowance_s: float = math.inf) -> None:
-        """Send a motion's goal; one under way is canceled first."""
+        """Send a motion's goal; a goal under way is canceled first."""
         self.cancel()
         super().start(motion, pose, now, allowance_s)
         speed = self.config.angular_speed if motion.angle_rad else self.config.linear_speed
@@ -100,7 +97,7 @@ class Nav2Executor(Executor):
     def update(
         self, pose: Pose, now: float, in_flight: Motion = NO_MOTION
     ) -> tuple[Velocity, MotionProgress]:
-        """Return no velocity, and where the goal stands; a final state ends the motion."""
+        """Return zero velocity and the motion's progress; a final state ends the motion."""
         if self._motion is None or self._track is None:
             return ZERO, MotionProgress.REACHED
         self._track.follow(pose)
@@ -128,17 +125,17 @@ class Nav2Executor(Executor):
 
 
 def _failure(report: GoalReport) -> tuple[MotionProgress, str]:
-    """Return what a goal that did not succeed means for the motion, and in words."""
+    """Return the final state of a motion whose goal did not succeed, and the reason."""
     if report.state is GoalState.REJECTED:
         return MotionProgress.REFUSED, "Nav2 rejected the goal"
     if report.state is GoalState.CANCELED:
         return MotionProgress.REFUSED, "another client canceled the goal in Nav2"
     told = f": {report.message}" if report.message else ""
     if report.error == "COLLISION_AHEAD":
-        return MotionProgress.COLLISION, f"Nav2 sees something ahead{told}"
+        return MotionProgress.COLLISION, f"Nav2 sees an obstacle ahead{told}"
     if report.error == "TIMEOUT":
         return MotionProgress.EXPIRED, f"Nav2 did not reach it in time{told}"
     if report.error:
         return MotionProgress.REFUSED, f"Nav2 gave up with {report.error}{told}"
-    # Humble reports no reason: most often its own collision check.
+    # Humble reports no reason; most often its own collision check failed.
     return MotionProgress.BLOCKED, f"Nav2 gave up{told}"

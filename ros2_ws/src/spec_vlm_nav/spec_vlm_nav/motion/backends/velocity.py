@@ -13,12 +13,12 @@
 # limitations under the License.
 
 """
-Motion back-ends without ROS: what is sent for a velocity, and what makes the robot stand still.
+Encodes velocities and stops for the Unitree Go2 (back-end `go2_sport`).
 
-`twist` needs nothing here: a velocity is a Twist; `nav2` is in a module of its own. `go2_sport`
-speaks the Unitree Go2's APIs: requests to one of its services, with a number and a JSON parameter.
-An encoder decides nothing about motion: velocities come out of the safety gate; it only keeps them
-within what the robot itself takes, and never sends a number that is none.
+`twist` needs no encoder, and `nav2` has its own module. `go2_sport` sends requests to the Go2's
+services, each with an API id and a JSON parameter. An encoder decides nothing about motion: the
+velocities come from the safety gate. It only clamps them to the robot's limits, and never sends
+NaN or infinity.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from spec_vlm_nav.common.geometry import Velocity
 BACKENDS = ("twist", "go2_sport", "nav2", "auto")
 
 SPORT, OBSTACLES_AVOID = "sport", "obstacles_avoid"  # services
-# Api ids: the same number is something else to each service.
+# API ids; each service has its own numbering.
 MOVE, STOP_MOVE = 1008, 1003
 AVOID_SWITCH, AVOID_MOVE, AVOID_LISTEN = 1001, 1003, 1004
-STOP_REPEATS = 5  # a stop is said so often: one may be lost
+STOP_REPEATS = 5  # a stop is sent this many times: a request may be lost
 
 FORWARD_MPS = (-2.5, 3.8)
 SIDEWAYS_MPS = (-1.0, 1.0)
@@ -47,7 +47,7 @@ class SportRequest:
     """
     One request to the robot.
 
-    The number of the function, its parameter (JSON or ""), and the service that it is of.
+    api_id: number of the function. parameter: JSON or "". service: the service it belongs to.
     """
 
     api_id: int
@@ -56,12 +56,12 @@ class SportRequest:
 
 
 def _within(value: float, limits: tuple[float, float]) -> float:
-    # Six decimals are a micrometre a second; + 0.0 makes -0.0 an ordinary zero.
+    # Six decimals are a micrometre per second; + 0.0 turns -0.0 into 0.0.
     return round(max(limits[0], min(limits[1], value)), 6) + 0.0
 
 
 def _speeds(forward: float, sideways: float, yaw_rate: float) -> tuple[float, float, float]:
-    """Return speeds within the robot's limits; zeros where one is NaN or infinite."""
+    """Return the speeds clamped to the robot's limits; all zeros if one is NaN or infinite."""
     if not all(math.isfinite(v) for v in (forward, sideways, yaw_rate)):
         forward = sideways = yaw_rate = 0.0
     return (
@@ -77,27 +77,27 @@ def _json(**parameter: float | bool) -> str:
 
 def move(forward: float, sideways: float, yaw_rate: float) -> SportRequest:
     """
-    Return Move within the robot's limits, m/s and rad/s.
+    Return a Move request clamped to the robot's limits, m/s and rad/s.
 
-    It is Move(0, 0, 0) where one is NaN or infinite.
+    It is Move(0, 0, 0) if a speed is NaN or infinite.
     """
     x, y, z = _speeds(forward, sideways, yaw_rate)
     return SportRequest(MOVE, _json(x=x, y=y, z=z))
 
 
 def avoiding_move(forward: float, sideways: float, yaw_rate: float) -> SportRequest:
-    """Return the same, for the service that walks around obstacles; mode 0: velocities."""
+    """Return a move request for the service obstacles_avoid; mode 0: velocities."""
     x, y, yaw = _speeds(forward, sideways, yaw_rate)
     return SportRequest(AVOID_MOVE, _json(x=x, y=y, yaw=yaw, mode=0), OBSTACLES_AVOID)
 
 
 def avoidance(enable: bool) -> SportRequest:
-    """Switch the robot's own obstacle avoidance on or off."""
+    """Return the request that switches the robot's own obstacle avoidance on or off."""
     return SportRequest(AVOID_SWITCH, _json(enable=enable), OBSTACLES_AVOID)
 
 
 def listen_to_us(on: bool) -> SportRequest:
-    """Have the avoidance take velocities from requests, or from the remote control."""
+    """Return the request that makes the avoidance obey requests (on) or the remote control."""
     return SportRequest(AVOID_LISTEN, _json(is_remote_commands_from_api=on), OBSTACLES_AVOID)
 
 
@@ -106,11 +106,10 @@ STOP = (move(0.0, 0.0, 0.0), SportRequest(STOP_MOVE))
 
 class Go2Sport:
     """
-    Turns the gate's velocities, one a tick, into requests.
+    Turns the gate's velocities, one per tick, into requests.
 
-    While the robot moves every tick is a Move (the robot holds one for 1 s). A standing robot is
-    told so a few times and then left alone: requests without end would take it away from its
-    remote control.
+    While the robot moves, every tick sends a Move (the robot holds one for 1 s). A standing robot
+    receives a few stops and then nothing: endless requests would override its remote control.
     """
 
     services: tuple[str, ...] = (SPORT,)
@@ -119,11 +118,11 @@ class Go2Sport:
         self._stops_left = 0
 
     def begin(self) -> tuple[SportRequest, ...]:
-        """Return what is sent once, when the robot is found."""
+        """Return the requests to send once, when the robot is found."""
         return ()
 
     def velocity(self, velocity: Velocity) -> tuple[SportRequest, ...]:
-        """Return what to send in this tick."""
+        """Return the requests of this tick."""
         moving = velocity.linear != 0 or velocity.angular != 0
         if moving and math.isfinite(velocity.linear) and math.isfinite(velocity.angular):
             self._stops_left = STOP_REPEATS
@@ -136,12 +135,12 @@ class Go2Sport:
         return self._stops()
 
     def stop(self) -> tuple[SportRequest, ...]:
-        """Return what stops the robot, whatever moves it; said again in the ticks that follow."""
+        """Return the requests that stop the robot; the following ticks repeat them."""
         self._stops_left = STOP_REPEATS
         return self._stops()
 
     def release(self) -> tuple[SportRequest, ...]:
-        """Return what gives a standing robot back to its remote control."""
+        """Return the requests that hand a standing robot back to its remote control."""
         return ()
 
     def _moves(self, velocity: Velocity) -> tuple[SportRequest, ...]:
@@ -153,26 +152,26 @@ class Go2Sport:
 
 class Go2Avoiding(Go2Sport):
     """
-    The same through the Go2's own obstacle avoidance, which may slow down, stop or sidestep.
+    Sends motions through the Go2's own obstacle avoidance, which may slow down, stop or sidestep.
 
-    While that listens to us it does not hear the remote control: it is asked to listen when a
-    motion begins, and released when the robot stands. A stop is said to it and, as without it, to
-    the sport service: it holds whether the avoidance is on, off, or not there at all.
+    While the avoidance obeys requests, it ignores the remote control. So it is switched to requests
+    when a motion begins, and back when the robot stands. A stop goes to the avoidance and to the
+    sport service, so that it holds whether the avoidance is on, off or missing.
     """
 
     services = (SPORT, OBSTACLES_AVOID)
 
     def __init__(self) -> None:
         super().__init__()
-        self._is_heard = False  # the avoidance was asked to listen to us
+        self._is_heard = False  # the avoidance was switched to requests
 
     def begin(self) -> tuple[SportRequest, ...]:
-        """Return what is sent once, when the robot is found."""
-        # A process that was killed in mid-motion could not release it.
+        """Return the requests to send once, when the robot is found."""
+        # A previous process that was killed during a motion could not release the avoidance.
         return (avoidance(True), listen_to_us(False))
 
     def release(self) -> tuple[SportRequest, ...]:
-        """Return what gives a standing robot back to its remote control."""
+        """Return the requests that hand a standing robot back to its remote control."""
         was_heard, self._is_heard = self._is_heard, False
         return (listen_to_us(False),) if was_heard else ()
 
@@ -181,7 +180,7 @@ class Go2Avoiding(Go2Sport):
         if self._is_heard:
             return moves
         self._is_heard = True
-        # On again: it may have been switched off, or the robot started, since `begin`.
+        # Switched on again: it may have been switched off, or the robot restarted, since `begin`.
         return (avoidance(True), listen_to_us(True), *moves)
 
     def _stops(self) -> tuple[SportRequest, ...]:

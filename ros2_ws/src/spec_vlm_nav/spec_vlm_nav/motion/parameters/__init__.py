@@ -12,4 +12,4 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""The parameters of motion_node, and the limits they make."""
+"""The parameters of motion_node, and the configurations built from them."""

@@ -12,7 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""The parameters of motion_node, the limits they make, and what they must not say together."""
+"""The parameters of motion_node: their table, consistency checks, and the configurations."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ MOTION: tuple[Parameter, ...] = (
     *BOUNDS,
     *COLLISION,
 )
-SHORTEST_M = 0.25  # of the motions that the model can ask for
+SHORTEST_M = 0.25  # the shortest drive that the model can ask for
 
 
 def check_motion(values: Mapping[str, Value]) -> None:
-    """Raise ParameterError where parameters, each right by itself, contradict each other."""
+    """Raise ParameterError if parameters that are valid on their own contradict each other."""
 
     def above(low: str, high: str, why: str) -> None:
         if float(values[low]) > float(values[high]):
@@ -75,7 +75,7 @@ def check_motion(values: Mapping[str, Value]) -> None:
     above(
         "actuation_delay_s",
         "response_timeout_s",
-        "every response would come too late",
+        "every response would arrive too late",
     )
     above(
         "collision_cloud_min_z_m",
@@ -84,14 +84,14 @@ def check_motion(values: Mapping[str, Value]) -> None:
     )
     if values["collision_source"] == "cloud" and not values["collision_cloud_z_m"]:
         raise ParameterError(
-            "collision_source cloud needs collision_cloud_z_m, how high the cloud's frame is over "
-            "the floor, m: floor and things could not be distinguished (0.001 for a frame that lies "
+            "collision_source cloud needs collision_cloud_z_m, the height of the cloud's frame above "
+            "the floor, m: without it floor and obstacles cannot be distinguished (0.001 for a frame "
             "on the floor)"
         )
     if values["go2_obstacles_avoid"] and values["motion_backend"] not in ("go2_sport", "auto"):
         raise ParameterError(
             'go2_obstacles_avoid needs motion_backend go2_sport, not '
-            f'{values["motion_backend"]}: only there are motions sent to the Go2 itself'
+            f'{values["motion_backend"]}: no other back-end sends motions to the Go2 itself'
         )
     fence = float(values["geofence_m"])
     if 0 < fence < SHORTEST_M:
@@ -102,7 +102,7 @@ def check_motion(values: Mapping[str, Value]) -> None:
 
 
 def executor_config(values: Mapping[str, Value]) -> ExecutorConfig:
-    """Return the executor's part of the parameters."""
+    """Return the executor's configuration."""
     return config_of(
         ExecutorConfig,
         values,
@@ -115,7 +115,7 @@ def executor_config(values: Mapping[str, Value]) -> ExecutorConfig:
 
 
 def safety_config(values: Mapping[str, Value]) -> SafetyConfig:
-    """Return the gate's part of the parameters."""
+    """Return the gate's configuration."""
     return config_of(
         SafetyConfig,
         values,
@@ -128,7 +128,7 @@ def safety_config(values: Mapping[str, Value]) -> SafetyConfig:
 
 
 def stop_config(values: Mapping[str, Value]) -> StopConfig:
-    """Return how Twists say stop."""
+    """Return how stops are sent as Twists."""
     return config_of(
         StopConfig,
         values,
@@ -140,7 +140,7 @@ def stop_config(values: Mapping[str, Value]) -> StopConfig:
 
 
 def corridor_config(values: Mapping[str, Value]) -> CorridorConfig:
-    """Return what the collision sensor looks at."""
+    """Return the corridor that the collision sensor watches."""
     axes = ("x_m", "y_m", "z_m", "roll_rad", "pitch_rad", "yaw_rad")
     mounting = Mounting(*(float(values[f"collision_cloud_{axis}"]) for axis in axes))
     cloud = config_of(CloudConfig, values, "collision_cloud_", mounting=mounting)

@@ -12,4 +12,4 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""Whether the base does what it is told: commanded against measured motion."""
+"""Compares commanded with measured motion, to detect a base or odometry that fails."""

@@ -13,11 +13,11 @@
 # limitations under the License.
 
 """
-Commanded motion against measured motion, in one window of time.
+Compares commanded with measured motion in one time window.
 
-How late the base responds is not known exactly, so what may have been measured in a window lies
-between the least and the most that any delay up to `response_timeout_s` explains; what lies
-outside is a discrepancy.
+The base's response delay is not known exactly. So the expected motion in a window is a range: the
+least and the most that any delay up to `response_timeout_s` explains. A measurement outside the
+range is a discrepancy.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ import math
 from spec_vlm_nav.motion.response.histories import CommandHistory, Travel
 
 DELAY_STEPS = 7
-LITTLE = 0.2  # of what was commanded at least: less is not a response at all
-MARGIN_M, MARGIN_RAD = 0.04, 0.08  # what sway and slip of a sound robot amount to
-SLIP_M = 0.15  # a turn on the spot may wander so far within a window
-SWERVE_RAD = 0.5  # a straight motion may swerve so far
+LITTLE = 0.2  # share of the commanded motion; less is no response at all
+MARGIN_M, MARGIN_RAD = 0.04, 0.08  # sway and slip of a healthy robot
+SLIP_M = 0.15  # a turn on the spot may drift this far within a window
+SWERVE_RAD = 0.5  # a straight motion may swerve this much
 
 
 class DeviationKind(enum.Enum):
-    """What is wrong."""
+    """Kind of discrepancy."""
 
     NONE = "no response"
     WRONG = "wrong response"
@@ -45,7 +45,7 @@ class DeviationKind(enum.Enum):
 
 @dataclass(frozen=True)
 class Discrepancy:
-    """A difference between what was commanded and what was measured, in words."""
+    """A difference between commanded and measured motion, with the reason in words."""
 
     kind: DeviationKind
     reason: str
@@ -54,11 +54,12 @@ class Discrepancy:
 @dataclass(frozen=True)
 class ResponseConfig:
     """
-    What a sound base does of a command.
+    How a healthy base responds to a command.
 
-    `response_timeout_s`: the longest delay that is not a fault; `actuation_delay_s`: the usual one;
-    `linear_scale`, `angular_scale`: measured over commanded speed; both as calibrated.
-    `response_low` and `response_high` bound measured over expected motion.
+    response_timeout_s: the longest delay that is not a fault.
+    actuation_delay_s: the usual delay, as calibrated.
+    linear_scale, angular_scale: measured over commanded speed, as calibrated.
+    response_low, response_high: bounds of measured over expected motion.
     """
 
     response_watched: bool = True
@@ -72,13 +73,13 @@ class ResponseConfig:
 
 @dataclass(frozen=True)
 class Range:
-    """The least and the most that may have been measured."""
+    """The least and the most motion to expect."""
 
     least: float
     most: float
 
     def widened(self, low: float, high: float, margin: float) -> Range:
-        """Return the range with everything between `low` and `high` times it, and a margin."""
+        """Return the range scaled by `low` and `high` and widened by a margin."""
         least = self.least * (low if self.least > 0 else high)
         most = self.most * (high if self.most > 0 else low)
         return Range(least - margin, most + margin)
@@ -87,7 +88,7 @@ class Range:
 def expected(
     commands: CommandHistory, begin: float, end: float, config: ResponseConfig
 ) -> tuple[Range, Range]:
-    """Return the range of metres along and of radians turned that any allowed delay explains."""
+    """Return the ranges of metres along and radians turned that any allowed delay explains."""
     moved = []
     for step in range(DELAY_STEPS + 1):
         delay = config.response_timeout_s * step / DELAY_STEPS
@@ -100,7 +101,7 @@ def expected(
 def compare(
     along: Range, turned: Range, seen: Travel, config: ResponseConfig
 ) -> Discrepancy | None:
-    """Return what is wrong with a measured movement, given what is expected; None: nothing."""
+    """Return the discrepancy of a measured movement from the expected ranges, or None."""
     bounds = along.widened(config.response_low, config.response_high, MARGIN_M)
     if not bounds.least <= seen.along_m <= bounds.most:
         return _wrong_along(along, seen)
@@ -118,7 +119,7 @@ def compare(
 
 def _wrong_along(along: Range, seen: Travel) -> Discrepancy:
     told = along.least if abs(along.least) > abs(along.most) else along.most
-    due = along.least if told > 0 else along.most  # of it, at the latest by now
+    due = along.least if told > 0 else along.most  # the part that is due even with the longest delay
     what = f"{seen.along_m:+.2f} m where {told:+.2f} m were commanded"
     if due and abs(seen.along_m) < abs(told):
         if abs(seen.along_m) < LITTLE * abs(due):

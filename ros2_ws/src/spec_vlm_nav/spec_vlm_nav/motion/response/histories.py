@@ -13,9 +13,9 @@
 # limitations under the License.
 
 """
-What was commanded and what odometry measured, summed up over any stretch of time.
+Histories of commanded velocities and measured poses, summed over any interval.
 
-Both are the robot's own: metres along its heading (forward positive), metres aside (left
+Movements are in the robot's frame: metres along its heading (forward positive), metres aside (left
 positive), radians turned (left positive). Times are receive times on a steady clock, s.
 """
 
@@ -53,7 +53,7 @@ class Travel:
         )
 
     def scaled(self, factor: float) -> Travel:
-        """Return this many times this movement."""
+        """Return the movement times a factor."""
         return Travel(self.along_m * factor, self.aside_m * factor, self.turned_rad * factor)
 
     @property
@@ -66,14 +66,14 @@ NOWHERE = Travel()
 
 
 class _Timeline:
-    """What was noted at which time; of what is older than `KEPT_S` only the last is kept."""
+    """Running sums with their times; of entries older than `KEPT_S` only the last is kept."""
 
     def __init__(self) -> None:
         self.times: list[float] = []
         self.totals: list[Travel] = []
 
     def append(self, now: float, total: Travel) -> int:
-        """Note a sum; returns how many of the oldest were forgotten."""
+        """Append a sum; returns how many of the oldest entries were dropped."""
         self.times.append(now)
         self.totals.append(total)
         if self.times[0] >= now - 2 * KEPT_S:
@@ -83,21 +83,21 @@ class _Timeline:
         return stale
 
     def find(self, moment: float) -> int:
-        """Return the place of the last entry at or before a time; the first for earlier times."""
+        """Return the index of the last entry at or before a time; 0 for earlier times."""
         return max(0, bisect_right(self.times, moment) - 1)
 
 
 class CommandHistory:
-    """Velocities as they were sent; each holds until the next one."""
+    """Sent velocities; each holds until the next one."""
 
     def __init__(self) -> None:
         self._line = _Timeline()
-        self._velocities: list[Velocity] = []  # from the time at the same place on
+        self._velocities: list[Velocity] = []  # each holds from the time at its index
         self.last_at = -math.inf  # when a velocity was last sent
-        self.moved_at = -math.inf  # when something else than zero was last in force
+        self.moved_at = -math.inf  # when a nonzero velocity was last in force
 
     def add(self, velocity: Velocity, now: float) -> None:
-        """Take note of a velocity that was sent now."""
+        """Record a velocity sent now."""
         last = self._velocities[-1] if self._velocities else None
         self.last_at = now
         if velocity != ZERO or (last is not None and last != ZERO):
@@ -110,19 +110,19 @@ class CommandHistory:
         del self._velocities[:forgotten]
 
     def since_moving_s(self, now: float) -> float:
-        """Return for how long nothing but zero has been in force."""
-        # What was sent last holds until the next: a node that hangs has said nothing since.
+        """Return how long the commanded velocity has been zero, s."""
+        # The last velocity holds until the next one, also if the node hangs in between.
         goes_on = bool(self._velocities) and self._velocities[-1] != ZERO
         return 0.0 if goes_on else now - self.moved_at
 
     def between(self, begin: float, end: float) -> Travel:
-        """Return the movement that was commanded from one time to another."""
+        """Return the movement commanded between two times."""
         along, turned = self._sums(end)
         along_before, turned_before = self._sums(begin)
         return Travel(along - along_before, 0.0, turned - turned_before)
 
     def _sums(self, moment: float) -> tuple[float, float]:
-        """Return metres along and radians turned until then: asked many times in every tick."""
+        """Return metres along and radians turned up to a time; called many times per tick."""
         if not self._velocities:
             return 0.0, 0.0
         line, velocities = self._line, self._velocities
@@ -133,7 +133,7 @@ class CommandHistory:
 
 
 class MeasuredHistory:
-    """Movement by odometry, summed up from pose to pose."""
+    """Movement measured by odometry, summed from pose to pose."""
 
     def __init__(self) -> None:
         self._line = _Timeline()
@@ -141,7 +141,7 @@ class MeasuredHistory:
         self.total = NOWHERE  # sum of everything so far
 
     def add(self, pose: Pose, now: float) -> None:
-        """Take note of a sound pose received now."""
+        """Add a valid pose received now."""
         if self._pose is not None:
             last = self._pose
             turned = wrap(pose.yaw - last.yaw)
@@ -154,15 +154,15 @@ class MeasuredHistory:
 
     @property
     def last_at(self) -> float:
-        """Return when the last pose was received; -inf: none was."""
+        """Return when the last pose was received; -inf if there is none."""
         return self._line.times[-1] if self._line.times else -math.inf
 
     def covers_s(self, now: float) -> float:
-        """Return how far back it reaches, s."""
+        """Return how far back the history reaches, s."""
         return now - self._line.times[0] if self._line.times else 0.0
 
     def since(self, begin: float) -> Travel:
-        """Return the movement from a time to the last pose, poses joined by straight lines."""
+        """Return the movement from a time to the last pose, interpolating linearly."""
         times, totals = self._line.times, self._line.totals
         if not times:
             return NOWHERE

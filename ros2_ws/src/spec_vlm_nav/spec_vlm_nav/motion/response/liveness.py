@@ -13,11 +13,11 @@
 # limitations under the License.
 
 """
-Whether odometry lives: a real one is never twice the same, not even of a robot that stands.
+Detects stuck odometry: a noisy source never repeats a pose exactly, even at rest.
 
-A source that was seen to change with every message while the robot stood, and then repeats one
-pose to the last bit, is stuck, whatever its stamps say. Sources that repeat themselves at rest
-(wheel encoders, ideal simulators) are recognised as such, and nothing is concluded from them.
+A source whose pose changed with every message while the robot stood, and which then repeats one
+pose bit for bit, is stuck, whatever its stamps say. Sources that repeat poses at rest (wheel
+encoders, ideal simulators) are recognised and never judged as stuck.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from collections import deque
 from spec_vlm_nav.common.geometry import Pose, wrap
 
 JUDGED_OVER = 30  # messages of a standing robot
-CHANGED = 0.9  # the share of them that differs from the one before in a source that never repeats
-JITTERS = 0.4  # the share that goes back: noise does; a robot that is moved, or creeps, does not
-REST_S = 1.5  # so long after the last command the robot stands
+CHANGED = 0.9  # least share of messages that differ from their predecessor, for a noisy source
+JITTERS = 0.4  # least share of steps that reverse: noise does, a robot that creeps does not
+REST_S = 1.5  # time after the last command from which the robot counts as standing
 REPEATS_S = 0.5
 
 _Step = tuple[float, float, float]
@@ -37,7 +37,7 @@ _NONE: _Step = (0.0, 0.0, 0.0)
 
 
 class Liveness:
-    """Hears every sound pose of one odometry."""
+    """Judges one odometry source from every valid pose."""
 
     def __init__(self) -> None:
         self._last: Pose | None = None
@@ -48,7 +48,7 @@ class Liveness:
         self._changed_at = 0.0
 
     def hear(self, pose: Pose, now: float, rested_s: float) -> None:
-        """Take note of a pose received now; nothing has been commanded for `rested_s` seconds."""
+        """Record a pose received now; rested_s: how long no motion has been commanded, s."""
         step = _NONE if self._last is None else _between(self._last, pose)
         changed = self._last is None or step != _NONE
         back = any(one * other < 0 for one, other in zip(step, self._step, strict=True))
@@ -67,24 +67,24 @@ class Liveness:
         return changed >= CHANGED * JUDGED_OVER and back >= JITTERS * JUDGED_OVER
 
     def forgive(self) -> None:
-        """Learn anew what a source is like that counts as stuck: an operator says it is not."""
+        """Judge a stuck source anew: an operator has reset it."""
         if self.is_dead:
             self._is_lively = False
             self._changes.clear()
 
     @property
     def is_alive(self) -> bool:
-        """Return whether it certainly lives: it never repeats itself, and has not done so now."""
+        """Return whether the source is certainly alive: it never repeats, and does not repeat now."""
         return self._is_lively and self._repeats_s <= REPEATS_S
 
     @property
     def is_dead(self) -> bool:
-        """Whether it certainly is stuck."""
+        """Whether the source is certainly stuck."""
         return self._is_lively and self._repeats_s > REPEATS_S
 
     @property
     def reason(self) -> str:
-        """Why it counts as stuck."""
+        """Why the source counts as stuck."""
         return (
             f"odometry has repeated one pose for {self._repeats_s:.1f} s, "
             "which it never did before: is its driver stuck?"

@@ -13,16 +13,16 @@
 # limitations under the License.
 
 """
-Does the robot do what it is told? Commanded motion against measured motion, over sliding windows.
+The progress monitor: compares commanded with measured motion over sliding windows.
 
-A time-out of odometry cannot see a pose that is repeated with fresh stamps, a base that is stuck,
-or an odometry that is mirrored: only the comparison can.
+A timeout cannot detect a pose repeated with fresh stamps, a stuck base, or mirrored odometry; only
+this comparison can.
 
-Words: a motion is *answered* when odometry first shows it; odometry is *proven* by an answer, *in
-doubt* after a discrepancy (and at the start), and *lost* after another one without an answer in
-between; a wrong response is only made good by a right one of the same kind, a turn or a straight
-motion. Nothing moves while odometry is lost. One that certainly lives is not lost because the base
-does not move: then only the *direction* is shut that did not respond, until another one does.
+Terms: a motion is *answered* when odometry first shows it. An answer makes odometry *proven*. A
+discrepancy puts it *in doubt* (its state at the start, too). A second discrepancy without an answer
+in between makes it *lost*, and then nothing moves. Only a correct response of the same kind (turn or
+straight motion) clears a wrong one. Odometry that is certainly alive does not become lost because
+the base does not move: only the *direction* that did not respond is shut, until another responds.
 """
 
 from __future__ import annotations
@@ -45,26 +45,26 @@ from spec_vlm_nav.motion.response.liveness import Liveness
 
 WINDOWS_S = (0.6, 1.2, 2.4)  # the longer ones are for slow motions
 SHORTEST_S = 0.25
-ANSWER_M, ANSWER_RAD = 0.02, 0.04  # so much of a motion is its answer
+ANSWER_M, ANSWER_RAD = 0.02, 0.04  # measured part of a motion that counts as its answer
 PROOF_M, PROOF_RAD = 0.06, 0.12
-PATIENCE_M, PATIENCE_RAD = 0.25, 0.5  # so much is commanded in vain, over all motions, and no more
-STALL_M, STALL_RAD = 0.1, 0.2  # of it a motion that was answered and then stalled counts at most
-DELAY_TAKEN_UP_TO = 2.5  # answers: beyond, an unknown scale would be taken for delay
-IDLE_M, IDLE_RAD = 0.10, 0.20  # within the shortest window, although nothing is commanded
-SEEN_M, SEEN_RAD, SEEN_WITHIN_S = 0.03, 0.06, 1.0  # movement that brings lost odometry back
-STILL_M, STILL_RAD, STILL_FOR_S = 0.01, 0.02, 0.3  # of a robot that stands
-SEES_FOR_S = 0.5  # so long the last pose tells that it still stands
-RESISTS_AFTER_S, OBEYED_WITHIN_S = 0.2, 5.0  # after the last motion that was commanded
-RESISTS_FOR_S, RESISTS_SHARE = 0.15, 0.7  # within that time, of the way that was commanded in it
+PATIENCE_M, PATIENCE_RAD = 0.25, 0.5  # most motion commanded without response, over all motions
+STALL_M, STALL_RAD = 0.1, 0.2  # most that an answered, then stalled motion adds to that
+DELAY_TAKEN_UP_TO = 2.5  # in answers: further on, an unknown scale would be mistaken for delay
+IDLE_M, IDLE_RAD = 0.10, 0.20  # most movement within the shortest window without a command
+SEEN_M, SEEN_RAD, SEEN_WITHIN_S = 0.03, 0.06, 1.0  # movement that restores lost odometry
+STILL_M, STILL_RAD, STILL_FOR_S = 0.01, 0.02, 0.3  # most movement of a standing robot
+SEES_FOR_S = 0.5  # how long the last pose proves that the robot stands
+RESISTS_AFTER_S, OBEYED_WITHIN_S = 0.2, 5.0  # after the last commanded motion
+RESISTS_FOR_S, RESISTS_SHARE = 0.15, 0.7  # window, and share of the way commanded in it
 RESISTS_M, RESISTS_RAD = 0.01, 0.02  # and at least this much
 STUCK = "odometry repeated one pose, which it never did before: is its driver stuck?"
-STALLED_S = 0.2  # what stood still for this long has stalled, whatever it did before
-ASTRAY_M = 0.08  # a straight motion that has gone so far, and nearly all of it sideways ...
-ASTRAY_RATIO, ASTRAY_SHARE = 0.35, 0.42  # ... ahead over aside, and of what was commanded
+STALLED_S = 0.2  # a base that stands for this long has stalled, whatever it did before
+ASTRAY_M = 0.08  # a straight motion that has moved this far, nearly all of it sideways ...
+ASTRAY_RATIO, ASTRAY_SHARE = 0.35, 0.42  # ... ahead over aside, and share of the commanded way
 
 
 class Trust(enum.Enum):
-    """How far odometry and base can be relied on."""
+    """How far odometry and base can be trusted."""
 
     DOUBTED = "in doubt"
     PROVEN = "proven"
@@ -77,7 +77,7 @@ def sign_of(motion: Motion) -> float:
 
 
 class ResponseMonitor:
-    """Watches one robot; the histories hold what was sent and what was measured."""
+    """Watches one robot through the histories of sent velocities and measured poses."""
 
     def __init__(self, config: ResponseConfig | None = None) -> None:
         self.config = config or ResponseConfig()
@@ -85,25 +85,25 @@ class ResponseMonitor:
         self.measured = MeasuredHistory()
         self.liveness = Liveness()
         self.lost: Discrepancy | None = None  # why odometry is lost
-        self._shut: tuple[bool, float] | None = None  # turns or not, and the sign
+        self._shut: tuple[bool, float] | None = None  # the shut direction: is it a turn, and its sign
         self._is_proven = False
-        self._wrong = {True: 0, False: 0}  # wrong responses in a row: of turns, straight motions
-        self.is_answered = False  # the motion under way
+        self._wrong = {True: 0, False: 0}  # consecutive wrong responses of turns and straight motions
+        self.is_answered = False  # whether the motion under way is answered
         self._motion: Motion | None = None
         self._began = -math.inf
-        self._delay: float | None = None  # of the motion under way, as seen
-        self._in_vain = Travel()  # what motions that are over commanded since odometry moved
-        self._seen: Pose | None = None  # where it was when it was seen to move, and when
+        self._delay: float | None = None  # observed delay of the motion under way
+        self._in_vain = Travel()  # motion commanded by ended motions since odometry last moved
+        self._seen: Pose | None = None  # pose at the last observed movement
         self._seen_at = -math.inf
 
-    # -- what happens
+    # -- inputs
 
     def sent(self, velocity: Velocity, now: float) -> None:
-        """Take note of a velocity that went out now."""
+        """Record a velocity sent now."""
         self.commands.add(velocity, now)
 
     def hear(self, pose: Pose, now: float) -> None:
-        """Take note of a sound pose."""
+        """Record a valid pose."""
         self.measured.add(pose, now)
         self._look_for_movement(pose, now)
         self.liveness.hear(pose, now, self.commands.since_moving_s(now))
@@ -115,7 +115,7 @@ class ResponseMonitor:
             self.reset()
 
     def jumped(self) -> None:
-        """Forget what was measured: poses after a jump have nothing to do with those before."""
+        """Discard the measured history: poses before and after a jump are unrelated."""
         self.measured, self._seen = MeasuredHistory(), None
         self._is_proven = False
 
@@ -124,7 +124,7 @@ class ResponseMonitor:
         self._motion, self._began, self._delay, self.is_answered = motion, now, None, False
 
     def end(self, reached: bool = False) -> None:
-        """Take note that no motion is under way any more; `reached`: it was carried out."""
+        """Stop watching the motion; reached: it was completed."""
         if reached and self._motion is not None:
             self._wrong[self._turns] = 0
         if self._motion is not None:
@@ -136,13 +136,13 @@ class ResponseMonitor:
         self._motion = None
 
     def reset(self) -> None:
-        """Give it another chance: odometry was seen to move again, or an operator says so."""
+        """Clear lost odometry and the shut direction: odometry moved again, or an operator reset it."""
         self.lost, self._shut, self._is_proven = None, None, False
         self._wrong = {True: 0, False: 0}
         self._in_vain = Travel()
 
     def blame(self, discrepancy: Discrepancy) -> None:
-        """Draw the conclusion of a discrepancy of the motion under way."""
+        """Lower the trust after a discrepancy of the motion under way."""
         if discrepancy.kind is DeviationKind.WRONG:
             self._wrong[self._turns] += 1
             if self._wrong[self._turns] > 1:
@@ -153,14 +153,14 @@ class ResponseMonitor:
             self.lost = discrepancy
         self._is_proven = False
 
-    # -- what outlives a restart
+    # -- state that survives a restart
 
     @property
     def memory(self) -> tuple[Discrepancy | None, tuple[int, int], tuple[bool, float] | None]:
-        """Return why odometry is lost, wrong turns and straight motions, the shut direction."""
+        """Return why odometry is lost, the counts of wrong responses, and the shut direction."""
         lost = self.lost
         if lost is None and self.liveness.is_dead:
-            lost = Discrepancy(DeviationKind.NONE, STUCK)  # its own reason changes all the time
+            lost = Discrepancy(DeviationKind.NONE, STUCK)  # constant: liveness.reason has a running time
         return lost, (self._wrong[True], self._wrong[False]), self._shut
 
     def restore(
@@ -169,33 +169,33 @@ class ResponseMonitor:
         wrong: tuple[int, int],
         shut: tuple[bool, float] | None,
     ) -> None:
-        """Go on from the memory of an earlier process."""
+        """Restore the memory of an earlier process."""
         self.lost, self._shut = lost, shut
         self._wrong = {True: wrong[0], False: wrong[1]}
 
-    # -- what can be asked
+    # -- queries
 
     @property
     def is_proven(self) -> bool:
-        """Return whether odometry can be relied on: it responded, or is not watched."""
+        """Return whether odometry can be trusted: it is proven, or not watched."""
         return not self.config.response_watched or self.trust is Trust.PROVEN
 
     @property
     def trust(self) -> Trust:
-        """Return how far odometry can be relied on."""
+        """Return how far odometry can be trusted."""
         if self.lost is not None:
             return Trust.LOST
         return Trust.PROVEN if self._is_proven and not any(self._wrong.values()) else Trust.DOUBTED
 
     @property
     def held_by(self) -> str:
-        """Return why no motion at all may be carried out, in words; "" when one may."""
+        """Return why no motion at all may be carried out, or ""."""
         if self.liveness.is_dead:
             return self.liveness.reason
         return self.lost.reason if self.lost is not None else ""
 
     def objection(self, motion: Motion) -> Discrepancy | None:
-        """Return why a motion may not be carried out as things stand; None: it may."""
+        """Return why this motion may not be carried out now, or None."""
         if self.liveness.is_dead:
             return Discrepancy(DeviationKind.NONE, self.liveness.reason)
         if not self.config.response_watched:
@@ -205,17 +205,17 @@ class ResponseMonitor:
             reason = f"{self.lost.reason}; nothing moves until {by_itself}~/reset"
             return Discrepancy(self.lost.kind, reason)
         if self._shut == (bool(motion.angle_rad), sign_of(motion)):
-            reason = "this way the base does not move; another motion has to show that it can"
+            reason = "the base does not move in this direction; another motion must succeed first"
             return Discrepancy(DeviationKind.NONE, reason)
         return None
 
     @property
     def delay_s(self) -> float:
-        """Delay from a command to odometry, s: as seen in this motion, otherwise as calibrated."""
+        """Delay from a command to odometry, s: observed in this motion, else as calibrated."""
         return self.config.actuation_delay_s if self._delay is None else self._delay
 
     def in_flight(self, now: float) -> Travel:
-        """Return the motion that was commanded and cannot be seen yet."""
+        """Return the commanded motion that odometry cannot show yet."""
         if not self.config.response_watched:
             return Travel()
         return self._told(now - self.delay_s, now)
@@ -226,7 +226,7 @@ class ResponseMonitor:
         return self._motion is not None and not self.is_answered and waited
 
     def discrepancy(self, now: float) -> Discrepancy | None:
-        """Return what is wrong with the motion under way, as of the last pose."""
+        """Return the discrepancy of the motion under way, as of the last pose, or None."""
         if not self.config.response_watched or self._motion is None:
             return None
         found = self._astray(now) or self._vainly(now)
@@ -246,14 +246,14 @@ class ResponseMonitor:
 
     def verdict(self, now: float) -> Discrepancy | None:
         """
-        Return what is wrong with the motion under way as a whole: it is over, and the base stands.
+        Return the discrepancy of the whole motion, now that it is over and the base stands.
 
-        No delay explains a difference any more, so that this tells it over short motions as well.
+        No delay can explain a difference any more, so this also works for short motions.
         """
         if not self.config.response_watched or self._motion is None:
             return None
         told, seen = self._told(self._began, now), self.measured.since(self._began)
-        # What it moved otherwise, a turn aside for one, was looked at while it was under way.
+        # Movement on the other axis was checked while the motion was under way.
         if self._turns:
             told, seen = Travel(0.0, 0.0, told.turned_rad), Travel(0.0, 0.0, seen.turned_rad)
         else:
@@ -263,9 +263,9 @@ class ResponseMonitor:
 
     def _astray(self, now: float) -> Discrepancy | None:
         """
-        Return what is wrong with a straight motion that goes sideways.
+        Return the discrepancy of a straight motion that goes sideways, or None.
 
-        Sliding along a wall is slower the further it leads aside; this is too fast for that.
+        It must be faster than sliding along a wall, which slows down the more it leads aside.
         """
         if self._turns:
             return None
@@ -284,7 +284,7 @@ class ResponseMonitor:
         )
 
     def _vainly(self, now: float) -> Discrepancy | None:
-        """Return what is wrong where motions were cut short, none long enough to be missed."""
+        """Return a discrepancy if several short motions together had no response."""
         vain = self._in_vain + self._unseen(now - self.config.response_timeout_s)
         along, turned = vain.along_m, vain.turned_rad
         if (turned <= PATIENCE_RAD) if self._turns else (along <= PATIENCE_M):
@@ -293,9 +293,9 @@ class ResponseMonitor:
         return Discrepancy(DeviationKind.NONE, f"no response to {what} of the last motions")
 
     def _stalled(self, found: Discrepancy, now: float) -> Discrepancy:
-        """Return what was found; a motion that has come to a stand is not a slow one."""
+        """Return `found`, as "no response" if it is a shortfall and the base stands now."""
         recent = self.measured.since(now - STALLED_S)
-        # What it stands for may have been asked of it lately, or as long ago as it usually takes.
+        # Commands of the last moments, and commands one usual delay ago.
         asked = [
             self.commands.between(until - STALLED_S, until) for until in (now, now - self.delay_s)
         ]
@@ -309,7 +309,7 @@ class ResponseMonitor:
         return found
 
     def uncommanded(self, now: float) -> Discrepancy | None:
-        """Return what is wrong where nothing is commanded: the robot is being moved."""
+        """Return a discrepancy if the robot moves without a command."""
         window = WINDOWS_S[0]
         if not self.config.response_watched or self.measured.covers_s(now) < window:
             return None
@@ -326,10 +326,10 @@ class ResponseMonitor:
         )
 
     def stands(self, now: float) -> bool:
-        """Return whether odometry that can be relied on shows that the robot stands still."""
-        # A motion that was not answered may still be on its way to the wheels.
+        """Return whether trusted odometry shows that the robot stands still."""
+        # A command that is not answered yet may still be on its way to the wheels.
         delay = self.delay_s if self.is_answered else self.config.response_timeout_s
-        as_of = self.measured.last_at  # what was not seen yet is not known
+        as_of = self.measured.last_at  # nothing is known after the last pose
         rested = self.commands.since_moving_s(now) - (now - as_of) >= STILL_FOR_S + delay
         if not rested or now - as_of > SEES_FOR_S:
             return False
@@ -340,34 +340,34 @@ class ResponseMonitor:
         return self.measured.covers_s(as_of) >= STILL_FOR_S and not moved
 
     def resists(self, now: float) -> bool:
-        """Return whether the robot goes on as before although it was commanded to stand."""
+        """Return whether the robot keeps moving although it was commanded to stand."""
         rested = self.commands.since_moving_s(now)
         if not RESISTS_AFTER_S + self.delay_s < rested < OBEYED_WITHIN_S:
             return False
-        # As fast as it was commanded to go last.
+        # Compared with the last commanded speed.
         before = self.commands.between(now - rested - RESISTS_FOR_S, now - rested)
         seen, share = self.measured.since(now - RESISTS_FOR_S), RESISTS_SHARE
         goes_on = max(RESISTS_M, share * abs(before.along_m)) < abs(seen.along_m)
         turns_on = max(RESISTS_RAD, share * abs(before.turned_rad)) < abs(seen.turned_rad)
         return goes_on or turns_on
 
-    # -- inside
+    # -- internals
 
     @property
     def _turns(self) -> bool:
         return self._motion is not None and bool(self._motion.angle_rad)
 
     def _of(self, travel: Travel) -> float:
-        """Return what a motion like the one under way is made of: radians turned, or metres."""
+        """Return the component of the motion under way: radians of a turn, metres of a drive."""
         return travel.turned_rad if self._turns else travel.along_m
 
     def _told(self, begin: float, end: float) -> Travel:
-        """Return what was commanded, as a calibrated base carries it out."""
+        """Return the commanded movement, scaled by the calibration."""
         c, moved = self.config, self.commands.between(begin, end)
         return Travel(moved.along_m * c.linear_scale, 0.0, moved.turned_rad * c.angular_scale)
 
     def _unseen(self, until: float) -> Travel:
-        """Return how much the motion under way commanded since odometry moved, both ways added."""
+        """Return the absolute movement that this motion commanded since odometry last moved."""
         begin = max(self._began, self._seen_at)
         told = self.commands.between(begin, max(begin, until))
         return Travel(abs(told.along_m), 0.0, abs(told.turned_rad))
@@ -396,7 +396,7 @@ class ResponseMonitor:
             self._is_proven, self._shut = True, None
 
     def _delay_of(self, done: float, now: float) -> float:
-        """Return how long ago so much of the motion had been commanded."""
+        """Return how long ago the commanded part of the motion had reached `done`, s."""
         low, high = 0.0, min(now - self._began, self.config.response_timeout_s)
         for _ in range(8):  # commands of a motion have one sign: bisect
             middle = (low + high) / 2

@@ -12,4 +12,4 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""The motion back-ends as publishers and action clients."""
+"""The motion back-ends as ROS publishers and action clients."""

@@ -13,11 +13,11 @@
 # limitations under the License.
 
 """
-Nav2's DriveOnHeading and Spin as action clients, for whichever distribution's nav2_msgs is there.
+Action clients for Nav2's DriveOnHeading and Spin, for the nav2_msgs of any distribution.
 
-Goals carry an id of our own making, so that one can be canceled before the server has answered.
-Fields that only newer distributions have are left at their defaults (goals) or read when they are
-there (results).
+The client chooses the goal ids, so that a goal can be canceled before the server has answered.
+Fields that exist only in newer distributions keep their defaults (goals) or are read if present
+(results).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ERRORS = ("TIMEOUT", "TF_ERROR", "COLLISION_AHEAD", "INVALID_INPUT", "UNKNOWN")
 # action_msgs/GoalStatus
 SUCCEEDED, CANCELED = 4, 5
 AGAIN_S = 0.1  # between two requests to cancel the same goal
-# past its time allowance a server that still has not ended a goal is taken for gone
+# a server that has not ended a goal this long after its time allowance counts as gone
 LINGERS_S = 1.0
 
 
@@ -47,7 +47,7 @@ def error_name(result: Any) -> str:
     """
     Return the name of the error in an action's result.
 
-    It is "" when there is none or the distribution reports none.
+    It is "" if there is no error or the distribution reports none.
     """
     code = getattr(result, "error_code", 0)
     if not code:
@@ -73,12 +73,12 @@ class _Goal:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing can come of it any more."""
+        """Whether the goal has a final state."""
         return self.report.state not in (GoalState.SENT, GoalState.ACCEPTED)
 
     @property
     def lingers(self) -> bool:
-        """Whether it was to be canceled and may still drive the robot."""
+        """Whether a cancel was requested and the goal may still drive the robot."""
         return self._cancel_wanted and not self.is_over and time.monotonic() < self._over_by
 
     def cancel(self) -> None:
@@ -88,7 +88,7 @@ class _Goal:
             self._canceler.call_async(self._cancel_request)
 
     def cancel_again(self) -> None:
-        """Ask once more, when the last time is a while ago."""
+        """Ask once more if the last request is at least AGAIN_S old."""
         if time.monotonic() - self._asked_at >= AGAIN_S:
             self.cancel()
 
@@ -98,7 +98,7 @@ class _Goal:
             self.report = GoalReport(GoalState.REJECTED)
             return
         self.report = GoalReport(GoalState.ACCEPTED)
-        if self._cancel_wanted:  # asked for before the server knew the goal
+        if self._cancel_wanted:  # requested before the server knew the goal
             self.cancel()
         handle.get_result_async().add_done_callback(self._ended)
 
@@ -140,11 +140,11 @@ class Nav2Goals:
         """
         Send a goal; returns "" or why it cannot be sent.
 
-        `speed`: m/s, positive; Spin goes at Nav2's own.
+        speed: m/s, positive; Spin uses Nav2's configured speed.
         """
         name = SPIN if motion.angle_rad else DRIVE
         if self._goal is not None and self._goal.lingers:
-            return "the goal before this one was canceled and has not ended in Nav2 yet"
+            return "the previous goal was canceled and has not ended in Nav2 yet"
         self._goal = None
         if not self._clients[name].server_is_ready():
             return f"Nav2's action server {name} is not there: is behavior_server active?"
@@ -160,17 +160,17 @@ class Nav2Goals:
         return ""
 
     def cancel(self) -> None:
-        """Cancel the latest goal unless it is over; may be said again."""
+        """Cancel the latest goal unless it is over; may be called again."""
         if self._goal is not None:
             self._goal.cancel()
 
     def insist(self) -> bool:
-        """Ask again where a goal that was canceled still lingers; returns whether one does."""
+        """Repeat the cancel request of a goal that still lingers; returns whether one does."""
         if self._goal is None or not self._goal.lingers:
             return False
         self._goal.cancel_again()
         return True
 
     def report(self) -> GoalReport:
-        """Return where the latest goal stands."""
+        """Return the state of the latest goal."""
         return self._goal.report if self._goal is not None else GoalReport(GoalState.REJECTED)

@@ -13,9 +13,9 @@
 # limitations under the License.
 
 """
-Publishers of the motion back-ends: a velocity in, messages out.
+Publishers of the motion back-ends: they turn velocities into messages.
 
-What they send is encoded in `backends`.
+`motion/backends` encodes the messages.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ from spec_vlm_nav.ros.backends.nav2_actions import Nav2Goals
 
 DRAIN = Duration(seconds=0.2)
 QOS = QoSProfile(depth=1, reliability=ReliabilityPolicy.RELIABLE)
-# A stop is two requests: with room for one, the second could push the first out.
+# A stop is two requests: with a depth of 1 the second could displace the first.
 SPORT_QOS = QoSProfile(depth=10, reliability=ReliabilityPolicy.RELIABLE)
 
 
 class Output(VelocityOutput, Protocol):
-    """Where velocities go, and how the robot is left to others."""
+    """Receives velocities, and hands the robot over to other programs."""
 
     def release(self) -> None:
-        """Let others have the robot, which stands; said last."""
+        """Release the standing robot to other programs; called last."""
         ...
 
     def drain(self) -> bool:
-        """Wait a moment until what was sent has arrived; returns whether it is confirmed."""
+        """Wait up to DRAIN until sent messages are acknowledged; returns whether they are."""
         ...
 
 
@@ -67,7 +67,7 @@ class TwistOutput:
         self._publisher = node.create_publisher(TwistStamped if stamped else Twist, "cmd_vel", QOS)
 
     def send(self, velocity: Velocity, rest: RestDetector) -> None:
-        """Publish one velocity; nothing while the robot stands and knows it."""
+        """Publish one velocity; nothing once the robot stands after a stop."""
         if (said := self._stops.velocity(velocity, rest, time.monotonic())) is not None:
             self._publish(said)
 
@@ -83,16 +83,16 @@ class TwistOutput:
         self._publisher.publish(message)
 
     def stop(self) -> bool:
-        """Publish what makes the robot stand; the ticks that follow say it again."""
+        """Publish a stop; the following ticks repeat it."""
         said = self._stops.stop(time.monotonic())
         self._publish(said)
         return said == ZERO
 
     def release(self) -> None:
-        """Do nothing: who is silent holds no robot."""
+        """Do nothing: a silent publisher holds no robot."""
 
     def drain(self) -> bool:
-        """Wait a moment until what was sent has arrived; returns whether it is confirmed."""
+        """Wait up to DRAIN until sent messages are acknowledged; returns whether they are."""
         return bool(self._publisher.wait_for_all_acked(DRAIN))
 
 
@@ -100,7 +100,7 @@ class SportOutput:
     """
     Publishes unitree_api/Request on `api/<service>/request`.
 
-    That drives a Unitree Go2 without a driver in between.
+    It drives a Unitree Go2 without a separate driver.
     """
 
     def __init__(self, node: Node, encoder: Go2Sport) -> None:
@@ -123,9 +123,9 @@ class SportOutput:
 
     def send(self, velocity: Velocity, rest: RestDetector) -> None:
         """
-        Publish what the encoder makes of one velocity.
+        Publish the requests for one velocity.
 
-        Publish nothing while the robot stands and knows it.
+        Publishes nothing once the robot stands after a stop.
         """
         if not self._has_begun and self._is_found():
             self._has_begun = True
@@ -141,11 +141,11 @@ class SportOutput:
         return True
 
     def release(self) -> None:
-        """Give the robot back to its remote control; said last."""
+        """Hand the robot back to its remote control; called last."""
         self._publish(self._encoder.release())
 
     def drain(self) -> bool:
-        """Wait a moment until what was sent has arrived; returns whether it is confirmed."""
+        """Wait up to DRAIN until sent messages are acknowledged; returns whether they are."""
         arrived = [p.wait_for_all_acked(DRAIN) for p in self._publishers.values()]
         return all(arrived)
 
@@ -159,9 +159,9 @@ class SportOutput:
 
 class Nav2Output:
     """
-    Sends no velocity of its own while Nav2 drives.
+    Sends no velocities while Nav2 drives.
 
-    A stop cancels the goal and says zero on `cmd_vel` as well.
+    A stop cancels the goal and also publishes zero on `cmd_vel`.
     """
 
     def __init__(self, goals: Nav2Goals, zero: TwistOutput) -> None:
@@ -169,9 +169,9 @@ class Nav2Output:
 
     def send(self, velocity: Velocity, rest: RestDetector) -> None:
         """
-        Send nothing: the velocities are Nav2's.
+        Send nothing: Nav2 sends the velocities.
 
-        But send zero while a goal that was canceled still lingers.
+        While a canceled goal lingers, it sends zero.
         """
         if self._goals.insist():
             self._zero.stop()
@@ -185,18 +185,18 @@ class Nav2Output:
         """Do nothing: a canceled goal holds no robot."""
 
     def drain(self) -> bool:
-        """Wait a moment until what was sent has arrived; returns whether it is confirmed."""
+        """Wait up to DRAIN until sent messages are acknowledged; returns whether they are."""
         return self._zero.drain()
 
 
 class DryOutput:
-    """Sends nothing, not even stops: with dry_run the robot may be in another's hands."""
+    """Sends nothing, not even stops: with dry_run another program may control the robot."""
 
     def send(self, velocity: Velocity, rest: RestDetector) -> None:
         """Send nothing."""
 
     def stop(self) -> bool:
-        """Send nothing; as good as a plain zero."""
+        """Send nothing; counts as a zero velocity."""
         return True
 
     def release(self) -> None:
@@ -209,11 +209,11 @@ class DryOutput:
 
 def make_backend(node: Node, values: Mapping[str, Value]) -> tuple[Output, Executor]:
     """
-    Make the back-end that the parameters name, silenced with dry_run.
+    Make the configured back-end; with dry_run its output is a DryOutput.
 
-    Raises BackendError when its package is missing.
+    Raises BackendError if its package is missing.
     """
-    output, executor = _make_backend(node, values)  # what it lacks is said with dry_run, too
+    output, executor = _make_backend(node, values)  # a missing package is reported with dry_run, too
     return (DryOutput() if values["dry_run"] else output), executor
 
 

@@ -12,7 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""What a file says of the robot's software: versions, and the parameters of the nodes."""
+"""Metadata of a recording: software versions and the nodes' parameters."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NODES = ("motion_node", "vlm_nav_node")
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of what runs here, '' for what is not installed."""
+    """Return the versions of Python, ROS and PACKAGES; "" if not installed."""
     found = {"python": platform.python_version(), "ros": os.environ.get("ROS_DISTRO", "")}
     for name in PACKAGES:
         try:
@@ -47,9 +47,9 @@ def versions() -> dict[str, str]:
 
 class NodeParameters:
     """
-    Asks the nodes for their parameters, and keeps the last answers.
+    Asks the nodes for their parameters and keeps the last answers.
 
-    No thread waits for an answer: a node that does not give one is told as it was before.
+    It never blocks: if a node does not answer, its previous answer is kept.
     """
 
     def __init__(self, node: Node) -> None:
@@ -60,11 +60,11 @@ class NodeParameters:
 
     @property
     def missing(self) -> bool:
-        """Whether a node was never heard."""
+        """Whether a node has never answered."""
         return len(self.known) < len(NODES)
 
     def ask(self) -> None:
-        """Ask the nodes that are there."""
+        """Ask the nodes whose services are available."""
         for node, client in self._clients.items():
             if client.service_is_ready():
                 names = [parameter.name for parameter in tables()[node]]

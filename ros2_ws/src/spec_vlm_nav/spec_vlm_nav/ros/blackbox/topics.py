@@ -13,11 +13,11 @@
 # limitations under the License.
 
 """
-What the black box hears: topics, their types, and how every publisher of them is heard.
+The topics that the black box records, their types and QoS.
 
-A best effort subscription hears every publisher, but loses what a bad network loses. So our own nodes'
-words, which are published reliably, are heard reliably, the operator's few words both ways (and
-kept once), everything else best effort.
+A best-effort subscription matches every publisher but loses messages on a bad network. So topics of
+this package's nodes, which publish reliably, are subscribed reliably; the operator's topics both
+ways (each message kept once); everything else best effort.
 """
 
 from __future__ import annotations
@@ -51,11 +51,13 @@ SPORT = "api/sport/request"
 @dataclass(frozen=True)
 class RecordedTopic:
     """
-    A topic.
+    A topic to record.
 
-    kind: its message class; reliability: of the subscription, BOTH: heard both ways; picture:
-    thinned when memory is short; lasting: its newest word holds until another is said; depth: of
-    the queue.
+    kind: its message class.
+    reliability: of the subscription; BOTH: one subscription of each kind.
+    picture: its messages are thinned out when memory is short.
+    lasting: its newest message stays valid until the next one.
+    depth: of the queue.
     """
 
     name: str
@@ -68,9 +70,9 @@ class RecordedTopic:
 
 def heard_topics(transport: str, stamped: bool, collision: str) -> list[RecordedTopic]:
     """
-    Return the topics to hear.
+    Return the topics to record.
 
-    transport: compressed or raw; stamped: cmd_vel is TwistStamped; collision: none, scan, depth.
+    transport: compressed or raw. stamped: cmd_vel is TwistStamped. collision: none, scan or depth.
     """
     found = [
         RecordedTopic("motion_status", MotionStatus, RELIABLE),
@@ -107,7 +109,7 @@ def heard_topics(transport: str, stamped: bool, collision: str) -> list[Recorded
 
 
 def subscribe_raw(node: Node, heard: RecordedTopic, take: Callable[[bytes], None]) -> None:
-    """Have every message's bytes handed to `take`."""
+    """Subscribe and pass every message's bytes to `take`."""
     if heard.reliability is None:
         subscribe(node, heard.kind, heard.name, take, raw=True, latched=heard.kind is Bool)
     else:
@@ -116,5 +118,5 @@ def subscribe_raw(node: Node, heard: RecordedTopic, take: Callable[[bytes], None
 
 
 def type_name(kind: type) -> str:
-    """Return a message class's name as files have it: package/msg/Name."""
+    """Return a message class's type name as used in files: package/msg/Name."""
     return f'{kind.__module__.partition(".")[0]}/msg/{kind.__name__}'

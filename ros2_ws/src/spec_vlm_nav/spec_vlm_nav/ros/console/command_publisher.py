@@ -13,10 +13,10 @@
 # limitations under the License.
 
 """
-One robot as the console speaks to it: orders of an operator, live parameters, and its simulator.
+The console's outputs to one robot: operator commands, live parameters, and its simulator.
 
-Nothing else is published by the console. Called by the web server's thread; the answers come in
-ROS's thread.
+The console publishes nothing else. The web server's thread calls these methods; answers arrive in
+the ROS thread.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ from spec_vlm_nav_interfaces.srv import ChangeMission
 from std_msgs.msg import Bool, Empty, String
 
 RELIABLE = QoSProfile(depth=20, reliability=ReliabilityPolicy.RELIABLE)
-SPLIT = "heldout"  # of the simulator's rooms
+SPLIT = "heldout"  # split of the simulator's rooms
 
 
 class CommandPublisher:
-    """Of the robot whose topics begin with `at`; simulated: by navsim, which can be changed."""
+    """Publishers and clients for one robot; at: its topic prefix; simulated: navsim runs it."""
 
     def __init__(self, node: Node, at: str, group: ThrottledExecutor, simulated: bool) -> None:
         self._group = group
@@ -72,14 +72,14 @@ class CommandPublisher:
             self._set_simulator = client(SetParameters, "navsim/set_parameters")
 
     def _call(self, client: Any, request: Any, done: Callable[[Any], None]) -> None:
-        """Call a service; `done` is given the response."""
+        """Call a service; `done` receives the response."""
         self._group.expect()
         client.call_async(request).add_done_callback(lambda future: done(future.result()))
 
-    # -- orders
+    # -- operator commands
 
     def stop(self) -> None:
-        """Stop."""
+        """Publish a stop."""
         self._stop.publish(Empty())
 
     def estop(self) -> None:
@@ -87,7 +87,7 @@ class CommandPublisher:
         self._estop.publish(Bool(data=True))
 
     def reset(self) -> None:
-        """Take the emergency stop back."""
+        """Reset the emergency stop."""
         self._reset.publish(Empty())
 
     def instruct(self, words: str) -> None:
@@ -99,13 +99,13 @@ class CommandPublisher:
         self._cancel.publish(Empty())
 
     def hold(self, holder: str, holds: bool) -> None:
-        """Say that an operator has control, or has let go (dead man)."""
+        """Publish that an operator holds or has released control (dead man's switch)."""
         self._presence.publish(Presence(holder=holder, kind=OPERATOR, holds=holds))
 
     def run_mission(self, text: str, answer: Answer) -> None:
-        """Begin a mission. answer: called with whether it was taken, and how it ended."""
+        """Begin a mission; answer: called with its success and message at the end."""
         if not self._missions.server_is_ready():
-            answer(False, "no mission_node is heard: start one (mission:=true)")
+            answer(False, "mission_node is not heard: start it (mission:=true)")
             return
 
         def on_result(future: Any) -> None:
@@ -121,9 +121,9 @@ class CommandPublisher:
     def change_mission(
         self, order: str, step: int, place: int, steps: str, answer: Answer
     ) -> None:
-        """Give an order about the mission under way."""
+        """Change the mission under way; see ChangeMission.srv."""
         if not self._change.service_is_ready():
-            answer(False, "no mission_node is heard")
+            answer(False, "mission_node is not heard")
             return
         request = ChangeMission.Request(order=order, step=step, place=place, steps=steps)
 
@@ -132,11 +132,11 @@ class CommandPublisher:
     # -- live parameters
 
     def parameters(self) -> list[dict[str, Any]]:
-        """Return the live parameters with their ranges and what is known of their values."""
+        """Return the live parameters with their ranges and, if known, their values."""
         return live_rows(self._parameters)
 
     def ask_parameters(self) -> None:
-        """Have the values reported by the nodes."""
+        """Request the parameter values from the nodes."""
         for node, names in LIVE.items():
             client = self._get[node]
             if client.service_is_ready():
@@ -181,14 +181,14 @@ class CommandPublisher:
         self._room.publish(String(data=json.dumps(said)))
 
     def inject(self, fault: dict[str, Any], answer: Answer) -> None:
-        """Begin a fault in the simulator, ending the one before."""
+        """Begin a fault in the simulator; it replaces the previous one."""
         if not self.is_simulated or not self._set_simulator.service_is_ready():
             answer(False, "the simulator is not heard")
             return
 
         def done(told: Any) -> None:
             wrong = [r.reason for r in told.results if not r.successful]
-            answer(not wrong, "; ".join(wrong) or "the simulator does so")
+            answer(not wrong, "; ".join(wrong) or "the simulator has applied it")
 
         self._call(self._set_simulator, _setting(fault), done)
 

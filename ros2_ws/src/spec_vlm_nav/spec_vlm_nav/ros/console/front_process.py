@@ -12,7 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""The front's process: publishers of STOP for each robot, and `console.front`."""
+"""Entry point of the front process: stop publishers for each robot, and `console.front`."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ MESSAGES: dict[str, Any] = {"stop": Empty(), "estop": Bool(data=True)}
 
 
 class StopRelay:
-    """STOP and the emergency stop of all robots."""
+    """Publishers of STOP and the emergency stop for all robots."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
         self._publishers: dict[str, dict[str, Any]] = {}
 
     def meet(self, names: list[str]) -> None:
-        """Make publishers for robots that are new."""
+        """Create publishers for new robots."""
         node = self._node
         for name in names:
             if name not in self._publishers:
@@ -49,7 +49,7 @@ class StopRelay:
                 }
 
     def publish(self, name: str, kind: str) -> bool:
-        """Publish; returns whether anything hears it."""
+        """Publish a stop; returns whether it has a subscriber."""
         if name not in self._publishers:
             return False
         publisher = self._publishers[name][kind]
@@ -58,7 +58,7 @@ class StopRelay:
 
 
 def main() -> None:
-    """Entry point. Arguments: the descriptors of both sockets, the node's name, ROS's own."""
+    """Entry point. Arguments: file descriptors of both sockets, the node's name, ROS arguments."""
     listening, control, name, *arguments = sys.argv[1:]
     own = ["--ros-args", "-r", f"__node:={name}", "--"]
     rclpy.init(args=[*own, *arguments], signal_handler_options=SignalHandlerOptions.NO)

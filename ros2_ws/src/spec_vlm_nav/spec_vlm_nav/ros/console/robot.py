@@ -13,11 +13,11 @@
 # limitations under the License.
 
 """
-One robot as the console hears it: all of ROS that a page shows, by its namespace.
+The console's inputs from one robot: everything that a page shows, by its namespace.
 
-Called from two threads: ROS calls the `_on_` methods, the web server everything else; what both
-touch is guarded by a lock. What comes often wakes no thread: the web server reads it by `poll`.
-How it is spoken to is in `command_publisher`.
+Two threads call it: ROS calls the `_on_` methods, the web server everything else; a lock guards the
+shared state. Frequent messages wake no thread: the web server reads them by `poll`. The outputs are
+in `command_publisher`.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ from std_msgs.msg import String
 
 SILENT_S = 1.5
 SLOW_S = 0.09  # a little less than every second poll
-UNWATCHED_S = 5.0  # a page that is loaded again finds all as it was
+UNWATCHED_S = 5.0  # subscriptions stay this long without a page, so that a reload loses nothing
 KEPT_DECISIONS, KEPT_PLACES = 40, 60
 PATH_POINTS = 400
-FRAMES = 8  # between two polls; a decision may have been made from any of them
-AHEAD_M = 0.4  # where something is taken to be that the robot is against
+FRAMES = 8  # kept between two polls; a decision may have been made from any of them
+AHEAD_M = 0.4  # assumed distance of an obstacle that blocks the robot
 
 
 class RosRobot(CommandPublisher):
@@ -71,7 +71,7 @@ class RosRobot(CommandPublisher):
     def __init__(
         self, node: Node, name: str, values: dict[str, Value], wake: Callable[[str, str], None]
     ) -> None:
-        """wake: called with the robot's name and what is new: frame, status, decision, log."""
+        """wake: called with the robot's name and the kind of news: frame, status, decision, log."""
         at = f"/{name}/" if name else "/"
         super().__init__(node, at, ThrottledExecutor(), bool(values["simulator"]))
         self.name, self._node, self._wake = name, node, wake
@@ -87,12 +87,12 @@ class RosRobot(CommandPublisher):
         self._thought, self._instruction = AnswerView(), ""
         self._touched = False
         self._odom_at = -1e9
-        self._count = self._told = 0  # of pictures; up to which one poll has told
+        self._count = self._told = 0  # pictures received; pictures reported by poll
         self._senses = RobotSubscriptions(node, at)
         self._make_ears(at, values)
 
     def _make_ears(self, at: str, values: dict[str, Value]) -> None:
-        """Subscribe: what may not wait wakes the executor, the rest is read by `poll`."""
+        """Subscribe: urgent topics wake the executor, the others are read by `poll`."""
         node = self._node
         kept = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
 
@@ -115,7 +115,7 @@ class RosRobot(CommandPublisher):
         encode = None
         self._pictures: PolledTopic | None = None
         if values["image_transport"] == "compressed":
-            # Also while nothing looks: a decision's card has the picture it was made from.
+            # Even without a page: a decision's card shows the picture it was made from.
             self._pictures = PolledTopic(node, CompressedImage, image, sent, FRAMES)
         else:
             encode = (image, self._on_raw_image, QoSProfile(depth=1, reliability=sent))
@@ -126,7 +126,7 @@ class RosRobot(CommandPublisher):
         self._watched, self._watched_at, self._slow_at = False, -1e9, -1e9
         self._watch_changed = node.create_guard_condition(self._open_or_shut)
 
-    # -- what is read when it is wanted
+    # -- polled inputs
 
     def _open_or_shut(self) -> None:
         with self._lock:
@@ -137,7 +137,7 @@ class RosRobot(CommandPublisher):
                 self._sights = None
 
     def poll(self, watched: bool) -> tuple[str, ...]:
-        """Read what wakes no thread; returns what is new: frame."""
+        """Read the polled topics; returns the kinds of news ("frame" or nothing)."""
         now = time.monotonic()
         if watched:
             self._watched_at = now
@@ -173,7 +173,7 @@ class RosRobot(CommandPublisher):
             self._pose, self._odom_at = (pose.x, pose.y, pose.yaw), time.monotonic()
             self._trail.add(pose)
 
-    # -- what is heard
+    # -- subscribed inputs
 
     def _on_raw_image(self, message: Image) -> None:
         now = time.monotonic()
@@ -210,7 +210,7 @@ class RosRobot(CommandPublisher):
         record = decision_record(message)
         seen = (message.frame_stamp.sec, message.frame_stamp.nanosec)
         with self._lock:
-            self._read_pictures()  # the one it was made from may not have been read yet
+            self._read_pictures()  # the decision's picture may not have been read yet
             frame = self._senses.frame_of(seen)
         record["frame"] = small_picture(frame) if frame else ""
         with self._lock:
@@ -266,16 +266,16 @@ class RosRobot(CommandPublisher):
                 self._mission = said
             self._wake(self.name, "status")
 
-    # -- what a page shows
+    # -- state shown on pages
 
     @property
     def is_heard(self) -> bool:
-        """Whether its motion_node speaks."""
+        """Whether its motion_node has published lately."""
         with self._lock:
             return self._status is not None and time.monotonic() - self._status[0] < 10 * SILENT_S
 
     def frame(self) -> tuple[int, float, bytes] | None:
-        """Return the newest picture: its number, when it was received, JPEG."""
+        """Return the newest picture: its number, receive time (s) and JPEG."""
         with self._lock:
             return self._frame
 
@@ -296,12 +296,12 @@ class RosRobot(CommandPublisher):
         return told | {"touched": touched, "seen": seen}
 
     def thought(self) -> dict[str, Any]:
-        """Return what the model has said so far in the decision under way."""
+        """Return the model's answer so far in the decision under way."""
         with self._lock:
             return self._thought.told()
 
     def state(self) -> dict[str, Any]:
-        """Return how the robot is now."""
+        """Return the robot's present state."""
         now = time.monotonic()
         with self._lock:
             shown, status, life = self._board.told(now), self._status, self._life
@@ -335,7 +335,7 @@ class RosRobot(CommandPublisher):
         return told
 
     def enter_room(self, seed: int) -> None:
-        """Put the simulated robot into a room: the map begins anew."""
+        """Put the simulated robot into a room and clear the map."""
         if not self.is_simulated:
             return
         super().enter_room(seed)
@@ -350,12 +350,12 @@ def _reliability(values: dict[str, Value], name: str) -> ReliabilityPolicy:
 
 
 def _age(at: float) -> float:
-    """Return how old something is that came at a time (Unix, s); a clock that jumped: 0."""
+    """Return the age of a Unix time, s; 0 outside 0 to 1 s, where the clock must have jumped."""
     age = time.time() - at
     return age if 0.0 <= age <= 1.0 else 0.0
 
 
 def _of_robot(node: Node, topic: str, at: str) -> str:
-    """Return a topic as it is remapped for the console, in the namespace of another robot."""
+    """Return a topic, with the console's remappings, in the namespace of another robot."""
     own, full = node.get_namespace().rstrip("/") + "/", str(node.resolve_topic_name(topic))
     return at + full.removeprefix(own).removeprefix("/")

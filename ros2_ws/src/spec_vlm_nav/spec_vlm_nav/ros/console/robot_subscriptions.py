@@ -13,11 +13,9 @@
 # limitations under the License.
 
 """
-What the console hears beside motions and decisions.
+Further console inputs from one robot: its own state, obstacles, and the pictures of decisions.
 
-The robot's own state, what is in the way, and which picture a decision was made from.
-
-The caller holds the lock of the robot this belongs to.
+The caller must hold the robot's lock.
 """
 
 from __future__ import annotations
@@ -48,7 +46,7 @@ Pose = tuple[float, float, float]
 
 
 def small_picture(jpeg: bytes) -> str:
-    """Return a picture as a small data: address; "" when it is none."""
+    """Return a thumbnail as a data: URL; "" if the picture cannot be decoded."""
     try:
         picture = decode(jpeg)
     except FrameError:
@@ -59,7 +57,7 @@ def small_picture(jpeg: bytes) -> str:
 
 
 def scan_points(scan: LaserScan, pose: Pose) -> list[tuple[float, float]]:
-    """Return what a scan saw, m in the frame of odometry; the sensor is taken to sit on it."""
+    """Return a scan's points in the odometry frame, m; the sensor is assumed at the pose."""
     ranges = np.array(scan.ranges, dtype=float)
     ranges[np.isneginf(ranges)] = scan.range_min  # REP 117: too near to measure
     angles = scan.angle_min + scan.angle_increment * np.arange(len(ranges)) + pose[2]
@@ -73,7 +71,7 @@ def scan_points(scan: LaserScan, pose: Pose) -> list[tuple[float, float]]:
 
 
 class RobotSubscriptions:
-    """Of one robot, whose topics begin with `at`."""
+    """Subscriptions of one robot; at: its topic prefix."""
 
     def __init__(self, node: Node, at: str) -> None:
         self._frames: deque[tuple[tuple[int, int], bytes]] = deque(maxlen=KEPT_FRAMES)
@@ -85,33 +83,33 @@ class RobotSubscriptions:
         self._now = lambda: node.get_clock().now().nanoseconds * 1e-9
 
     def look(self, scan: LaserScan | None) -> None:
-        """Take what has come, a laser's scan included."""
+        """Read the robot's state, and record a laser scan if there is one."""
         if (state := self._states.take()) is not None:
             self._robot = (self._now(), state)
         if scan is not None:
             self._scan = (self._now(), scan)
 
     def keep(self, stamp: tuple[int, int], jpeg: bytes) -> None:
-        """Keep a picture for a while: a decision may have been made from it."""
+        """Keep a picture: a decision may have been made from it."""
         self._frames.append((stamp, jpeg))
 
     def frame_of(self, stamp: tuple[int, int]) -> bytes | None:
-        """Return the picture of a stamp, if it is still kept."""
+        """Return the picture with this stamp, if it is still kept."""
         return next((jpeg for at, jpeg in reversed(self._frames) if at == stamp), None)
 
     def touched(self, pose: Pose, ahead_m: float) -> None:
-        """Take note that something is ahead of a pose."""
+        """Record an obstacle at a distance ahead of a pose."""
         x, y = pose[0] + ahead_m * math.cos(pose[2]), pose[1] + ahead_m * math.sin(pose[2])
         self.obstacles.append((round(x, 2), round(y, 2)))
 
     def seen(self, pose: Pose | None) -> list[tuple[float, float]]:
-        """Return what a laser sees now."""
+        """Return the points of a recent laser scan."""
         if pose is None or self._scan is None or self._now() - self._scan[0] > SCAN_S:
             return []
         return scan_points(self._scan[1], pose)
 
     def words(self) -> dict[str, Any]:
-        """Return the robot's own state, where a node tells it."""
+        """Return the robot's own state, if a node publishes it."""
         if self._robot is None:
             return {}
         at, m = self._robot
@@ -123,10 +121,10 @@ class RobotSubscriptions:
 
 class CameraSubscriptions:
     """
-    What is subscribed to only while a page looks: the model's words as they come, a laser.
+    Subscriptions that exist only while a page is open: the model's tokens, raw images, a laser.
 
-    Without a reader they are neither made nor sent: the deciding node has no tokens to publish, a
-    camera without JPEGs a copy less to write. Made and destroyed in ROS's thread.
+    Without a subscriber, vlm_nav_node publishes no tokens and a raw camera sends one copy less.
+    Created and destroyed in the ROS thread.
     """
 
     def __init__(
@@ -138,10 +136,10 @@ class CameraSubscriptions:
         group: ThrottledExecutor,
     ) -> None:
         """
-        Subscribe to the topics of a robot, which begin with `at`.
+        Subscribe to the topics of a robot; at: its topic prefix.
 
-        words: called with tokens and of sentences at once: few, and in order with their decision.
-        encode: topic, who makes JPEGs of its pictures, their quality; None: they are JPEGs.
+        words: callbacks for tokens and for sentences; called at once, in order with decisions.
+        encode: topic of raw images, callback that encodes them, and QoS; None: images are JPEG.
         """
         self._node = node
         self.scan = PolledTopic(node, LaserScan, f"{at}scan", ReliabilityPolicy.BEST_EFFORT)
@@ -161,7 +159,7 @@ class CameraSubscriptions:
             )
 
     def destroy(self) -> None:
-        """Subscribe to nothing any longer."""
+        """Destroy the subscriptions."""
         self.scan.destroy()
         for woken in self._woken:
             self._node.destroy_subscription(woken)

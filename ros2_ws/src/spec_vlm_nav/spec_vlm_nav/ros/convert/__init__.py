@@ -12,4 +12,4 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""Between ROS messages and the plain records of the rooms without ROS."""
+"""Converts between ROS messages and the records of the ROS-free subpackages."""

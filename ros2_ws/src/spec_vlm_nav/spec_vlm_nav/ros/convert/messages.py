@@ -12,7 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""Between ROS messages and the plain records of the ROS-free modules; nothing is decided here."""
+"""Converts between ROS messages and the records of the ROS-free modules, without any logic."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from spec_vlm_nav.motion.watchdogs import OdometryReading
 from spec_vlm_nav.motion.watchdogs import Supervision as SignOfLife
 from spec_vlm_nav_interfaces.msg import DecisionMetrics, MotionCommand, MotionStatus, Supervision
 
-NO_SENSOR = -1.0  # joules of a DecisionMetrics
+NO_SENSOR = -1.0  # value of DecisionMetrics.joules without an energy sensor
 
 
 def frame_of(message: CompressedImage | Image, received: float) -> Frame:
-    """Return a camera message as a frame, pixels not yet looked at."""
+    """Return a camera message as a frame; its pixels are not decoded yet."""
     stamp = (message.header.stamp.sec, message.header.stamp.nanosec)
     if isinstance(message, CompressedImage):
         return Frame(bytes(message.data), stamp, received)
@@ -49,12 +49,12 @@ def frame_of(message: CompressedImage | Image, received: float) -> Frame:
 
 
 def pose_of(message: Odometry) -> Pose:
-    """Return the planar pose of an odometry message; NaN where the message holds no rotation."""
+    """Return the planar pose of an odometry message; yaw is NaN if the quaternion is invalid."""
     position, q = message.pose.pose.position, message.pose.pose.orientation
     norm = q.x * q.x + q.y * q.y + q.z * q.z + q.w * q.w
     if not 0.5 < norm < 2.0:
         return Pose(position.x, position.y, math.nan)
-    # Its length does not matter so: drivers round, and some do not normalise.
+    # This formula is independent of the quaternion's length: some drivers do not normalise.
     yaw = math.atan2(2 * (q.w * q.z + q.x * q.y), q.w**2 + q.x**2 - q.y**2 - q.z**2)
     return Pose(position.x, position.y, yaw)
 
@@ -68,17 +68,17 @@ def reading_of(message: Odometry) -> OdometryReading:
 
 
 def seconds_of(span: Time | Duration) -> float:
-    """Return a stamp, or a time span, in seconds."""
+    """Return a stamp or a duration in seconds."""
     return span.sec + span.nanosec * 1e-9
 
 
 def duration_of(seconds: float) -> Duration:
-    """Return a time span as a message."""
+    """Return a duration as a message."""
     return Duration(sec=int(seconds), nanosec=int(seconds % 1 * 1e9))
 
 
 def command_of(message: MotionCommand) -> Command | None:
-    """Return a motion command, or None when its kind is unknown."""
+    """Return a motion command, or None if its kind is unknown."""
     try:
         kind = CommandKind(message.kind)
     except ValueError:
@@ -97,7 +97,7 @@ def command_of(message: MotionCommand) -> Command | None:
 
 
 def command_message(request: MotionRequest, now: float, stamp: Time) -> MotionCommand:
-    """Return a request as a message, unsigned; `now`: of the clock frames were received by."""
+    """Return a request as a message without signature; now: on the clock of frame receive times."""
     message = MotionCommand(instruction=request.instruction)
     message.header.stamp = stamp
     message.kind = request.kind.value
@@ -114,7 +114,7 @@ def command_message(request: MotionRequest, now: float, stamp: Time) -> MotionCo
 def supervision_message(
     camera_age_s: float, link: LinkReport, now: float, stamp: Time
 ) -> Supervision:
-    """Return a sign of life of no session; `now`: of the clock that the link was heard by."""
+    """Return a heartbeat without session; now: on the clock of link.heard_at."""
     message = Supervision(camera_age_s=camera_age_s, link=link.state.value)
     message.header.stamp = stamp
     message.verifier_age_s = -1.0 if link.heard_at is None else now - link.heard_at
@@ -123,7 +123,7 @@ def supervision_message(
 
 
 def supervision_of(message: Supervision) -> SignOfLife:
-    """Return a sign of life as a record; an unknown link state counts as lost."""
+    """Return a heartbeat as a record; an unknown link state counts as lost."""
     try:
         link = LinkState(message.link)
     except ValueError:
@@ -139,7 +139,7 @@ def supervision_of(message: Supervision) -> SignOfLife:
 
 
 def status_of(message: MotionStatus) -> Status | None:
-    """Return a status report, or None when its state is unknown."""
+    """Return a status report, or None if its state is unknown."""
     try:
         state = MotionState(message.state)
     except ValueError:
@@ -163,7 +163,7 @@ def status_of(message: MotionStatus) -> Status | None:
 
 
 def status_message(status: Status, stamp: Time, since: Time) -> MotionStatus:
-    """Return a status report as a message; `since`: the stamp at which its state began."""
+    """Return a status report as a message; since: the stamp at which its state began."""
     message = MotionStatus(
         session=status.session, sequence=status.sequence, state=status.state.value
     )

@@ -13,12 +13,10 @@
 # limitations under the License.
 
 """
-The action NavigateInstruction.
+The action server of NavigateInstruction: goals become instructions of the navigator.
 
-Goals become instructions of the navigator, their results become results.
-
-Nothing in here waits in an executor's thread, and no coroutine outlives a stop: a goal is carried
-out by the navigator and its result is handed in when the result comes.
+No callback blocks the executor, and no coroutine outlives a stop. The navigator carries out the
+goal, and the server returns the result when the instruction ends.
 """
 
 from __future__ import annotations
@@ -55,7 +53,7 @@ def message_of(result: NavigationResult) -> NavigateInstruction.Result:
 
 class NavigateServer:
     """
-    One goal at a time; a newer one replaces it.
+    Serves one goal at a time; a newer goal replaces it.
 
     `deciding` is None while the node is not active.
     """
@@ -67,8 +65,8 @@ class NavigateServer:
         self._results: dict[int, NavigationResult] = {}
         self._canceling: set[int] = set()
         self._ticks = 0
-        # A group of its own: a cancel waits for motion_node's word, which must get through
-        # meanwhile.
+        # A separate callback group: a cancel waits for motion_node's report, which must be
+        # received meanwhile.
         self._server = DeferringServer(
             node,
             NavigateInstruction,
@@ -86,12 +84,12 @@ class NavigateServer:
 
     async def _on_goal(self, request: NavigateInstruction.Goal) -> GoalResponse:
         """
-        Accept every goal; the robot stands first.
+        Accept every goal, after stopping the robot.
 
-        None is refused, so that the client is told in the result what was wrong.
+        No goal is rejected, so that the result can tell the client what is wrong.
         """
         if self.deciding is not None and self.deciding.is_busy:
-            await self.deciding.stop("another instruction came")
+            await self.deciding.stop("another instruction arrived")
         return GoalResponse.ACCEPT
 
     def _begin(self, goal: ServerGoalHandle) -> None:
@@ -111,32 +109,32 @@ class NavigateServer:
         self.tick()
 
     async def _on_cancel(self, goal: ServerGoalHandle) -> CancelResponse:
-        """Have the robot stand before the cancel is acknowledged."""
+        """Stop the robot before acknowledging the cancel."""
         number = next((n for n, g in self._goals.items() if g == goal), None)
         if number is None or number in self._results or self.deciding is None:
             return CancelResponse.REJECT
         self._canceling.add(number)
         await self.deciding.stop("canceled")
-        # As soon as rclpy has marked the goal as canceling; the node may have been deactivated
-        # meanwhile.
+        # The task runs after rclpy has marked the goal as canceling; the node may have been
+        # deactivated meanwhile.
         if self._node.executor is not None:
             self._node.executor.create_task(self.tick)
         return CancelResponse.ACCEPT
 
     def on_result(self, result: NavigationResult) -> None:
-        """Take note that an instruction is over."""
+        """Record the result of an instruction."""
         self._results[result.instruction] = result
         self.tick()
 
     def tick(self) -> None:
-        """Hand in results that are due; feedback now and then."""
+        """Return results that are due, and publish feedback every FEEDBACK_TICKS."""
         for number, goal in list(self._goals.items()):
             waits = number in self._canceling and not goal.is_cancel_requested
             if number in self._results and not waits:
                 del self._goals[number]
                 self._canceling.discard(number)
                 self._finish(goal, self._results[number])
-        # Results of goals that are still to begin come later than their numbers: keep the newest.
+        # A goal may be registered after its result arrived: keep the newest result.
         self._results = {
             n: o for n, o in self._results.items() if n in self._goals or n == max(self._results)
         }

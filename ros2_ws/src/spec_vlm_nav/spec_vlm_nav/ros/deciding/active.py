@@ -13,12 +13,10 @@
 # limitations under the License.
 
 """
-The active part of vlm_nav_node.
+The active part of vlm_nav_node: it exists from activation to deactivation.
 
-Camera and motion reports in, the navigator and its worker, signs of life out.
-
-Exists from activation to deactivation. Callbacks never wait for a model: decisions are made in the
-worker's thread.
+It feeds camera frames and motion reports to the navigator, runs its worker, and sends heartbeats.
+Callbacks never wait for a model: decisions are made in the worker's thread.
 """
 
 from __future__ import annotations
@@ -59,18 +57,18 @@ from spec_vlm_nav_interfaces.msg import MotionStatus
 
 TICK_S = 0.05
 SUPERVISION_TICKS = 2
-STANDING_S = 0.25  # longest wait for motion_node to say that the robot stands
+STANDING_S = 0.25  # longest wait for motion_node to report that the robot stands
 POLL_S = 0.005
-DISCOVERY_S = 5.0  # longest wait of an instruction for motion_node to be found
+DISCOVERY_S = 5.0  # longest time that an instruction waits for motion_node to be found
 UNHEARD = "motion_node has not been found yet"
 _UNDER_WAY = tuple(state.value for state in UNDER_WAY)
 
 
 class ActiveNavigator:
     """
-    Shell around Navigator; also its Outputs.
+    ROS shell around Navigator; it also implements NavigatorOutputs.
 
-    `on_tick` and `on_result` are for the action server.
+    The action server sets `on_tick` and `on_result`.
     """
 
     def __init__(
@@ -94,7 +92,7 @@ class ActiveNavigator:
         self.on_result: Callable[[NavigationResult], None] = lambda result: None
         self.navigator = Navigator(self, config, ExplorationPolicy(exploration))
         self._standing: list[tuple[int, float, Future[bool]]] = []
-        self._is_answered = False  # by motion_node, since the activation
+        self._is_answered = False  # motion_node was heard since the activation
         self._is_connected = config.dry_run
         self._connected_by = math.inf
         self.navigator.waits_for = self._waits_for(time.monotonic())
@@ -110,18 +108,18 @@ class ActiveNavigator:
             node.create_subscription(MotionStatus, "motion_status", self._on_status, RELIABLE),
             node.create_subscription(kind, "image", self._on_image, camera),
         )
-        # Steady: a simulated clock that stands still, or a jump of the robot's clock, must not
-        # stop the watching.
+        # Steady clock: a paused simulation or a jump of the robot's clock must not stop the
+        # watchdogs.
         self._timer = node.create_timer(
             TICK_S, self._tick, clock=Clock(clock_type=ClockType.STEADY_TIME)
         )
 
     def _begin_session(self) -> None:
-        """Take a fresh session: it tells motion_node that what was before is over."""
+        """Begin a new session: for motion_node it ends everything of the old one."""
         self._publishers.session.begin()
-        self._is_replaced = False  # by another session, such as that of a mission's turn
+        self._is_replaced = False  # True: another session took over, e.g. for a mission's turn
 
-    # -- what the operator wants
+    # -- operator commands
 
     def instruct(
         self, text: str, allowance_s: float = 0.0, hint: str = "", sent: float = math.inf
@@ -129,11 +127,11 @@ class ActiveNavigator:
         """
         Begin an instruction; returns its number.
 
-        sent: when it was given, s, by its sender's clock; it may have waited for this node.
+        sent: when it was sent, s, by its sender's clock; it may have waited for this node.
         """
         if self._is_replaced or self._publishers.session.is_nearly_used_up:
             self._begin_session()
-            self._give_sign_of_life()  # motion_node takes nothing from a session it never heard of
+            self._give_sign_of_life()  # motion_node refuses commands of an unknown session
         self._connected_by = time.monotonic() + DISCOVERY_S
         self.navigator.wake(time.monotonic())
         stamp = min(sent, self._node.get_clock().now().nanoseconds * 1e-9)
@@ -141,9 +139,9 @@ class ActiveNavigator:
 
     def stop(self, why: str) -> Future[bool]:
         """
-        Stop; the result comes when motion_node says that the robot stands.
+        Stop; the future completes when motion_node reports that the robot stands.
 
-        False: it did not say so in time.
+        Its result is False if there is no report within STANDING_S.
         """
         self.navigator.on_cancel(time.monotonic(), why)
         standing: Future[bool] = Future()
@@ -162,16 +160,16 @@ class ActiveNavigator:
 
     @property
     def link(self) -> LinkReport:
-        """Return what is known of the link."""
+        """Return the state of the link."""
         return self._decider.link()
 
     @property
     def text_so_far(self) -> str:
-        """Return what the model has said so far in the decision under way."""
+        """Return the answer so far of the decision under way."""
         return self.worker.text if self.navigator.phase is NavigatorPhase.THINKING else ""
 
     def use(self, settings: DecoderSettings, config: NavigatorConfig, exploration: str) -> None:
-        """Take changed parameters."""
+        """Apply changed parameters."""
         self._settings, self.navigator.config = settings, config
         if self.navigator.policy.name != exploration:
             self.navigator.policy = ExplorationPolicy(exploration)
@@ -195,9 +193,9 @@ class ActiveNavigator:
 
     def _stands(self) -> bool:
         """
-        Wait for motion_node's word without the executor.
+        Wait until motion_node reports that the robot stands; returns whether it did.
 
-        The executor is in the middle of a transition.
+        Messages are taken directly: the executor is busy with a lifecycle transition.
         """
         if self._publishers.silent:
             return True
@@ -236,7 +234,7 @@ class ActiveNavigator:
         for entry in [e for e in self._standing if e[1] <= now]:
             self._standing.remove(entry)
             self.log(
-                "warn", f"motion_node did not say within {STANDING_S:g} s that the robot stands"
+                "warn", f"motion_node did not report within {STANDING_S:g} s that the robot stands"
             )
             entry[2].set_result(False)
         self._ticks += 1
@@ -249,14 +247,14 @@ class ActiveNavigator:
         """
         Return why no decision may begin yet, or "".
 
-        A command sent before the two nodes have found each other is lost, and its decision with
-        it. After DISCOVERY_S decisions begin all the same: the navigator tells what is wrong.
+        A command sent before the two nodes have discovered each other is lost. After DISCOVERY_S
+        decisions begin anyway, and the navigator reports what is wrong.
         """
         if not self._is_connected:
             found = self._is_answered and self._publishers.reach_all
             self._is_connected = found or now >= self._connected_by
             if found:
-                self._give_sign_of_life()  # motion_node takes nothing from an unknown session
+                self._give_sign_of_life()  # motion_node refuses commands of an unknown session
         if not self._decider.is_ready:
             return LOADING
         return "" if self._is_connected else UNHEARD
@@ -267,7 +265,7 @@ class ActiveNavigator:
         self._publishers.supervise(age, self._decider.link())
 
     def _post(self, event: Event) -> None:
-        """Take an event; called by the worker's thread."""
+        """Queue an event; called by the worker's thread."""
         self._events.append(event)
         self._wake.trigger()
 
@@ -283,11 +281,11 @@ class ActiveNavigator:
         return self._publishers.send(request)
 
     def begin(self, job: DecisionJob) -> None:
-        """Have a job decided."""
+        """Hand a job to the worker."""
         self.worker.begin(job)
 
     def cancel(self, keep_open: bool = False) -> None:
-        """Give up the job under way."""
+        """Cancel the job under way; see NavigatorOutputs.cancel."""
         self.worker.cancel(keep_open)
 
     def spoke(self, text: str, action: str, unverified: bool) -> None:
@@ -300,19 +298,19 @@ class ActiveNavigator:
         self._publishers.report(report, self._settings)
 
     def concluded(self, result: NavigationResult) -> None:
-        """Take note that an instruction is over."""
+        """Publish the result of an instruction."""
         self.diagnostics.last_outcome = f"{result.code.name} {result.message}".strip()
         self._publishers.concluded(result)
         self.on_result(result)
 
     def log(self, level: str, text: str) -> None:
-        """Say something to the operator."""
+        """Log a message for the operator."""
         self._publishers.log(level, text)
 
-    # -- the end
+    # -- shutdown
 
     def close(self, why: str) -> None:
-        """Stop the robot, make sure that motion_node has heard it, then let go of everything."""
+        """Stop the robot, wait until motion_node has heard it, then release everything."""
         busy = self.is_busy
         if busy:
             self.navigator.on_cancel(time.monotonic(), why)
@@ -321,7 +319,7 @@ class ActiveNavigator:
         if not self._stands() and busy:
             self.log(
                 "warn",
-                f"motion_node did not say within {STANDING_S:g} s that the robot stands: "
+                f"motion_node did not report within {STANDING_S:g} s that the robot stands: "
                 "is it running?",
             )
         for _, _, standing in self._standing:
@@ -331,6 +329,6 @@ class ActiveNavigator:
         for subscription in self._subscriptions:
             self._node.destroy_subscription(subscription)
         if not self.worker.close():
-            # Its decider must not be used again, and it may still trigger the guard.
-            raise RuntimeError("the thread of the decisions did not end in time")
+            # Its decider must not be used again, and it may still trigger the guard condition.
+            raise RuntimeError("the decision thread did not end in time")
         self._node.destroy_guard_condition(self._wake)

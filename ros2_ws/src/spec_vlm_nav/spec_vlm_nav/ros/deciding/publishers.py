@@ -12,7 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""Everything vlm_nav_node says: publishers, and messages made from the navigator's records."""
+"""The publishers of vlm_nav_node; they build messages from the navigator's records."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Publishers:
     """
     The publishers of one configured node.
 
-    `silent`: motion commands are made and counted, not sent (dry run).
+    `silent`: motion commands are built and counted but not sent (dry run).
     """
 
     def __init__(self, node: Node) -> None:
@@ -63,7 +63,7 @@ class Publishers:
 
     @property
     def reach_all(self) -> bool:
-        """Whether commands and signs of life reach all that are known to listen, one at least."""
+        """Whether commands and heartbeats are matched with all known subscribers, at least one."""
         count = self._node.count_subscribers
         return all(
             0 < count(publisher.topic_name) <= publisher.get_subscription_count()
@@ -79,14 +79,14 @@ class Publishers:
         return self.session.sequence
 
     def supervise(self, camera_age_s: float, link: LinkReport) -> None:
-        """Give a sign of life. camera_age_s: negative before the first frame."""
+        """Publish a heartbeat; camera_age_s: negative before the first frame."""
         now, stamp = time.monotonic(), self._node.get_clock().now().to_msg()
         self._supervision.publish(
             self.session.introduce(supervision_message(camera_age_s, link, now, stamp))
         )
 
     def spoke(self, text: str, action: str, unverified: bool) -> None:
-        """Publish what there is of reasoning and action."""
+        """Publish the reasoning and the action, each unless it is ""."""
         mark = UNVERIFIED if unverified else ""
         if text:
             self._reasoning.publish(String(data=mark + text))
@@ -94,7 +94,7 @@ class Publishers:
             self._actions.publish(String(data=mark + action))
 
     def growing(self, text: str, tokens: Callable[[], Sequence[tuple[str, int]]]) -> None:
-        """Publish an answer as it grows, where it has a subscriber; else `tokens` is not asked."""
+        """Publish a growing answer if it has subscribers; only then is `tokens` called."""
         if text and text != self._text:
             if self._texts.get_subscription_count():
                 self._texts.publish(String(data=text))
@@ -110,7 +110,7 @@ class Publishers:
         )
 
     def concluded(self, result: NavigationResult) -> None:
-        """Publish how an instruction ended, as JSON: for the code that has no action client."""
+        """Publish how an instruction ended, as JSON, for programs without an action client."""
         said = {
             "instruction": result.words,
             "number": result.instruction,
@@ -124,9 +124,9 @@ class Publishers:
         self._outcomes.publish(String(data=json.dumps(said)))
 
     def log(self, level: str, text: str) -> None:
-        """Say something to the operator."""
+        """Log a message for the operator."""
         logger = self._node.get_logger()
-        # rclpy binds a severity to the calling line: each needs a line of its own.
+        # rclpy binds a severity to the calling line: each severity needs its own line.
         if level == "info":
             logger.info(text)
         elif level == "warn":
@@ -135,6 +135,6 @@ class Publishers:
             logger.error(text)
 
     def destroy(self) -> None:
-        """Let go of the publishers."""
+        """Destroy the publishers."""
         for publisher in self._all:
             self._node.destroy_publisher(publisher)

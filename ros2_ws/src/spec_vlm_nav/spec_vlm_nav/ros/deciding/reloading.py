@@ -13,10 +13,10 @@
 # limitations under the License.
 
 """
-The service `~/reload_draft`: another draft model, while the old one goes on deciding.
+The service `~/reload_draft`: loads another draft model while the old one stays in use.
 
-The loading runs in a thread of its own; the executor never waits for it, so the answer only says
-that it has begun. The log says when the new one is there, or in one line why the old one stays.
+Loading runs in a background thread, and the executor never waits for it. So the response only says
+that loading has begun. The log says when the new model is in use, or why the old one stays.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from std_srvs.srv import Trigger
 
 
 class DraftReloading:
-    """Answers the service. `tick` is to be called now and then, in the executor's thread."""
+    """Serves the service; call `tick` periodically in the executor's thread."""
 
     def __init__(self, node: Any) -> None:
         self._node = node
@@ -55,7 +55,7 @@ class DraftReloading:
             target=self._load, args=(decider, folder), name="reloading", daemon=True
         ).start()
         response.success = True
-        response.message = f"{folder} is being loaded; the log says when it drafts"
+        response.message = f"{folder} is being loaded; the log says when it is in use"
         return response
 
     def _load(self, decider: Decider, folder: str) -> None:
@@ -63,13 +63,13 @@ class DraftReloading:
             decider.swap_draft(folder)
         except (NavigationError, SpecdecError) as error:
             self._done = (False, f"the old draft model stays: {error}")
-        except Exception as error:  # whatever it is, who called must be told
+        except Exception as error:  # the caller must learn of any failure
             self._done = (False, f"the old draft model stays: {type(error).__name__}: {error}")
         else:
             self._done = (True, f"{folder} drafts from the next decision on")
 
     def tick(self) -> None:
-        """Say how the loading ended, if it has."""
+        """Log how the loading ended, if it has."""
         done, self._done = self._done, None
         if done is None:
             return

@@ -13,10 +13,10 @@
 # limitations under the License.
 
 """
-Turns and ways back of a mission on the wire: commands to motion_node in sessions of their own.
+Carries out a mission's turns and ways back by commands to motion_node, each in its own session.
 
-While one is carried out this gives the signs of life that motion_node wants of a deciding side;
-camera and odometry are watched by the gate as ever. The model and its verifier are not needed.
+During a course it sends the heartbeats that motion_node requires of a navigator. The gate watches
+camera and odometry as usual. The model and its verifier are not needed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from spec_vlm_nav_interfaces.msg import MotionCommand, Supervision
 
 TICK_S = 0.05
 LIFE_TICKS = 2
-ACQUAINTED_S = 0.3  # motion_node takes nothing from a session it never heard of
+ACQUAINTED_S = 0.3  # delay before the first command: motion_node must know the session first
 DEADLINE_S = 8.0
 
 
@@ -53,15 +53,15 @@ class CourseDriver:
         self._driver: Driver | None = None
         self._session, self._ticks = CommandSession(), 0
         self._own: set[int] = set()
-        self._heard: tuple[float, Supervision] | None = None  # of the deciding node
+        self._heard: tuple[float, Supervision] | None = None  # last heartbeat of vlm_nav_node
         node.create_timer(TICK_S, self._tick, clock=Clock(clock_type=ClockType.STEADY_TIME))
 
     def decider_silent_s(self, now: float) -> float:
-        """Return how long the deciding node was not heard, s."""
+        """Return how long vlm_nav_node has been silent, s."""
         return now - self._heard[0] if self._heard else float("inf")
 
     def drive(self, course: DrivingCourse, done: Callable[[ErrorCode, str], None]) -> None:
-        """Carry out a course; `done` is notified of its end."""
+        """Carry out a course; `done` is called at its end."""
         self.let_go()
         self._session.begin()
         self._own.add(self._session.number)
@@ -69,17 +69,17 @@ class CourseDriver:
         self._driver = Driver(course, self._send, done, time.monotonic() + ACQUAINTED_S)
 
     def stand(self, why: str) -> None:
-        """Have the robot stand, if a course is under way."""
+        """Stop the robot if a course is under way."""
         if self._driver is not None:
             self._publish(self._command(MotionCommand.HOLD, why))
         self.let_go()
 
     def let_go(self) -> None:
-        """Forget the course."""
+        """Drop the course."""
         self._driver = None
 
     def on_status(self, status: Status) -> None:
-        """Take note of what motion_node says."""
+        """Handle a report of motion_node."""
         if self._driver is not None and status.session == self._session.number:
             now = time.monotonic()
             self._driver.on_status(status.sequence, status.state, status.reason, now)
@@ -108,7 +108,7 @@ class CourseDriver:
     def _give_sign_of_life(self) -> None:
         life = self._session.introduce(Supervision(camera_age_s=self._camera_age_s()))
         life.header.stamp = self._node.get_clock().now().to_msg()
-        # Nothing here depends on the verifier: a lost link ends no way back.
+        # Courses do not depend on the verifier: a lost link must not end a way back.
         life.verifier_age_s, life.link = -1.0, LinkState.UNKNOWN.value
         self._life.publish(life)
 

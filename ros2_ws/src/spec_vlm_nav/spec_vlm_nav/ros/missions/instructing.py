@@ -12,7 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""The instructions of a mission: goals of NavigateInstruction, one at a time."""
+"""Sends a mission's instructions as goals of NavigateInstruction, one at a time."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ Done = Callable[[ErrorCode, str, int], None]
 
 
 class Instructor:
-    """Gives an instruction and tells how it ended: code, message, decisions."""
+    """Sends an instruction and reports how it ended: code, message, decisions."""
 
     def __init__(self, node: Node) -> None:
         self._client: Any = ActionClient(node, NavigateInstruction, "navigate_instruction")
-        self._number = 0  # of the goal that counts
+        self._number = 0  # number of the current goal; results of others are ignored
         self._handle: Any = None
         self.feedback: NavigateInstruction.Feedback | None = None
 
     @property
     def is_there(self) -> bool:
-        """Whether anything takes goals."""
+        """Whether an action server is ready."""
         return bool(self._client.server_is_ready())
 
     def give(self, step: MissionStep, done: Done) -> None:
-        """Give an instruction in the place of the one before."""
+        """Send an instruction; it replaces the previous one."""
         self.drop()
         number = self._number
         goal = NavigateInstruction.Goal(instruction=step.words, success_hint=step.hint)
@@ -69,14 +69,14 @@ class Instructor:
             result = future.result().result
             code, message = ErrorCode(result.error_code), result.error_msg
             if code is ErrorCode.NONE and step.hint and not result.hint_met:
-                message = f'the last reasoning does not hold "{step.hint}"'
+                message = f'the last reasoning does not contain "{step.hint}"'
             done(code, message, int(result.decisions))
 
         sent = self._client.send_goal_async(goal, feedback_callback=on_feedback)
         sent.add_done_callback(on_accepted)
 
     def drop(self) -> None:
-        """Cancel what is under way; its result is not waited for."""
+        """Cancel the goal under way without waiting for its result."""
         self._number += 1
         self.feedback = None
         handle, self._handle = self._handle, None

@@ -12,7 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""The action RunMission and the service ChangeMission: what others want of missions."""
+"""The action server of RunMission and the service ChangeMission."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NAME = "run_mission"
 
 
 class MissionServer:
-    """One goal at a time; a second one ends at once with why it was not taken."""
+    """Serves one goal at a time; a second goal ends at once with the reason."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class MissionServer:
         change: Callable[[ChangeMission.Request], str],
         record: Callable[[], MissionRecord | None],
     ) -> None:
-        """begin, change: raise MissionError; change: returns what was done."""
+        """begin, change: raise MissionError. change: returns a confirmation."""
         self._begin_mission, self._cancel, self._change = begin, cancel, change
         self._record = record
         self._goal: Any = None
@@ -76,7 +76,7 @@ class MissionServer:
         return CancelResponse.ACCEPT
 
     def tick(self) -> None:
-        """Feed back, and hand in the result when it is there."""
+        """Publish feedback, or return the result if the mission has ended."""
         record, goal = self._record(), self._goal
         if record is None or goal is None:
             return
@@ -99,7 +99,7 @@ class MissionServer:
 
 
 def result_of(record: MissionRecord) -> RunMission.Result:
-    """Return how a mission ended."""
+    """Return a mission's result as a message."""
     told = results(record)
     message = RunMission.Result(error_code=ErrorCode[record.code].value, error_msg=record.why)
     message.total_elapsed_time = duration_of(record.elapsed_s)

@@ -13,11 +13,11 @@
 # limitations under the License.
 
 """
-The sensor that looks ahead, read beside the executor.
+The collision sensor, evaluated in a thread beside the executor.
 
-Its messages are big. They are taken as bytes, and what they show is worked out in a thread of its
-own: neither a tick nor a stop waits for it. Of what comes faster than it is read only the newest
-counts. A message counts from when it was received, not from when it was read.
+Its messages are large. They are received as bytes and evaluated in a worker thread, so that neither
+a tick nor a stop waits for them. If messages arrive faster than they are evaluated, only the newest
+counts. Its age counts from the receive time.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def depth_of(message: Image) -> DepthImage:
 
 
 def cloud_of(message: PointCloud2) -> PointCloud:
-    """Return a cloud of points as a record."""
+    """Return a point cloud as a record."""
     return PointCloud(
         tuple(Field(f.name, f.offset, f.datatype, f.count) for f in message.fields),
         message.width,
@@ -78,7 +78,7 @@ def cloud_of(message: PointCloud2) -> PointCloud:
 
 
 def clearance_of(source: str, message: Any, config: CorridorConfig) -> Clearance:
-    """Return what a message of a source shows."""
+    """Return the clearance that a message shows; source: scan, depth or cloud."""
     if source == "scan":
         return clearance_of_scan(scan_of(message), config)
     if source == "depth":
@@ -87,15 +87,15 @@ def clearance_of(source: str, message: Any, config: CorridorConfig) -> Clearance
 
 
 def clearance_of_bytes(source: str, data: bytes, config: CorridorConfig) -> Clearance:
-    """Return what a serialised message of a source shows; of any bytes, a Clearance."""
+    """Return the clearance of a serialised message; invalid bytes give a blind Clearance."""
     try:
         return clearance_of(source, deserialize_message(data, _KINDS[source]), config)
-    except Exception as error:  # bytes may come from anywhere: blind is what they leave us
+    except Exception as error:  # any sender may publish invalid bytes
         return Clearance(blind=f"{source} cannot be read: {type(error).__name__}: {error}"[:200])
 
 
 class CollisionSensor:
-    """Subscribes to a sensor, and hands on what it shows with the time of receipt."""
+    """Subscribes to the sensor and passes on each clearance with its receive time."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class CollisionSensor:
         config: CorridorConfig,
         on_clearance: Callable[[Clearance, float], None],
     ) -> None:
-        """source: scan, depth, cloud, or none; on_clearance: called by the executor."""
+        """source: scan, depth, cloud or none. on_clearance: called in the executor's thread."""
         self.config = config
         self._on_clearance = on_clearance
         self._worker: NewestWorker[bytes, Clearance] | None = None

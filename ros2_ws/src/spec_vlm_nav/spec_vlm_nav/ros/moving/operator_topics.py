@@ -13,10 +13,10 @@
 # limitations under the License.
 
 """
-What the operator can say to motion_node itself: stop, emergency stop, reset.
+The operator's topics and services of motion_node: stop, emergency stop, reset.
 
-Words that mean stop are taken from the instruction's topic here as well: they must work while the
-deciding side hangs.
+Stop words on the topic `instruction` are handled here, too: they must work even if the navigator
+hangs.
 """
 
 from __future__ import annotations
@@ -44,15 +44,16 @@ class Operator:
         estopped_by: Callable[[], str],
     ) -> None:
         """
-        Subscribe, and serve.
+        Create the subscriptions and services.
 
-        on_reset: returns in words what was reset; drain: whether a stop has arrived; estopped_by:
-        why the e-stop is latched, "" where it is not.
+        on_reset: returns in words what was reset.
+        drain: returns whether a stop was acknowledged.
+        estopped_by: returns why the e-stop is latched, or "".
         """
         self._on_stop, self._on_estop, self._on_reset = on_stop, on_estop, on_reset
         self._drain, self._estopped_by = drain, estopped_by
-        # First the words: an executor takes them in this order, and a newer instruction's own
-        # commands must not come before the stop that preceded it.
+        # The instruction topic first: the executor serves subscriptions in this order, and commands
+        # of a newer instruction must not overtake the stop before it.
         subscribe(node, String, "instruction", self._on_words)
         subscribe(node, Empty, "stop", lambda message: self._on_stop("topic stop"))
         subscribe(node, Bool, "e_stop", self._on_button, latched=True)
@@ -93,7 +94,7 @@ class Operator:
         self, request: Trigger.Request, response: Trigger.Response
     ) -> Trigger.Response:
         was = self._on_reset()
-        said = f"reset: {was}" if was else "nothing was waiting for a reset"
+        said = f"reset: {was}" if was else "there was nothing to reset"
         still = self._estopped_by()
         response.success = not still
         free = "the next instruction may move the robot again"

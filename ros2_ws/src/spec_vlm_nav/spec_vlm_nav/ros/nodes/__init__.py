@@ -15,6 +15,6 @@
 """
 The ROS nodes: thin shells that turn messages into calls and results into messages.
 
-`vlm_nav_node` decides, `motion_node` moves; each is its own process, so that neither's crash keeps
-the robot moving. No decision about motion is made in here.
+`vlm_nav_node` decides and `motion_node` moves. They are separate processes, so that a crash of one
+does not keep the robot moving. The nodes contain no motion logic.
 """

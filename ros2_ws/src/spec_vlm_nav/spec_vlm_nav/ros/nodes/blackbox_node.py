@@ -13,10 +13,10 @@
 # limitations under the License.
 
 """
-The node that keeps the last minute of everything in memory, and writes it when something fails.
+The node that keeps the last minute of all topics in memory and writes it to a file at a fault.
 
-A process of its own that only listens: nothing is written where decisions or motions are made.
-Messages are kept as the bytes that came; only those that may call for a file are looked into.
+It is a separate, listen-only process, so that writing never slows decisions or motions. Messages
+are kept as received bytes; only topics that may trigger a recording are decoded.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ from std_srvs.srv import Trigger as TriggerService
 
 TICK_S = 0.1
 COMPLAIN_S = 10.0
-ASK_S = 5.0  # between two looks for nodes whose parameters are not known
-DEPTH_S = 1.0  # between two depth images that are kept: they cannot be made much smaller
-CLOSE_S = 4.0  # ros2 launch kills after five
+ASK_S = 5.0  # interval of asking nodes for unknown parameters
+DEPTH_S = 1.0  # interval of kept depth images: they cannot be compressed much
+CLOSE_S = 4.0  # ros2 launch kills after 5 s
 
 
 class BlackboxNode:
-    """Shell around BlackBox, FileThread and Encoder."""
+    """ROS shell around BlackBox, FileThread and PictureEncoder."""
 
     def __init__(self) -> None:
         self.node = node = Node("blackbox_node")
@@ -79,7 +79,7 @@ class BlackboxNode:
         )
         raw = values["image_transport"] == "raw"
         names = {one.name: node.resolve_topic_name(one.name) for one in heard}
-        if raw:  # kept as what image_transport's compressed would publish
+        if raw:  # stored like image_transport's compressed topic
             names["image"] += "/compressed"
         self._box = BlackBox(
             box_config(values),
@@ -104,7 +104,7 @@ class BlackboxNode:
         Diagnostics(node, self._diagnostic_rows)
         node.get_logger().info(f"blackbox_node ready: files go into {self._folder.path}")
 
-    # -- the beginning
+    # -- setup
 
     def _open_folder(self) -> Folder:
         given = str(self._values["folder"])
@@ -164,7 +164,7 @@ class BlackboxNode:
     # -- inputs
 
     def _taker(self, heard: RecordedTopic, name: str) -> Callable[[bytes], None]:
-        """Return what is done with a message of a topic: keep it, and look at what it means."""
+        """Return the callback of a topic: it keeps the message and checks it for triggers."""
         if heard.name == "image" and self._encoder is not None:
             encoder = self._encoder
             return lambda data: encoder.offer(time.monotonic(), data)
@@ -188,7 +188,7 @@ class BlackboxNode:
                 return
             try:
                 look(deserialize_message(data, kind), now)
-            except Exception as error:  # rmw raises its own kinds for bytes that are not a message
+            except Exception as error:  # rmw raises its own exception types for invalid bytes
                 self._warn(f'{name}: a message cannot be read: {" ".join(str(error).split())}')
 
         return take
@@ -241,7 +241,7 @@ class BlackboxNode:
         self._tell()
 
     def _on_written(self, written: Written) -> None:
-        """Take the thread's word."""
+        """Queue the file thread's result."""
         self._written.append(written)
 
     def _tell(self) -> None:
@@ -265,13 +265,13 @@ class BlackboxNode:
     def _warn(self, text: str) -> None:
         now = time.monotonic()
         if now - self._said.get(text, -1e9) >= COMPLAIN_S:
-            if len(self._said) > 100:  # what is wrong with a message may be any text
+            if len(self._said) > 100:  # bounds memory: the texts may contain anything
                 self._said.clear()
             self._said[text] = now
             self.node.get_logger().warning(text)
 
     def close(self) -> None:
-        """Write what is due: the end of everything is a moment to remember."""
+        """Write a due recording, and end the threads."""
         deadline = time.monotonic() + CLOSE_S
         while self._files.is_busy and time.monotonic() < deadline:
             time.sleep(0.01)

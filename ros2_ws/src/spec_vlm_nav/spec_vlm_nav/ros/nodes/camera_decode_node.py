@@ -13,11 +13,9 @@
 # limitations under the License.
 
 """
-The node beside a camera that sends H.264.
+The node that decodes a camera's H.264 video and publishes pictures for `vlm_nav_node`.
 
-It decodes the video and publishes pictures that `vlm_nav_node` takes.
-
-A thin shell around H264Decoder (bytes to pictures), UrlReader (bytes from the network) and
+It is a thin shell around H264Decoder (bytes to pictures), UrlReader (bytes from the network) and
 StreamDiagnostics.
 """
 
@@ -47,14 +45,14 @@ from spec_vlm_nav.ros.run import leave, run
 from std_msgs.msg import Header
 
 SAY_AGAIN_S = 10.0
-WAITING_PACKETS = 64  # of the network; more than a second of video is not worth keeping
+WAITING_PACKETS = 64  # queued network packets; older video is not worth keeping
 
 
 def unitree_message() -> Any:
     """
     Return the message type of Unitree's camera topic.
 
-    Raises CameraError when its package is missing.
+    Raises CameraError if its package is missing.
     """
     try:
         from unitree_go.msg import Go2FrontVideoData
@@ -68,7 +66,7 @@ def unitree_message() -> Any:
 
 
 class CameraDecodeNode:
-    """Shell around H264Decoder."""
+    """ROS shell around H264Decoder."""
 
     def __init__(self) -> None:
         self.node = node = Node("camera_decode_node")
@@ -88,7 +86,7 @@ class CameraDecodeNode:
             )
         else:
             self._pictures = node.create_publisher(Image, "camera/image_raw", newest)
-        # Every message counts: one that is missed costs all until the next key picture.
+        # Every message counts: a lost one makes all pictures up to the next key frame undecodable.
         every = QoSProfile(
             depth=30, reliability=ReliabilityPolicy[str(values["video_reliability"]).upper()]
         )
@@ -116,7 +114,7 @@ class CameraDecodeNode:
                 f"{wanted} is empty"
                 + (f': set resolution to {" or ".join(others)}' if others else "")
             )
-        # The message's own time has no epoch that is stated: the receive time is used.
+        # The epoch of the message's own time is undocumented: the receive time is used.
         self._feed(data, self._now(), str(self._values["frame_id"]), time.monotonic())
 
     def _on_h264(self, message: CompressedImage) -> None:
@@ -127,7 +125,7 @@ class CameraDecodeNode:
         self._feed(bytes(message.data), message.header.stamp, frame_id, time.monotonic())
 
     def _post(self, data: bytes, at: float) -> None:
-        """Take the bytes that came; called by the reader's thread."""
+        """Queue received bytes; called by the reader's thread."""
         self._packets.append((data, at))
         self._wake.trigger()
 
@@ -144,7 +142,7 @@ class CameraDecodeNode:
         self._heard_at = at
         for picture in self._decoder.feed(data, (stamp.sec, stamp.nanosec)):
             now = time.monotonic()
-            # A little early is right on time: jitter is not to cost every second picture.
+            # 10 % tolerance, so that jitter does not drop every second picture.
             if now - self._published_at >= 0.9 / float(self._values["max_rate_hz"]):
                 self._published_at = now
                 self._publish(picture, frame_id)
@@ -178,7 +176,7 @@ class CameraDecodeNode:
     def _warn(self, text: str) -> None:
         now = time.monotonic()
         if now - self._said.get(text, -1e9) >= SAY_AGAIN_S:
-            if len(self._said) > 100:  # a format may be any text
+            if len(self._said) > 100:  # bounds memory: a format may be any text
                 self._said.clear()
             self._said[text] = now
             self.node.get_logger().warning(text)

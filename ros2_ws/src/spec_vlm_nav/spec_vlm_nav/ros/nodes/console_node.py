@@ -13,11 +13,12 @@
 # limitations under the License.
 
 """
-The operator's console: a page in the browser, for all robots of the graph.
+The operator's console: a web page for all robots of the ROS graph.
 
-It listens, and passes on what an operator asks for: to `stop`, `instruction` and the others'
-actions. It never sends a motion, and what it asks for goes through the same gates as ever. Should
-this process be killed while an operator has control, motion_node stops the robot (dead man).
+It shows their topics and forwards an operator's commands to `stop`, `instruction` and the nodes'
+actions. It never sends a motion command, and the usual gates apply to everything it requests. If
+this process is killed while an operator holds control, motion_node stops the robot (dead man's
+switch).
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ LEVELS = ("ok", "warn", "error", "stale")
 
 
 class ConsoleNode:
-    """Shell: robots as they are found, and the web server."""
+    """ROS shell around the web server; it finds the robots."""
 
     def __init__(self, arguments: Sequence[str] = ()) -> None:
         try:
@@ -109,7 +110,7 @@ class ConsoleNode:
 
     @property
     def failure(self) -> ConsoleError | None:
-        """Return why it cannot go on."""
+        """Return why the console cannot go on, or None."""
         return self._web.failure
 
     def _warn(self, words: str) -> None:
@@ -125,7 +126,7 @@ class ConsoleNode:
             self.node.get_logger().info(f"robot found: {name}")
 
     def _look(self) -> None:
-        """Find robots by the topics that a motion_node publishes."""
+        """Find robots by the topic that each motion_node publishes."""
         for topic, kinds in self.node.get_topic_names_and_types():
             if MARK in kinds and topic.endswith("/motion_status"):
                 self._meet(topic[: -len("/motion_status")].strip("/"))
@@ -149,17 +150,17 @@ class ConsoleNode:
         """Return the robots' namespaces."""
         with self._lock:
             names = sorted(self._robots)
-        # The console's own namespace may hold none.
+        # The console's own namespace may contain no robot.
         heard = [n for n in names if self._robots[n].is_heard]
         return heard or names
 
     def all_names(self) -> list[str]:
-        """Return the namespaces that may hold a robot."""
+        """Return all namespaces that may contain a robot."""
         with self._lock:
             return list(self._robots)
 
     def get(self, name: str) -> RosRobot | None:
-        """Return one of the robots."""
+        """Return the robot of a namespace, or None."""
         with self._lock:
             return self._robots.get(name)
 
@@ -178,7 +179,7 @@ def _home() -> Path:
 
 
 def tokens_file(given: str) -> Path:
-    """Return where the tokens' hashes are."""
+    """Return the path of the file with the tokens' hashes."""
     return Path(given).expanduser() if given else _home() / "console_tokens.json"
 
 
@@ -186,7 +187,7 @@ def new_token(asked: str, given_file: str) -> int:
     """Make a token ROLE:NAME, print it once, keep its hash; returns the exit code."""
     role, _, name = asked.partition(":")
     if role not in ("viewer", "operator") or not name:
-        sys.stderr.write(f"error: --new-token {asked}: give operator:NAME or viewer:NAME\n")
+        sys.stderr.write(f"error: --new-token {asked}: must be operator:NAME or viewer:NAME\n")
         return 2
     clear, token = make_token(name, AccessRole(role))
     file = tokens_file(given_file)
@@ -197,8 +198,8 @@ def new_token(asked: str, given_file: str) -> int:
         return 1
     sys.stdout.write(f"{clear}\n")
     sys.stderr.write(
-        f"token of {role} {name}, shown this once; its hash is in {file}. "
-        "Open the page with #token=… behind its address.\n"
+        f"token of {role} {name}, shown only once; its hash is in {file}. "
+        "Open the page with #token=… appended to its address.\n"
     )
     return 0
 

@@ -13,10 +13,10 @@
 # limitations under the License.
 
 """
-The node that knows a Unitree Go2.
+The node that reads a Unitree Go2's own state.
 
-It hears what the robot reports itself, says on `robot_state` whether it can take motions (and if
-not, why), and publishes odometry from it. A thin shell around Go2Watch.
+It publishes on `robot_state` whether the robot can carry out motions, and if not, why. It also
+publishes odometry from the same messages. It is a thin shell around Go2Watch.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ from spec_vlm_nav.ros.polled import PolledTopic
 from spec_vlm_nav.ros.run import run
 from spec_vlm_nav_interfaces.msg import RobotState
 
-SAID_HZ = 10.0  # at least; a change is said at once
+SAID_HZ = 10.0  # least rate; a change is published at once
 BATTERY_HZ = 2.0
 
 
 def unitree_messages() -> tuple[Any, Any]:
     """
-    Return SportModeState and LowState.
+    Return the message types SportModeState and LowState.
 
-    Raises RobotError when their package is missing.
+    Raises RobotError if their package is missing.
     """
     try:
         from unitree_go.msg import LowState, SportModeState
@@ -66,7 +66,7 @@ def unitree_messages() -> tuple[Any, Any]:
 
 
 class Go2StateNode:
-    """Shell around Go2Watch."""
+    """ROS shell around Go2Watch."""
 
     def __init__(self) -> None:
         self.node = node = Node("go2_state_node")
@@ -88,7 +88,7 @@ class Go2StateNode:
         guard = LimitLoosening(node, GO2_STATE, values, StandstillWatch(node).why_not).check
         follow_changes(node, GO2_STATE, values, self._apply, check=check_go2, guard=guard)
         Diagnostics(node, self._diagnostic_rows)
-        # Steady: a simulated clock that stands still must not silence the guard.
+        # Steady clock: a paused simulation must not stop the reports.
         steady = Clock(clock_type=ClockType.STEADY_TIME)
         node.create_timer(1 / float(values["rate_hz"]), self._hear_sport, clock=steady)
         node.create_timer(1 / BATTERY_HZ, self._hear_low, clock=steady)
@@ -116,10 +116,10 @@ class Go2StateNode:
             self._say_changes()
 
     def _take(self, topic: PolledTopic) -> Any:
-        """Return a message that is new; None where there is none, or its bytes are none."""
+        """Return a new message; None if there is none or it cannot be decoded."""
         try:
             return topic.take()
-        except Exception as error:  # bytes may come from anywhere
+        except Exception as error:  # any sender may publish invalid bytes
             self.node.get_logger().warning(
                 f"a message of the Go2 cannot be read: {error}", throttle_duration_sec=10.0
             )
@@ -134,8 +134,8 @@ class Go2StateNode:
         if pose is None:
             if had_pose:
                 self.node.get_logger().warning(
-                    "no odometry: position or attitude in SportModeState are not numbers, or no "
-                    "rotation"
+                    "no odometry: position or attitude in SportModeState is not finite, or its "
+                    "quaternion is invalid"
                 )
             return
         message = Odometry()
@@ -188,7 +188,7 @@ class Go2StateNode:
         return [DiagnosticRow("robot", level, judged.reason or f"ready: {judged.doing}", values)]
 
     def close(self) -> None:
-        """Say nothing more: motion_node takes silence for not ready."""
+        """Publish nothing more: motion_node treats silence as not ready."""
 
 
 def main(args: Sequence[str] | None = None) -> int:

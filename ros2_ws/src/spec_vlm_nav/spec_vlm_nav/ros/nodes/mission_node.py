@@ -13,12 +13,12 @@
 # limitations under the License.
 
 """
-The node that carries out missions: one step after the other, and none without the others' gates.
+The node that carries out missions step by step.
 
-Instructions go to vlm_nav_node, turns and ways back to motion_node; nothing here sends a velocity.
-A stop, an emergency stop and the loss of a node pause the mission. While one runs this says so on
-`presence`: should this process be killed, motion_node stops the robot. A mission is kept on disk
-and waits, after a restart, for `resume`.
+Instructions go to vlm_nav_node, turns and ways back to motion_node; this node sends no velocities.
+A stop, an emergency stop or the loss of a node pauses the mission. While a mission runs, this node
+publishes on `presence`: if the process is killed, motion_node stops the robot. A mission is stored
+on disk and waits for `resume` after a restart.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ RELIABLE = QoSProfile(depth=20, reliability=ReliabilityPolicy.RELIABLE)
 
 
 class MissionNode:
-    """Shell around Mission; also its Outputs."""
+    """ROS shell around Mission; it also implements the mission's outputs."""
 
     def __init__(self) -> None:
         self.node = node = Node("mission_node")
@@ -95,7 +95,7 @@ class MissionNode:
         best_effort = QoSProfile(depth=5, reliability=ReliabilityPolicy.BEST_EFFORT)
         node.create_subscription(Odometry, "odom", self._on_odometry, best_effort)
         node.create_subscription(MotionStatus, "motion_status", self._on_status, RELIABLE)
-        subscribe(node, Empty, "stop", lambda message: self._pause("stop was said"))
+        subscribe(node, Empty, "stop", lambda message: self._pause("stop was sent"))
         subscribe(node, Bool, "e_stop", self._on_button, latched=True)
         subscribe(node, String, "instruction", self._on_words)
         self._server = MissionServer(
@@ -110,7 +110,7 @@ class MissionNode:
     def _record(self) -> MissionRecord | None:
         return self._mission.record if self._mission is not None else None
 
-    # -- orders
+    # -- mission commands
 
     def _begin(self, text: str) -> None:
         if self._mission is not None and not self._mission.is_over:
@@ -142,7 +142,7 @@ class MissionNode:
             "append": lambda: mission.append(read(request.steps, "steps").steps),
         }
         if request.order not in orders:
-            raise MissionError(f'order "{request.order}" is unknown: {", ".join(orders)}')
+            raise MissionError(f'order "{request.order}" is unknown, must be one of {", ".join(orders)}')
         orders[request.order]()
         self._server.tick()
         return f"{request.order}: mission {mission.record.phase.value}"
@@ -193,7 +193,7 @@ class MissionNode:
 
     def _on_words(self, message: String) -> None:
         said = message.data[:60]
-        self._pause(f'"{said}" was said' if is_stop(message.data) else f'another: "{said}"')
+        self._pause(f'stop word "{said}"' if is_stop(message.data) else f'another instruction: "{said}"')
 
     def _tick(self) -> None:
         mission, now = self._mission, time.monotonic()
@@ -221,7 +221,7 @@ class MissionNode:
     # -- outputs of the mission
 
     def instruct(self, token: int, step: MissionStep) -> None:
-        """Give an instruction."""
+        """Send an instruction."""
 
         def done(code: ErrorCode, message: str, decisions: int) -> None:
             if self._mission is not None:
@@ -239,21 +239,21 @@ class MissionNode:
         self._wheels.drive(course, done)
 
     def stand(self, why: str) -> None:
-        """End what is under way: the robot stands."""
+        """End the step under way; the robot stands."""
         self._instructor.drop()
         self._wheels.stand(why)
 
     def changed(self) -> None:
-        """Notify every listener, and have it saved."""
+        """Publish the mission, and save it at the next tick."""
         self._is_saved = False
         if self._record is not None:
             self._told.publish(String(data=results_json(self._record)))
 
     def log(self, text: str) -> None:
-        """Say something to the operator."""
+        """Log a message for the operator."""
         self.node.get_logger().info(text)
 
-    # -- the disk
+    # -- storage
 
     def _save(self, record: MissionRecord) -> None:
         self._is_saved = True
@@ -261,7 +261,7 @@ class MissionNode:
             save(record, self._file)
         except OSError as error:
             self.node.get_logger().warning(
-                f"the mission cannot be kept, and would not outlive this process: {error}",
+                f"the mission cannot be saved and would be lost at a restart: {error}",
                 throttle_duration_sec=60.0,
             )
 
@@ -290,7 +290,7 @@ class MissionNode:
         return [DiagnosticRow("mission", level, words, values)]
 
     def close(self) -> None:
-        """Pause: the robot stands, and the mission can go on later."""
+        """Pause the mission: the robot stands, and the mission can be resumed later."""
         self._pause("mission_node ends")
         self._hold(False)
         if self._record is not None:

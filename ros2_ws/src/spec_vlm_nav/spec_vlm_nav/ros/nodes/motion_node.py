@@ -13,13 +13,14 @@
 # limitations under the License.
 
 """
-The node that moves.
+The node that moves the robot.
 
-It is the only sender of velocities, from its own steady timer, through executor and safety gate.
+It is the only sender of velocities. They come from its own steady timer, through executor and
+safety gate.
 
-It trusts no sender: commands have sequence numbers and deadlines, every input has a watchdog, and
-whatever ends this process short of SIGKILL sends the motion back-end's stop first. (After a
-SIGKILL the base's own time-out must stop it.)
+It trusts no sender: commands have sequence numbers and deadlines, and every input has a watchdog.
+Any end of this process except SIGKILL sends the back-end's stop first. (After a SIGKILL the base's
+own timeout must stop it.)
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ from spec_vlm_nav_interfaces.msg import (
 )
 
 BURST_PAUSE_S = 0.02
-KEPT_WITHIN_S = 0.25  # a new state is on the disk before it is reported, or so much later
+KEPT_WITHIN_S = 0.25  # longest wait for a new state to reach the disk before it is reported
 LONGEST_BURST = 50
 LONGEST_NAME = 80  # of what holds presence
 PRESENCE_S = 0.05
@@ -86,7 +87,7 @@ NOT_WORTH_A_WARNING = (
 
 
 class MotionNode:
-    """Shell around MotionCore."""
+    """ROS shell around MotionCore."""
 
     def __init__(self) -> None:
         self.node = node = Node("motion_node")
@@ -118,7 +119,7 @@ class MotionNode:
         reliable = QoSProfile(depth=10, reliability=ReliabilityPolicy.RELIABLE)
         reliability = ReliabilityPolicy[str(values["odom_reliability"]).upper()]
         self._status = node.create_publisher(MotionStatus, "motion_status", reliable)
-        # Signs of life first, as an executor takes them: by them commands are known.
+        # Heartbeats first, as the executor serves them in this order: commands are proven by them.
         node.create_subscription(Supervision, "supervision", self._on_supervision, reliable)
         node.create_subscription(MotionCommand, "motion_command", self._on_command, reliable)
         node.create_subscription(
@@ -132,8 +133,7 @@ class MotionNode:
         )
         node.create_subscription(Presence, "presence", self._on_presence, reliable)
         self._diagnostics = Diagnostics(node, self._diagnostic_rows)
-        # Steady: a simulated clock that stands still, or a jump of the robot's clock, must not
-        # stop the stopping.
+        # Steady clock: a paused simulation or a jump of the robot's clock must not prevent a stop.
         steady = Clock(clock_type=ClockType.STEADY_TIME)
         rate_hz = float(values["rate_hz"])
         self._loop = MotionLoop(
@@ -222,10 +222,10 @@ class MotionNode:
         return was
 
     def _remember(self, wait_s: float = 0.0) -> None:
-        """Keep what outlives this process; where it cannot be kept nothing moves."""
+        """Store the latches on disk; latch the e-stop if they cannot be stored."""
         self._keeper.keep(self._core.gate.latches, wait_s)
         if self._keeper.trouble and not self._core.gate.estopped_by:
-            self._estop(f"states cannot be kept: {self._keeper.trouble}")
+            self._estop(f"the latches cannot be stored: {self._keeper.trouble}")
 
     def _publish_status(self, told: StatusReport[Time]) -> None:
         status = told.status
@@ -237,7 +237,7 @@ class MotionNode:
             )
 
     def close(self) -> None:
-        """Send the back-end's stop and make sure that it has arrived."""
+        """Send the back-end's stop, wait until it has arrived, and end the threads."""
         left = int(self._values["zero_burst"])
         for _ in range(LONGEST_BURST):
             left -= self._output.stop()

@@ -15,11 +15,12 @@
 """
 The node that decides.
 
-Camera frames and an instruction in, motion commands, reasoning and measurements out.
+Its inputs are camera frames and instructions; its outputs are motion commands, reasoning and
+measurements.
 
-A lifecycle node. Unconfigured: parameters only. Configured: the model is in memory. Active: the
-camera is watched and instructions are carried out. Whatever leads out of "active" has the robot
-stand first. It never publishes a velocity.
+It is a lifecycle node. Unconfigured: parameters only. Configured: the model is in memory. Active:
+the camera is watched and instructions are carried out. Every transition out of "active" stops the
+robot first. It never publishes a velocity.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FA
 
 
 class VlmNavNode(LifecycleNode):
-    """Lifecycle shell. `make_decider` builds the decider (loads the model) from the settings."""
+    """The lifecycle node; make_decider: builds the decider (loads the model) from the settings."""
 
     def __init__(self, make_decider: Callable[[DecoderSettings], Decider]) -> None:
         super().__init__("vlm_nav_node")
@@ -68,11 +69,11 @@ class VlmNavNode(LifecycleNode):
         self._decider: DeferredDecider | None = None
         self._topics: Publishers | None = None
         self._deciding: ActiveNavigator | None = None
-        self._instructions = 0  # begun so far: their numbers go on from one activation to the next
+        self._instructions = 0  # last instruction number; it continues over activations
         self._is_over = False
-        self.failure: Exception | None = None  # what the process ends with
-        self._refusal: Exception | None = None  # of the last transition
-        self._starting = False  # who started the process is given by an exception
+        self.failure: Exception | None = None  # error that ends the process
+        self._refusal: Exception | None = None  # error of the last transition
+        self._starting = False  # True: `start` raises transition errors instead of logging them
         self._said_ready = False
         follow_changes(
             self,
@@ -85,7 +86,7 @@ class VlmNavNode(LifecycleNode):
         )
         subscribe_stamped(self, String, "instruction", self._on_instruction)
         subscribe(self, Empty, "~/cancel", self._on_cancel)
-        # There in every state, so that each goal is answered, also those that a transition ends.
+        # Served in every state, so that each goal is answered, even if a transition ends it.
         self._server = NavigateServer(self)
         self._reloading = DraftReloading(self)
         self._diagnostics = Diagnostics(self, self._diagnostic_rows)
@@ -94,11 +95,11 @@ class VlmNavNode(LifecycleNode):
 
     @property
     def node(self) -> VlmNavNode:
-        """For `run`."""
+        """Return itself, as `run` expects."""
         return self
 
     def start(self) -> None:
-        """Configure and activate, if `autostart` says so. Raises what went wrong."""
+        """Configure and activate if `autostart` is set. Raises the error of a failed transition."""
         if not self._values["autostart"]:
             self.get_logger().info(
                 "unconfigured: waiting for lifecycle transitions (autostart is false)"
@@ -115,7 +116,7 @@ class VlmNavNode(LifecycleNode):
     # -- transitions
 
     def on_configure(self, state: Any) -> TransitionCallbackReturn:
-        """Begin to load the model; what a look at its folder shows to be wrong fails here."""
+        """Begin to load the model; fails at once if its folder is invalid."""
         return self._attempt("configure", self._configure)
 
     def _configure(self) -> None:
@@ -131,7 +132,7 @@ class VlmNavNode(LifecycleNode):
         )
 
     def _watch_loading(self) -> None:
-        """Say when the model is there, and go back where it cannot be had."""
+        """Log when the model is loaded; go back to unconfigured, or end, if loading failed."""
         self._reloading.tick()
         decider = self._decider
         if decider is None or self._said_ready:
@@ -151,7 +152,7 @@ class VlmNavNode(LifecycleNode):
             self.get_logger().info(f"vlm_nav_node ready{dry}")
 
     def on_activate(self, state: Any) -> TransitionCallbackReturn:
-        """Watch the camera and the link, take instructions."""
+        """Begin to watch the camera and the link, and accept instructions."""
         return self._attempt("activate", self._activate)
 
     def _activate(self) -> None:
@@ -169,29 +170,29 @@ class VlmNavNode(LifecycleNode):
         self._said_ready = False
 
     def on_deactivate(self, state: Any) -> TransitionCallbackReturn:
-        """Have the robot stand, close the sockets, keep the model."""
+        """Stop the robot and close the sockets; the model stays loaded."""
         return self._attempt(
             "deactivate", lambda: self._stand_down("vlm_nav_node was deactivated")
         )
 
     def on_cleanup(self, state: Any) -> TransitionCallbackReturn:
-        """Let go of the model."""
+        """Release the model."""
         return self._attempt("clean up", self._clean_up)
 
     def on_shutdown(self, state: Any) -> TransitionCallbackReturn:
-        """From any state: the robot stands, everything is closed."""
+        """Stop the robot and close everything, from any state."""
         self._is_over = True
         return self._attempt("shut down", self._shut_down)
 
     def on_error(self, state: Any) -> TransitionCallbackReturn:
-        """After an exception in a transition: the robot stands, back to unconfigured."""
+        """Stop the robot after an exception in a transition, and go back to unconfigured."""
         return self._attempt("recover", self._shut_down)
 
     def _attempt(self, what: str, act: Callable[[], None]) -> TransitionCallbackReturn:
         """
         Attempt a transition.
 
-        What users can mend fails it with one line; anything else leads through on_error.
+        An error that users can fix logs one line and fails it; any other leads to on_error.
         """
         try:
             act()
@@ -224,7 +225,7 @@ class VlmNavNode(LifecycleNode):
         self._clean_up()
 
     def draft_to_reload(self) -> tuple[Decider, str]:
-        """Return what is asked to load, and the folder. Raises NavigationError."""
+        """Return the decider and the folder of the draft to load. Raises NavigationError."""
         if self._decider is None:
             raise NavigationError("the node is not configured: there is no draft model to reload")
         settings = decoder_settings(self._values)
@@ -254,13 +255,13 @@ class VlmNavNode(LifecycleNode):
         )
 
     def _policy(self, values: Mapping[str, Value]) -> str:
-        """Return the exploration policy to use; raises NavigationError where it does not fit."""
+        """Return the exploration policy to use; raises NavigationError if it does not fit the model."""
         settings = decoder_settings(values)
         spoken = spec_of(settings).exploration
         return fitting_policy(str(values["exploration"]), spoken, settings.draft_model)
 
     def _check(self, values: Mapping[str, Value]) -> None:
-        """Raise NavigationError for values that cannot be taken now."""
+        """Raise NavigationError for values that cannot be used now."""
         if self._decider is not None:
             self._decider.check(decoder_settings(values))
         self._policy(values)
@@ -305,9 +306,9 @@ class VlmNavNode(LifecycleNode):
 
     def close(self) -> None:
         """
-        Say the last word before the node ends.
+        Shut down: stop the robot, close everything, and answer a pending goal.
 
-        The robot stands, everything is closed, and the thread that waits for a result gets it.
+        It spins up to LAST_WORDS_S so that the client receives the result.
         """
         is_awaited = self._server.is_busy
         if not self._is_over:
@@ -321,7 +322,7 @@ def make_decider(settings: DecoderSettings) -> Decider:
     """
     Make the real decider.
 
-    It is imported only now, so that a wrong parameter is refused before torch is loaded.
+    It is imported here, so that a wrong parameter is refused before torch is loaded.
     """
     from spec_vlm_nav.model.speculative import SpeculativeDecider
 
@@ -329,7 +330,7 @@ def make_decider(settings: DecoderSettings) -> Decider:
 
 
 def make_node() -> VlmNavNode:
-    """Make the node, started if it is to start by itself."""
+    """Make the node, and start it if `autostart` is set."""
     node = VlmNavNode(make_decider)
     node.start()
     return node
