@@ -214,7 +214,7 @@ class TestBadInput:
         for extra in ("", "acceptance: {tau: 2, alpha: 0.5}\n", "acceptance: {gamma: 4}\n", "acceptance: {beta: 1}\n"):
             place = tmp_path / "mine.yaml"
             place.write_text(f"title: mine\nmodels: two\nsource: me\n{extra}")
-            with pytest.raises(UsageError, match="names no acceptance of its paper"):
+            with pytest.raises(UsageError, match="has no acceptance from its paper"):
                 paper_acceptance(load_point(str(place))[0])
 
 

@@ -134,7 +134,7 @@ def test_a_study_is_drawn_from_its_file_alone_however_far_it_came(name, done, tm
     assert "http" not in page and "<script" not in page
     assert ("paced" in page.lower() and "emulated" in page.lower()) or name in ("batch", "cost", "payloads")
     assert study_named(name).question in page.replace("&#39;", "'")
-    assert ("go on with --resume" in page) == (done is not None)
+    assert ("continue with --resume" in page) == (done is not None)
     assert ("<svg" in page) == (done != 0 or name == "cost")
     assert load_study(tmp_path / name).name == name
 

@@ -27,7 +27,7 @@ def test_every_setting_is_a_run_with_the_times_of_the_point_scaled(tmp_path, cap
     assert link.point.name == "go2-wifi6" and link.wall_s == 14 and not link.interrupted
     said = capsys.readouterr()
     assert "study link: 7 settings, about" in said.err and "(8 of 8, about" in said.err
-    assert "Milliseconds a token after the first" in said.out
+    assert "Milliseconds per token after the first" in said.out
     page = (tmp_path / "s" / "report.html").read_text()
     assert 'href="link/rtt-40/report.html"' in page and 'id="threads"' in page
 
