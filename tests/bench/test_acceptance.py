@@ -57,7 +57,7 @@ class TestAsked:
         ("text", "gamma", "words"),
         [
             ("tau:2.92@5", 5, r"ambiguous with --gamma 5: write tau:2.92@5\+1 .* or tau:2.92@4\+1"),
-            ("tau:5.2@5", 4, "1 to 5 tokens, 5.2 is none"),
+            ("tau:5.2@5", 4, "1 to 5 tokens, so tau cannot be 5.2"),
             ("tau:0.9@5", 4, "1 to 5 tokens"),
             ("tau:2@1", 4, "1 to 32 tokens"),
             ("tau:2@50", 4, "1 to 32 tokens"),
@@ -68,7 +68,7 @@ class TestAsked:
             ("0.8", 4, "is not understood; give tau:T@N"),
             ("alpha:1.01", 4, "probability"),
             ("alpha:0.8@5", 4, "is not understood; give tau:T@N"),
-            ("", 4, "is none"),
+            ("", 4, "is not understood"),
         ],
     )
     def test_that_cannot_be_is_one_line(self, text, gamma, words):

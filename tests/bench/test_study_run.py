@@ -125,7 +125,7 @@ def test_a_small_threads_study_over_real_processes(tmp_path, capsys):
     assert rows["fsd+rows:30"].miss_rate is not None and rows["fsd+rows:0"].miss_rate == 1
     assert results.settings[0].formula("fsd+rows:5").redrafted <= 1
     page = (tmp_path / "s" / "report.html").read_text()
-    assert "<svg" in page and "0.02; milliseconds are given without it" in page and "21 of 21 runs" in page
+    assert "<svg" in page and "0.02; milliseconds are scaled back" in page and "21 of 21 runs" in page
     before = (tmp_path / "s" / "threads" / "rows" / "results.json").read_bytes()
     assert run_studies({**flags, "resume": True}, "threads", 0.02) == 0  # nothing is missing
     assert (tmp_path / "s" / "threads" / "rows" / "results.json").read_bytes() == before

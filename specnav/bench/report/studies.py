@@ -143,7 +143,7 @@ def write_studies(folder: Path) -> Path:
     """Draw `report.html` for a folder of studies; returns its path. Raises EvaluationError."""
     studies = load_studies(folder)
     if not studies:
-        raise EvaluationError(f"{folder} contains no study; give the folder that specnav bench study wrote")
+        raise EvaluationError(f"{folder} holds no study; give the folder that specnav bench study wrote")
     first = studies[0][1]
     number = f"{len(studies)} ablation stud{'y' if len(studies) == 1 else 'ies'}"
     return write_page(
