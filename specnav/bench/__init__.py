@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`specnav bench`: the same questions put to several methods, measured the same way.
+"""`specnav bench`: put the same questions to several methods and measure them in the same way.
 
-`data` is what a run asks, `records` what it leaves, `studies` what is varied, `report` draws, `runner` starts and
-stops.
+`data` holds a run's inputs and `records` its output files. `studies` defines what a study varies, `report` draws the
+pages, `runner` starts and stops processes.
 """

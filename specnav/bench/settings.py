@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a bench run is asked to do, declared once: its command options and its checks are made from one class."""
+"""Settings of bench runs, declared once: command options and checks are made from these classes."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ PACING = "MS[:ROWS,...]"
 
 @dataclass(frozen=True)
 class BenchConfig:
-    """Settings of a bench run: options of the commands below `specnav bench`, and those of an operating point's file.
+    """Settings of a bench run: options of the commands of `specnav bench`, and fields of an operating point's file.
 
-    Raises UsageError for a value out of its range. time_scale: every time of the link and of forwards was multiplied
-    by it. draft_quantize: of the draft alone, None = as the target.
+    Raises UsageError for a value out of range. time_scale: factor on every time of the link and of forwards.
+    draft_quantize: quantisation of the draft alone; None: as the target.
     """
 
     questions: tuple[str, ...] = setting(
         (str(QUESTIONS),),
-        "A .jsonl file (question_id, category, turns), a text file (a question a line) or hf:ORG/NAME; may be given "
-        "several times.",
+        "A .jsonl file (question_id, category, turns), a text file (one question per line) or hf:ORG/NAME; may be "
+        "given several times.",
         metavar="FILE",
         shown="a few questions of our own",
     )
     methods: tuple[str, ...] = setting(
         (),
-        "Methods, by commas; axes may be overridden, like sd+tree:32x6. Oracles: hf-generate, hf-assisted.",
+        "Methods, separated by commas; axes may be overridden, like sd+tree:32x6. Oracles: hf-generate, hf-assisted.",
         metavar="NAME,...",
         shown="every method",
         read=words,
@@ -64,15 +64,15 @@ class BenchConfig:
         flags=("--outage",),
     )
     draft_ms: float = setting(
-        0.0, "A draft forward takes at least this long; by its rows: 72:1,90:4.", 0, MAX_MS, unit="ms", metavar=PACING,
+        0.0, "Minimum time of a draft forward; by number of rows: 72:1,90:4.", 0, MAX_MS, unit="ms", metavar=PACING,
         read=read_ms,
     )  # fmt: skip
     verify_ms: float = setting(
-        0.0, "A target forward takes at least this long; by its rows, too.", 0, MAX_MS, unit="ms", metavar=PACING,
+        0.0, "Minimum time of a target forward; may also be by rows.", 0, MAX_MS, unit="ms", metavar=PACING,
         read=read_ms,
     )  # fmt: skip
     cloud_draft_ms: float | None = setting(
-        None, "The same of a draft model in the cloud.", 0, MAX_MS, unit="ms", metavar=PACING, read=read_ms,
+        None, "Minimum time of a draft forward in the cloud.", 0, MAX_MS, unit="ms", metavar=PACING, read=read_ms,
         shown="as --draft-ms",
     )  # fmt: skip
     length: str | None = setting(
@@ -110,8 +110,8 @@ class BenchConfig:
     compile_draft: bool = same_as(EdgeSettings, "compile_draft")
     acceptance: str = setting(
         "",
-        "Emulated: the draft is the target, its logits disturbed until sd gains T tokens a round of at most N "
-        "(tau:2.92@5), or until a draft token is accepted with chance A (alpha:0.8).",
+        "Emulated: the draft is the target with logits disturbed until sd gains T of at most N tokens per round "
+        "(tau:2.92@5), or until a draft token is accepted with probability A (alpha:0.8).",
         metavar="tau:T@N|alpha:A",
     )
     time_scale: float = setting(1.0, "Multiplies every time of an operating point.", 0.01, 10)
@@ -128,47 +128,47 @@ class BenchConfig:
         check_settings(self, UsageError)
         if self.acceptance:
             self._draft_with_target()
-        self.profile()  # outages are checked where they are read
+        self.profile()  # parsing checks the outages
         if self.resume and self.out is None:
-            raise UsageError("--resume goes on with an earlier run; name its folder with --out")
+            raise UsageError("--resume continues an earlier run; name its folder with --out")
         for role, model in (("target", self.target_model), ("draft", self.draft_model)):
             if not may_be_model(model):
                 raise UsageError(
-                    f"{role} model {model} is missing or no Hugging Face folder; train one with specnav train text, "
-                    f"or give another with --{role}-model"
+                    f"{role} model {model} is missing or is not a Hugging Face folder; train one with specnav train "
+                    f"text, or give another with --{role}-model"
                 )
 
     def _draft_with_target(self) -> None:
-        """With emulated acceptance. Raises EvaluationError for one that is none, UsageError for another draft."""
+        """Make the target the draft. Raises EvaluationError for a bad acceptance, UsageError if a draft is given."""
         from specnav.bench.data.acceptance import read_acceptance
 
         object.__setattr__(self, "acceptance", str(read_acceptance(self.acceptance, self.gamma)))
         if self.draft_model not in (str(DEFAULT_TEXT_DRAFT), self.target_model) or self.gguf:
             raise UsageError(
-                "with an emulated acceptance the draft is the target's own weights; leave the draft (--draft-model, "
-                "--gguf) or --acceptance out"
+                "with an emulated acceptance the draft has the target's weights; leave out the draft (--draft-model, "
+                "--gguf) or --acceptance"
             )
         object.__setattr__(self, "draft_model", self.target_model)
 
     @property
     def draft_ms_in_cloud(self) -> float:
-        """Pacing of a draft forward in the cloud."""
+        """Minimum time of a draft forward in the cloud."""
         return self.draft_ms if self.cloud_draft_ms is None else self.cloud_draft_ms
 
     def profile(self) -> LinkProfile:
-        """The emulated link. Raises OptionsError for an outage that is none."""
+        """The emulated link. Raises OptionsError for an invalid outage."""
         return LinkProfile(
             self.rtt_ms, self.jitter_ms, self.bandwidth_mbps, self.loss, parse_outages(self.outages)
         )
 
     @property
     def link_is_emulated(self) -> bool:
-        """Whether the link emulator stands between edge and cloud."""
+        """Whether a link emulator runs between edge and cloud."""
         return any((self.rtt_ms, self.jitter_ms, self.bandwidth_mbps, self.loss, self.outages))
 
 
 def generation_options(config: BenchConfig) -> GenerationOptions:
-    """How answers are made. Raises OptionsError."""
+    """The options of generation. Raises OptionsError."""
     return GenerationOptions(
         max_new_tokens=config.max_new_tokens,
         temperature=config.temperature,
@@ -181,13 +181,13 @@ def generation_options(config: BenchConfig) -> GenerationOptions:
 
 
 def make_config(flags: Mapping[str, Any]) -> BenchConfig:
-    """A config from the flags that were given (others are None) over the operating point, if one is named."""
+    """Make a config from the given flags (others are None), which override the operating point, if one is named."""
     from specnav.bench.data.points import load_point, paper_acceptance
     from specnav.settings import make_settings
 
     given = {name: value for name, value in flags.items() if value is not None}
     for name in ("target_model", "draft_model", "exits"):
-        # The verifier has another working folder.
+        # The verifier has another working directory.
         if name in given and Path(given[name]).exists():
             given[name] = str(Path(given[name]).resolve())
     base: dict[str, Any] = {}
@@ -199,12 +199,12 @@ def make_config(flags: Mapping[str, Any]) -> BenchConfig:
         point = load_point(given["point"])[0]
         base = point.settings() | ({"acceptance": paper_acceptance(point)} if at_paper else {})
     if at_paper and not given.get("point"):
-        raise UsageError("--at-paper-acceptance takes that of an operating point; name one with --point")
+        raise UsageError("--at-paper-acceptance needs an operating point; name one with --point")
     if at_paper and given.get("acceptance"):
         raise UsageError("--at-paper-acceptance and --acceptance both set the acceptance: give one of them")
     if "draft_model" in given and (base.get("acceptance") or given.get("acceptance")):
         raise UsageError(
-            "with an emulated acceptance the draft is the target's own weights; leave --draft-model out"
+            "with an emulated acceptance the draft has the target's weights; leave --draft-model out"
         )
     if pair is not None:
         named = pair_named(pair)
@@ -219,7 +219,7 @@ def make_config(flags: Mapping[str, Any]) -> BenchConfig:
 
 
 def with_times(config: BenchConfig, scale: float) -> BenchConfig:
-    """Every time of the operating point multiplied by `scale`: ratios stay, and what else takes time weighs less."""
+    """Multiply every time of the operating point by `scale`; a larger scale gives unpaced overhead less weight."""
     return replace(
         config,
         rtt_ms=config.rtt_ms * scale,
@@ -233,7 +233,7 @@ def with_times(config: BenchConfig, scale: float) -> BenchConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class AtPaper:
-    """What the commands of `specnav bench` that know operating points take beside the settings of runs."""
+    """Option of the commands of `specnav bench` that accept operating points."""
 
     at_paper_acceptance: bool = setting(False, "The acceptance that the operating point's paper prints.")
 
@@ -243,7 +243,7 @@ class AtPaper:
 
 @dataclass(frozen=True, kw_only=True)
 class RunWords(AtPaper):
-    """What `specnav bench run` takes."""
+    """Arguments of `specnav bench run`."""
 
     files: tuple[str, ...] = setting(
         (), "Question files, as --questions.", metavar="FILE", positional=True
@@ -252,7 +252,7 @@ class RunWords(AtPaper):
 
 @dataclass(frozen=True, kw_only=True)
 class PointsWords(AtPaper):
-    """What `specnav bench points` takes."""
+    """Arguments of `specnav bench points`."""
 
     names: str = setting(
         REQUIRED, "Operating points in config/points, or files.", metavar="NAME,...|all", positional=True
@@ -264,17 +264,17 @@ class PointsWords(AtPaper):
 
 @dataclass(frozen=True, kw_only=True)
 class ClientsWords(AtPaper):
-    """What `specnav bench clients` takes."""
+    """Arguments of `specnav bench clients`."""
 
     counts: str = setting(
-        REQUIRED, "Numbers of clients, each measured by itself.", metavar="N,N,...", positional=True
+        REQUIRED, "Numbers of clients, each measured separately.", metavar="N,N,...", positional=True
     )
     seconds: float = setting(10.0, "How long each number of clients asks.", 1, 3600, unit="s")
 
 
 @dataclass(frozen=True)
 class DraftsWords:
-    """What `specnav bench drafts` takes."""
+    """Arguments of `specnav bench drafts`."""
 
     backends: tuple[str, ...] = setting(
         (),
@@ -291,27 +291,27 @@ class DraftsWords:
 
 @dataclass(frozen=True, kw_only=True)
 class StudyWords(AtPaper):
-    """What `specnav bench study` takes. own: NAME=VALUE each."""
+    """Arguments of `specnav bench study`. own: each NAME=VALUE."""
 
     names: str | None = setting(
         None,
-        "threads, gamma, queues, exits, link, ablation, comm; by itself: clients (how many one verifier serves), batch "
-        "(what a shared forward costs), payloads (bytes of a round), cost (API bills).",
+        "threads, gamma, queues, exits, link, ablation, comm. Only alone: clients (how many one verifier serves), "
+        "batch (cost of a shared forward), payloads (bytes of a round), cost (API bills).",
         metavar="NAME,...|all",
         positional=True,
     )
     clients: str | None = setting(
-        None, "Of clients and batch: the numbers to measure.", metavar="N,N,...", shown="the study's own"
+        None, "For clients and batch: the numbers to measure.", metavar="N,N,...", shown="the study's own"
     )
     seconds: float | None = setting(
-        None, "Of clients and batch: how long each is measured.", 1, 3600, unit="s", shown="the study's own"
+        None, "For clients and batch: how long each is measured.", 1, 3600, unit="s", shown="the study's own"
     )
     batch_curve: Path | None = setting(
-        None, "Of clients: plan with the batch.json of the study batch.", metavar="FILE"
+        None, "For clients: plan with the batch.json of the study batch.", metavar="FILE"
     )
     own: tuple[str, ...] = setting(
         (),
-        "Of payloads and cost: a number; may be given several times.",
+        "For payloads and cost: sets a number; may be given several times.",
         metavar="NAME=VALUE",
         flags=("--with",),
         shown="the study's own",

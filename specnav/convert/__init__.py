@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`specnav convert gguf`: a Hugging Face folder as a GGUF file for llama.cpp, written in a stream and read back.
+"""`specnav convert gguf`: converts a Hugging Face folder to a GGUF file for llama.cpp, and reads the file back.
 
-`source` reads the folder, `text` and `vision` say what a decoder's and a vision tower's file holds, `vocabulary` the
-tokens, `writing` writes, `checking` reads back, `run` is the command. A file is never half there: it gets its name only
-once every number in it was compared with the folder's.
+`source` reads the folder. `text` and `vision` plan the content of a decoder's and a vision tower's file, `vocabulary`
+that of the tokens. `writing` writes, `checking` reads back, `run` is the command. A file gets its name only after every
+number in it has been compared with the folder's.
 """

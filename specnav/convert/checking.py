@@ -25,8 +25,10 @@ Floats = NDArray[np.float32]
 
 @dataclass
 class ComparedTensors:
-    """Tensors of one type: how many, of how many numbers and bytes. worst: the largest distance as a share of the
-    largest number of its block. distance, weight: sums of squares, of the distances and of the numbers.
+    """Comparison of all tensors of one type: counts of tensors, numbers and bytes.
+
+    worst: largest error, relative to the largest number of its block. distance, weight: sums of squares of the errors
+    and of the numbers.
     """
 
     kind: GgufKind
@@ -39,20 +41,20 @@ class ComparedTensors:
 
     @property
     def rms(self) -> float:
-        """The root of the mean square of distances, as a share of that of the numbers."""
+        """Root mean square of the errors, relative to that of the numbers."""
         return math.sqrt(self.distance / self.weight) if self.weight else 0.0
 
 
 def check(content: Content, path: Path, advance: Callable[[], None]) -> list[ComparedTensors]:
-    """Compare a file with what it should hold; by type, the coarsest last. advance: called behind each tensor.
+    """Compare a file with its planned content; returns one result per type, the coarsest last.
 
-    Raises UsageError for the first tensor that is not there, or not what it should be.
+    advance: called after each tensor. Raises UsageError for the first missing or wrong tensor.
     """
     try:
         reader = GGUFReader(path)
     except (OSError, ValueError, KeyError, IndexError) as error:
         raise UsageError(
-            f"the file that was written cannot be read back ({error}): is the disk sound?"
+            f"the file that was written cannot be read back ({error}): check the disk"
         ) from error
     there = {one.name: one for one in reader.tensors}
     found: dict[str, ComparedTensors] = {}
@@ -61,14 +63,14 @@ def check(content: Content, path: Path, advance: Callable[[], None]) -> list[Com
         advance()
     if there:
         raise UsageError(
-            f"the file that was written holds {min(there)}, which were not written: check the disk"
+            f"the file that was written holds {min(there)}, which was not written: check the disk"
         )
     return sorted(found.values(), key=lambda one: one.kind.share)
 
 
 def _compare(planned: Planned, written: ReaderTensor | None, sums: ComparedTensors) -> None:
     if written is None:
-        raise UsageError(f"{planned.name} was not written: is the disk sound?")
+        raise UsageError(f"{planned.name} was not written: check the disk")
     shape = tuple(int(one) for one in reversed(written.shape))
     if written.tensor_type != planned.kind.type or shape != planned.shape:
         raise UsageError(
@@ -95,19 +97,19 @@ def _unpacked(stored: NDArray[Any], kind: GgufKind) -> Floats:
 def _compare_rows(planned: Planned, known: Floats, found: Floats, sums: ComparedTensors) -> None:
     if not np.isfinite(known).all():
         raise UsageError(
-            f"{planned.name} holds numbers that are not finite in the folder: it was saved broken"
+            f"{planned.name} has numbers in the folder that are not finite: the checkpoint is damaged"
         )
     kind = planned.kind
     with np.errstate(invalid="ignore", over="ignore"):
         distance = np.abs(found - known).reshape(-1, kind.block)
     largest = np.abs(known).reshape(-1, kind.block).max(axis=1, keepdims=True)
     allowed = kind.share * largest + kind.slack
-    if not (distance <= allowed).all():  # what is not finite is not within anything
+    if not (distance <= allowed).all():  # false also for values that are not finite
         raise UsageError(
             f"{planned.name} read back as {kind.name} is off by {float(np.nanmax(distance)):.3g}, more than its type "
-            "explains: give another --type, or look at the disk"
+            "explains: give another --type, or check the disk"
         )
-    # Of blocks that are not so small that the steps of a scale itself show.
+    # Leave out blocks so small that the rounding of the scale itself dominates.
     full = largest[:, 0] > (kind.slack / kind.share if kind.share else 0.0)
     shares = distance[full] / largest[full]
     sums.worst = max(sums.worst, float(shares.max(initial=0.0)))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a GGUF file is to hold, before anything of it is read."""
+"""The planned content of a GGUF file, before any weights are read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from specnav.convert.kinds import GgufKind
 
 @dataclass(frozen=True)
 class Planned:
-    """A tensor. name, shape: in the file, rows first. read: its numbers, in a floating-point type."""
+    """A planned tensor. name, shape: in the file, rows first. read: returns its numbers in a floating-point type."""
 
     name: str
     shape: tuple[int, ...]
@@ -29,7 +29,7 @@ class Planned:
 
 @dataclass(frozen=True)
 class Content:
-    """A file. describe: writes its metadata. notes: what a user should know of it, a line each."""
+    """A planned file. describe: writes its metadata. notes: remarks for the user, one line each."""
 
     arch: str
     kind: GgufKind

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Number types that a GGUF file can be written in, and how far each may leave the numbers it was made from."""
+"""Number types of GGUF files, and the largest error that each may have."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from gguf import GGMLQuantizationType, LlamaFileType
 from specnav.errors import UsageError
 
 _HALF_STEP = 2.0**-24
-"""The smallest step of float16, in which scales are kept: what is smaller is lost."""
+"""Smallest step of float16, the type of scales; anything smaller is lost."""
 
 
 @dataclass(frozen=True)
 class GgufKind:
-    """A number type. share: how far a number may be off, as a share of the largest one of its block. steps: how many
-    times a scale's own rounding may count. file_type: of a file that is mostly of it.
+    """A number type.
+
+    share: allowed error of a number, relative to the largest one of its block. steps: how many times the rounding of a
+    scale may add to it. file_type: the type of a file that mostly uses it.
     """
 
     name: str
@@ -29,27 +31,27 @@ class GgufKind:
 
     @property
     def block(self) -> int:
-        """Numbers that share a scale; 1: each is by itself."""
+        """How many numbers share a scale; 1 without scales."""
         return gguf.GGML_QUANT_SIZES[self.type][0]
 
     @property
     def quantised(self) -> bool:
-        """Whether it takes whole blocks only."""
+        """Whether numbers are stored in whole blocks only."""
         return self.block > 1
 
     def size(self, shape: tuple[int, ...]) -> int:
-        """Bytes of a tensor."""
+        """Bytes of a tensor of this shape."""
         block, taken = gguf.GGML_QUANT_SIZES[self.type]
         return math.prod(shape) // block * taken
 
     @property
     def slack(self) -> float:
-        """What a number may be off whatever its size."""
+        """Allowed absolute error of a number of any size."""
         return self.steps * _HALF_STEP
 
 
-# A step is the block's largest number over 127, 16 or 8 (its range over 31 or 15 with an offset); a number is off by
-# half of it, or by a whole one at the end of the range that the scale does not reach (q4_0, q5_0).
+# A step is the block's largest number over 127, 16 or 8 (with an offset, its range over 31 or 15). The error is at most
+# half a step, or a whole step at the end of the range that the scale does not reach (q4_0, q5_0).
 F32 = GgufKind("f32", GGMLQuantizationType.F32, LlamaFileType.ALL_F32, 0.0, 0)
 F16 = GgufKind("f16", GGMLQuantizationType.F16, LlamaFileType.MOSTLY_F16, 2.0**-11, 1)
 BF16 = GgufKind("bf16", GGMLQuantizationType.BF16, LlamaFileType.MOSTLY_BF16, 2.0**-8, 0)
@@ -63,7 +65,7 @@ _SMALL = (Q5_1, Q5_0, Q4_1, Q4_0)
 
 
 def kind_named(name: str) -> GgufKind:
-    """Raises UsageError for a type that cannot be written here."""
+    """The number type of this name. Raises UsageError for one that cannot be written here."""
     found = KINDS.get(name.lower())
     if found is None:
         raise UsageError(
@@ -73,17 +75,17 @@ def kind_named(name: str) -> GgufKind:
 
 
 def kind_of_head(kind: GgufKind) -> GgufKind:
-    """Of the LM head: it decides tokens, and llama.cpp keeps it finer than the rest where that is coarse."""
+    """The type of the LM head: finer than a coarse `kind`, as in llama.cpp, because the head decides the tokens."""
     return Q8_0 if kind in _SMALL else kind
 
 
 def kind_of_tower(kind: GgufKind) -> GgufKind:
-    """Of a vision tower: it runs once an answer and suffers most from rounding."""
+    """The type of a vision tower: never quantised, because it runs once per answer and suffers most from rounding."""
     return F16 if kind.quantised else kind
 
 
 def kind_of_tensor(wanted: GgufKind, name: str, shape: tuple[int, ...]) -> GgufKind:
-    """What a tensor gets: vectors and norms stay float32, and a row that is not a number of whole blocks float16."""
+    """The type of a tensor: float32 for vectors and norms, float16 for rows that are not a multiple of the block."""
     if len(shape) <= 1 or name.endswith("_norm.weight"):
         return F32
     return F16 if shape[-1] % wanted.block else wanted

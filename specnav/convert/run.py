@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`specnav convert gguf`: plan, write beside the goal, read back, and only then give the file its name."""
+"""`specnav convert gguf`: plans, writes a temporary file, reads it back, and only then gives it its name."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from specnav.errors import UsageError
 from specnav.terminal import plain_table, progress_bar, say
 
 _ROOM = 16 * 2**20
-"""What metadata may take beside the tensors: a large vocabulary, twice."""
+"""Space for metadata in addition to the tensors: a large vocabulary, twice."""
 COMPANIONS = ("nav_prompt.json",)
-"""Of a folder: what asks the model as it was trained, which a GGUF file does not hold."""
+"""Files of a folder that a GGUF file does not contain: the prompt format that the model was trained on."""
 
 
 @dataclass(frozen=True)
 class ConvertConfig:
-    """What is converted, and into what."""
+    """Settings of `specnav convert gguf`."""
 
     folder: Path = setting(
         REQUIRED, "Hugging Face folder with its safetensors.", metavar="FOLDER", positional=True
     )
     type: str = setting(
-        "q8_0", "f32, f16, bf16, q8_0, q5_1, q5_0, q4_1 or q4_0: of most numbers.", metavar="TYPE"
+        "q8_0", "Type of most numbers: f32, f16, bf16, q8_0, q5_1, q5_0, q4_1 or q4_0.", metavar="TYPE"
     )
-    out: Path | None = setting(None, "The file.", metavar="FILE", shown="NAME-TYPE.gguf in the folder itself")
+    out: Path | None = setting(None, "The file to write.", metavar="FILE", shown="NAME-TYPE.gguf in the folder itself")
 
 
 def run_convert(config: ConvertConfig) -> int:
-    """Convert a folder; returns 0. Raises UsageError or ModelError where no sound file could be made."""
+    """Convert a folder; returns 0. Raises UsageError or ModelError if no correct file could be made."""
     from specnav.convert.kinds import kind_named
 
     kind = kind_named(config.type)
@@ -45,7 +45,7 @@ def run_convert(config: ConvertConfig) -> int:
         raise UsageError(f"model folder {config.folder} does not exist: give a Hugging Face folder")
     out = config.out or config.folder / f"{config.folder.resolve().name}-{kind.name}.gguf"
     if out.suffix != ".gguf" or out.is_dir():
-        raise UsageError(f"{out} is not a name of a GGUF file: end it with .gguf")
+        raise UsageError(f"{out} is not the name of a GGUF file: end it with .gguf")
     if not out.parent.is_dir():
         raise UsageError(f"folder {out.parent} does not exist: make it first")
     console = Console(stderr=True)
@@ -64,7 +64,7 @@ def run_convert(config: ConvertConfig) -> int:
 
 
 def _plan(folder: Path, out: Path, kind: Any) -> dict[Path, Any]:
-    """The files to write and what goes into them."""
+    """The files to write, with their content."""
     from specdec.models.loading import read_config
     from specnav.convert.source import Source
     from specnav.convert.text import ARCHES, DecoderSource, text_content
@@ -74,7 +74,7 @@ def _plan(folder: Path, out: Path, kind: Any) -> dict[Path, Any]:
     config = read_config(str(folder))
     if config.model_type not in ARCHES:
         raise UsageError(
-            f"{folder} is of type {config.model_type!r}, which is not converted: {', '.join(ARCHES)} are"
+            f"{folder} is of type {config.model_type!r}, which cannot be converted: only {', '.join(ARCHES)} can"
         )
     if getattr(config, "quantization_config", None) is not None:
         raise UsageError(f"{folder} is quantised already: convert the checkpoint that it was made from")
@@ -89,7 +89,7 @@ def _plan(folder: Path, out: Path, kind: Any) -> dict[Path, Any]:
 
 
 def _make(contents: dict[Path, Any], console: Console) -> dict[Path, list[Any]]:
-    """Write and check all files; none gets its name before all are sound."""
+    """Write and check all files; none gets its name before all are correct."""
     from specnav.convert.checking import check
     from specnav.convert.writing import write
 
@@ -115,7 +115,7 @@ def _make(contents: dict[Path, Any], console: Console) -> dict[Path, list[Any]]:
 
 
 def _check_room(contents: dict[Path, Any]) -> None:
-    """Raises UsageError where the disk cannot take the files."""
+    """Raise UsageError if the disk has too little space for the files."""
     where = next(iter(contents)).parent
     needed = sum(content.size for content in contents.values()) + _ROOM
     free = shutil.disk_usage(where).free

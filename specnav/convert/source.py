@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model folder's weights, one tensor at a time, under the names that the library gives them today."""
+"""Reads a model folder's weights, one tensor at a time, under the names that transformers uses today."""
 
 from __future__ import annotations
 
@@ -22,11 +22,13 @@ _WRITTEN = ("F32", "F16", "BF16")
 
 
 class Source:
-    """The safetensors files of a folder. Only what is asked for is read."""
+    """The safetensors files of a folder. Only requested tensors are read."""
 
     def __init__(self, folder: Path) -> None:
-        """Raises UsageError for a folder without weights, or with weights that are quantised or broken, and
-        ModelError for a draft that shares weights of a target that is not here.
+        """Read the names and shapes of the weights.
+
+        Raises UsageError if there are no weights, or if they are quantised or damaged. Raises ModelError for a draft
+        that shares weights of a missing target.
         """
         self.folder = folder
         self._files: dict[str, tuple[Path, str]] = {}
@@ -35,7 +37,7 @@ class Source:
             for name, kind, shape in _tensors_of(path):
                 if kind not in _WRITTEN:
                     raise UsageError(
-                        f"{path.name} holds {name} in {kind}: a quantised checkpoint cannot be converted, take the "
+                        f"{path.name} holds {name} in {kind}: a quantised checkpoint cannot be converted, use the "
                         "one it was made from"
                     )
                 self._files[name_today(name)] = path, name
@@ -53,11 +55,11 @@ class Source:
         return name in self._shapes
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Of a tensor that is there."""
+        """The shape of an existing tensor."""
         return self._shapes[name]
 
     def read(self, name: str) -> Tensor:
-        """A tensor as it is stored: float32, float16 or bfloat16. Raises UsageError for a file that changed."""
+        """Read a tensor in its stored type: float32, float16 or bfloat16. Raises UsageError if the file changed."""
         path, stored = self._files[name]
         with _opened(path) as file:
             tensor: Tensor = file.get_tensor(stored)
@@ -68,7 +70,7 @@ class Source:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
-    """A safetensors file. Raises UsageError for one that cannot be read; faults of ours pass as they are."""
+    """Open a safetensors file. Raises UsageError if it cannot be read; faults of our own code pass unchanged."""
     try:
         with safe_open(path, framework="pt") as file:
             yield file
@@ -77,7 +79,7 @@ def _opened(path: Path) -> Iterator[Any]:
 
 
 def _tensors_of(path: Path) -> list[tuple[str, str, tuple[int, ...]]]:
-    """Name, number type and shape of what a file holds. Raises UsageError."""
+    """Name, number type and shape of each tensor in a file. Raises UsageError."""
     with _opened(path) as file:
         slices = [(name, file.get_slice(name)) for name in file.keys()]  # noqa: SIM118 (not a dict)
         return [(name, one.get_dtype(), tuple(one.get_shape())) for name, one in slices]
@@ -88,7 +90,7 @@ def _unreadable(path: Path, why: str) -> str:
 
 
 def name_today(name: str) -> str:
-    """Checkpoints with pictures keep the names that they were published with: `visual.`, `model.layers.`."""
+    """The current name of a weight; vision-language checkpoints keep those of their publication, like `visual.`."""
     if name.startswith("visual."):
         return f"model.{name}"
     return name.replace("model.language_model.", "model.", 1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The file of a decoder: its metadata and tensors, as llama.cpp wants them of each family."""
+"""The content of a decoder's file: metadata and tensors, as llama.cpp needs them for each family."""
 
 from __future__ import annotations
 
@@ -29,22 +29,23 @@ ARCHES = {
     "qwen2_vl": MODEL_ARCH.QWEN2VL,
     "qwen2_5_vl": MODEL_ARCH.QWEN2VL,
 }
-"""What llama.cpp calls the families."""
+"""llama.cpp's names of the families."""
 _PAIRED = ("llama", "mistral")
-"""Their rotary pairs are neighbours there and half a head apart in a folder. A file with rows unmoved speaks, badly."""
+"""Families whose rotary pairs are adjacent rows in a GGUF file, but half a head apart in a folder. A file without this
+reordering still generates text, but badly."""
 _EMBEDDING, _NORM, _HEAD = "model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"
 _LAYER = re.compile(r"model\.layers\.(\d+)\.(.+)")
 _NO_WEIGHTS = re.compile(r".*rotary_emb\.inv_freq")
 _BIASES = {"llama": "", "qwen2": r"[qkv]_proj", "qwen2_vl": r"[qkv]_proj", "qwen2_5_vl": r"[qkv]_proj"}
-"""Whose biases llama.cpp reads; of other families none."""
+"""Biases that llama.cpp reads, by family; other families have none."""
 _ROPES = ("default", "linear", "yarn", "llama3")
 _SCALE_FROM_LAYERS = 62
-"""Of a Gemma 3 with as many layers (27B) llama.cpp works out the scale of attention otherwise."""
+"""For a Gemma 3 with this many layers (27B), llama.cpp computes the attention scale differently."""
 
 
 @dataclass(frozen=True)
 class DecoderSource:
-    """What is needed of a folder. model_type: the family. config: of the text, as the library fills it in."""
+    """The needed facts about a folder. model_type: the family. config: transformers' text config."""
 
     model_type: str
     config: Any
@@ -53,12 +54,12 @@ class DecoderSource:
 
 
 def text_content(decoder: DecoderSource, source: Source, vocabulary: ConvertedVocabulary, kind: GgufKind) -> Content:
-    """Raises UsageError for what llama.cpp has no forward for, or a folder that lacks weights."""
+    """Plan a decoder's file. Raises UsageError for a model that llama.cpp does not support, or missing weights."""
     config, arch = decoder.config, ARCHES[decoder.model_type]
     if decoder.model_type.endswith("_vl") and config.hidden_size != config.num_attention_heads * _head_dim(
         config
     ):
-        raise UsageError("llama.cpp takes no qwen2vl whose heads are not as wide together as the model")
+        raise UsageError("llama.cpp supports qwen2vl only if its heads together are as wide as the model")
     scaling = _rope_scaling(decoder)
     tensors = [*_tensors(decoder, source, kind), *_rope_factors(decoder)]
 
@@ -105,7 +106,7 @@ def _describe_shape(writer: GGUFWriter, decoder: DecoderSource) -> None:
 
 
 def _window(decoder: DecoderSource) -> int:
-    """Tokens that the layers with the shortest sight see; 0: all see everything."""
+    """Tokens in the window of sliding-attention layers; 0 if there are none."""
     config = decoder.config
     window = getattr(config, "sliding_window", None) or 0
     types = getattr(config, "layer_types", None)
@@ -113,7 +114,7 @@ def _window(decoder: DecoderSource) -> int:
 
 
 def _period(sliding: list[bool]) -> int:
-    """Every how many layers one sees everything, the first time at the end of a period; 0: not so regular."""
+    """Period of the full-attention layers, each the last of its period; 0 if the pattern is irregular."""
     if False not in sliding:
         return 0
     period = sliding.index(False) + 1
@@ -122,7 +123,7 @@ def _period(sliding: list[bool]) -> int:
 
 
 def _ropes(decoder: DecoderSource) -> dict[str, dict[str, Any]]:
-    """Rope settings by the kind of layer; under "" where all have the same."""
+    """RoPE settings by kind of layer; under "" if they are the same for all layers."""
     rope: dict[str, Any] = decoder.config.rope_parameters or {}
     if "full_attention" in rope or "sliding_attention" in rope:
         return rope
@@ -130,7 +131,7 @@ def _ropes(decoder: DecoderSource) -> dict[str, dict[str, Any]]:
 
 
 def _rope_scaling(decoder: DecoderSource) -> Callable[[GGUFWriter], None]:
-    """Writes how positions turn. Raises UsageError for a way that llama.cpp does not have."""
+    """A function that writes the RoPE settings. Raises UsageError for a type that llama.cpp does not support."""
     ropes = _ropes(decoder)
     rope = ropes.get("full_attention") or ropes.get("") or {}
     kind = rope.get("rope_type", "default")
@@ -138,7 +139,7 @@ def _rope_scaling(decoder: DecoderSource) -> Callable[[GGUFWriter], None]:
     others = [one for name, one in ropes.items() if name == "sliding_attention"]
     refused |= any(one.get("rope_type", "default") != "default" for one in others)
     if refused or rope.get("partial_rotary_factor", 1.0) != 1.0 or rope.get("mscale"):
-        raise UsageError(f"ropes of type {kind!r} as this {decoder.model_type} has them cannot be converted")
+        raise UsageError(f"RoPE of type {kind!r} with the settings of this {decoder.model_type} cannot be converted")
 
     def describe(writer: GGUFWriter) -> None:
         writer.add_rope_freq_base(rope["rope_theta"])
@@ -161,7 +162,7 @@ def _rope_scaling(decoder: DecoderSource) -> Callable[[GGUFWriter], None]:
 
 
 def _rope_factors(decoder: DecoderSource) -> Iterator[Planned]:
-    """Llama 3 stretches each frequency by its own factor, which llama.cpp reads from a tensor."""
+    """The tensor of RoPE factors: Llama 3 scales each frequency by its own factor."""
     (rope,) = _ropes(decoder).values() if decoder.model_type == "llama" else ({},)
     if rope.get("rope_type") != "llama3":
         return
@@ -185,8 +186,8 @@ def _notes(decoder: DecoderSource, tensors: list[Planned], kind: GgufKind) -> It
     window = _window(decoder)
     if window and decoder.model_type != "gemma3_text":
         yield (
-            f"llama.cpp has no windows for {decoder.model_type}: beyond {window} tokens this draft sees more than it "
-            "was made for, and is accepted less"
+            f"llama.cpp has no sliding windows for {decoder.model_type}: beyond {window} tokens this draft sees more "
+            "than in training, and is accepted less"
         )
 
 
@@ -207,7 +208,7 @@ def _tensor(decoder: DecoderSource, source: Source, names: TensorNameMap, name: 
     found = names.get_name(name, try_suffixes=(".weight", ".bias"))
     if found is None or (name.endswith(".bias") and not re.search(_BIASES.get(decoder.model_type, "$^"), name)):
         raise UsageError(
-            f"{source.folder} has {name}, which llama.cpp's {decoder.model_type} has not: it cannot be converted"
+            f"{source.folder} has {name}, which llama.cpp's {decoder.model_type} lacks: it cannot be converted"
         )
     shape = source.shape(name)
     coarse = kind_of_head(kind) if name == _HEAD or (name == _EMBEDDING and decoder.tied) else kind
@@ -216,7 +217,7 @@ def _tensor(decoder: DecoderSource, source: Source, names: TensorNameMap, name: 
 
 
 def _change(decoder: DecoderSource, name: str) -> Callable[[Tensor], Tensor]:
-    """What becomes of a tensor's numbers on the way."""
+    """The conversion that a tensor's numbers need."""
     config = decoder.config
     part = re.search(r"self_attn\.([qk])_proj\.(weight|bias)$", name)
     if part and decoder.model_type in _PAIRED:
@@ -225,19 +226,19 @@ def _change(decoder: DecoderSource, name: str) -> Callable[[Tensor], Tensor]:
     if decoder.model_type == "gemma3_text" and name.endswith("norm.weight"):
         scale = 1.0
         if name.endswith("q_norm.weight") and config.num_hidden_layers != _SCALE_FROM_LAYERS:
-            # llama.cpp scales scores by the width of a head, whatever the config says.
+            # llama.cpp always scales scores by the width of a head and ignores the config.
             scale = math.sqrt(_head_dim(config) / config.query_pre_attn_scalar)
-        return lambda tensor: (tensor.float() + 1.0) * scale  # its norms' weights are short of 1
+        return lambda tensor: (tensor.float() + 1.0) * scale  # its norms' weights are stored minus 1
     return lambda tensor: tensor
 
 
 def paired(tensor: Tensor, heads: int) -> Tensor:
-    """Rows of a query or key projection, [heads * size, ...], so that both halves of a rotary pair are neighbours."""
+    """Reorder rows of a query or key projection, [heads * size, ...], so that rotary pairs are adjacent."""
     return tensor.reshape(heads, 2, -1, *tensor.shape[1:]).transpose(1, 2).reshape(tensor.shape)
 
 
 def _check_complete(decoder: DecoderSource, source: Source, wanted: list[str]) -> None:
-    """Raises UsageError unless every layer is there, and embedding, norm and head."""
+    """Raise UsageError unless all layers, the embedding, the norm and the head exist."""
     config = decoder.config
     needed = {_EMBEDDING, _NORM} | (set() if decoder.tied else {_HEAD})
     layers: dict[int, set[str]] = {}

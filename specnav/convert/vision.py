@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The file of a vision tower, mmproj-….gguf, as llama.cpp's own converter lays it out for Qwen2-VL and Qwen2.5-VL."""
+"""The content of a vision tower's file, mmproj-….gguf, in the layout of llama.cpp's converter for Qwen2(.5)-VL."""
 
 from __future__ import annotations
 
@@ -21,18 +21,21 @@ from specnav.errors import UsageError
 TOWERS = {QWEN2_VL: VisionProjectorType.QWEN2VL, QWEN2_5_VL: VisionProjectorType.QWEN25VL}
 _LAYER_NORM_EPS = 1e-6
 _IMAGE_SIZE = 560
-"""What llama.cpp's converter writes where a config has none, as these towers take pictures of any size."""
+"""The size that llama.cpp's converter writes if the config has none; these towers accept pictures of any size."""
 
 
 def tower_content(folder: Path, config: Any, source: Source, kind: GgufKind) -> Content:
-    """config: the library's, of the whole model. Raises UsageError for a tower that the format cannot hold."""
+    """Plan a vision tower's file. config: transformers' config of the whole model.
+
+    Raises UsageError for a tower that the format does not support.
+    """
     family, vision = config.model_type, config.vision_config
     if vision.temporal_patch_size != TEMPORAL_PATCH or vision.in_channels != 3:
         raise UsageError(
-            f"{folder} has a vision tower of other patches than llama.cpp's: it cannot be converted"
+            f"{folder} has a vision tower with other patches than llama.cpp's: it cannot be converted"
         )
     if getattr(vision, "hidden_act", "") != ("quick_gelu" if family == QWEN2_VL else "silu"):
-        raise UsageError(f"{folder} has a vision tower with {vision.hidden_act}, which llama.cpp's has not")
+        raise UsageError(f"{folder} has a vision tower with {vision.hidden_act}, which llama.cpp's lacks")
     pattern = _pattern(folder, vision) if family == QWEN2_5_VL else 0
     processor = _processor(folder)
     kind = kind_of_tower(kind)
@@ -73,18 +76,18 @@ def _mlp_width(family: str, vision: Any) -> int:
 
 
 def _pattern(folder: Path, vision: Any) -> int:
-    """Every how many blocks one looks at the whole picture. Raises UsageError where that is not regular."""
+    """Period of the full-attention blocks. Raises UsageError if the pattern is irregular."""
     whole = list(vision.fullatt_block_indexes)
     pattern = whole[0] + 1 if whole else vision.depth + 1
     if whole != [index for index in range(vision.depth) if (index + 1) % pattern == 0]:
         raise UsageError(
-            f"{folder} looks at whole pictures in blocks {whole}: llama.cpp takes only every n-th"
+            f"{folder} has full attention in blocks {whole}: llama.cpp supports only every n-th"
         )
     return pattern
 
 
 def _processor(folder: Path) -> dict[str, Any]:
-    """How pictures are prepared, as the folder says or as the library does by itself."""
+    """Settings for preparing pictures, from the folder or transformers' defaults."""
     from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
     known = ("preprocessor_config.json", "processor_config.json")
@@ -96,7 +99,7 @@ def _processor(folder: Path) -> dict[str, Any]:
         return json.loads(found.to_json_string())
     except (OSError, ValueError, TypeError) as error:
         raise UsageError(
-            f"{folder} does not say how pictures are prepared: check preprocessor_config.json"
+            f"{folder} has no settings for preparing pictures: check preprocessor_config.json"
         ) from error
 
 
@@ -111,14 +114,14 @@ def _tensors(family: str, depth: int, source: Source, kind: GgufKind) -> Iterato
 
 
 def _shape(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Of each of the tensors that one is divided into."""
+    """The shape of each tensor into which one is split."""
     if name == "patch_embed.proj.weight":
         return (*shape[:2], *shape[3:])
     return (shape[0] // 3, *shape[1:]) if ".qkv." in name else shape
 
 
 def _kind(name: str, shape: tuple[int, ...], kind: GgufKind) -> GgufKind:
-    """Kernels in bfloat16 have no product in llama.cpp."""
+    """The type of a tensor; llama.cpp has no convolution in bfloat16."""
     if name.startswith("v.patch_embd") and kind is BF16:
         return F32
     return kind_of_tensor(kind, name, shape)

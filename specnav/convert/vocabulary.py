@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A tokenizer as a GGUF file keeps it: every token with its kind, for llama.cpp, and the whole tokenizer for us."""
+"""A tokenizer in a GGUF file: every token with its type for llama.cpp, and the complete tokenizer for us."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from specdec.models import load_tokenizer
 from specnav.errors import UsageError
 
 SPECIAL_TOKENS = "specnav.special_tokens"
-"""Own key: JSON of the named special tokens, and of those without a name under `extra`."""
+"""Our own key: JSON of the named special tokens, with unnamed ones under `extra`."""
 EOS_IDS = "specnav.eos_token_ids"
-"""Own key: JSON of every id that ends an answer. llama.cpp tells no arrays of a file."""
+"""Our own key: JSON of every id that ends an answer, because llama.cpp does not return arrays of a file."""
 _BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
 _ENDS_A_TURN = ("<|im_end|>", "<|eot_id|>", "<end_of_turn>")
 _QWEN2_SPLIT = r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|"
@@ -26,10 +26,12 @@ _LLAMA3_SPLIT = r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|"
 
 @dataclass(frozen=True)
 class ConvertedVocabulary:
-    """tokens, types: of all rows of the embedding. merges: of a byte-level tokenizer, None for one that scores. splits:
-    llama.cpp's name for how text is cut up. ends: ids that end an answer, the main one first. whole: the tokenizer as
-    JSON. named: special tokens by their roles. pictures: ids of tokens that stand for pictures, by their own keys.
-    adds_bos, adds_space: what the tokenizer puts in front of a text.
+    """The vocabulary of a GGUF file.
+
+    tokens, types: for all rows of the embedding. merges: of a byte-level tokenizer; None for one with scores. splits:
+    llama.cpp's name of the pre-tokenizer. ends: ids that end an answer, the main one first. whole: the tokenizer as
+    JSON. named: special tokens by role. extra: other special tokens. template: the chat template. pictures: ids of
+    picture tokens by key. adds_bos, adds_space: what the tokenizer puts before a text.
     """
 
     tokens: tuple[str, ...]
@@ -46,7 +48,7 @@ class ConvertedVocabulary:
     adds_space: bool
 
     def describe(self, writer: GGUFWriter) -> None:
-        """Write all of it."""
+        """Write the vocabulary."""
         writer.add_tokenizer_model("llama" if self.merges is None else "gpt2")
         writer.add_tokenizer_pre(self.splits)
         writer.add_token_list(self.tokens)
@@ -55,7 +57,7 @@ class ConvertedVocabulary:
             writer.add_token_scores([-float(index) for index in range(len(self.tokens))])
             writer.add_add_space_prefix(self.adds_space)
         else:
-            # The list has to be there and to hold something; no two tokens merge into one that is none.
+            # The list must not be empty; this merge has no effect, because its result is not a token.
             writer.add_token_merges(self.merges or (f"{self.tokens[0]} {self.tokens[0]}",))
         ids = {token: index for index, token in enumerate(self.tokens)}
         for role, add in (
@@ -81,7 +83,7 @@ class ConvertedVocabulary:
 
 
 def read_vocabulary(folder: Path, rows: int, config: Any) -> ConvertedVocabulary:
-    """Of a folder whose embedding has this many rows. config: the library's. Raises UsageError, ModelError."""
+    """Read the vocabulary of a folder. rows: of the embedding. config: transformers'. Raises UsageError, ModelError."""
     tokenizer = load_tokenizer(folder)
     backend = tokenizer.backend_tokenizer
     whole = backend.to_str()
@@ -91,7 +93,7 @@ def read_vocabulary(folder: Path, rows: int, config: Any) -> ConvertedVocabulary
     ends = tuple(end for end in _ends(folder, config, tokenizer) if end < rows)
     if not ends:
         raise UsageError(
-            f"{folder} does not say what ends an answer: add eos_token_id to generation_config.json"
+            f"{folder} does not define what ends an answer: add eos_token_id to generation_config.json"
         )
     by_bytes = not model.get("byte_fallback")
     named = {
@@ -118,7 +120,7 @@ def read_vocabulary(folder: Path, rows: int, config: Any) -> ConvertedVocabulary
 
 
 def _tokens(backend: Any, rows: int, unknown: str | None) -> tuple[tuple[str, ...], tuple[TokenType, ...]]:
-    """Rows beyond the tokenizer's ids fill up the embedding: they are marked as unused."""
+    """(tokens, types) of all rows; rows without a token are marked as unused."""
     tokens = [f"[PAD{index}]" for index in range(rows)]
     types = [TokenType.UNUSED] * rows
     added = backend.get_added_tokens_decoder()
@@ -136,12 +138,12 @@ def _tokens(backend: Any, rows: int, unknown: str | None) -> tuple[tuple[str, ..
 
 
 def _merge(pair: list[str] | str) -> str:
-    """Both ways in which files write a merge."""
+    """A merge as text, from either of its forms in files."""
     return pair if isinstance(pair, str) else " ".join(pair)
 
 
 def _splits(whole: str) -> str:
-    """Which of llama.cpp's ways to cut up text this is. Our own programs send ids and never need it."""
+    """llama.cpp's name of the pre-tokenizer. Our own programs send ids and never need it."""
     rules = json.dumps(json.loads(whole).get("pre_tokenizer"))
     for name, pattern in (("qwen2", _QWEN2_SPLIT), ("llama-bpe", _LLAMA3_SPLIT)):
         if json.dumps(pattern)[1:-1] in rules:
@@ -150,7 +152,7 @@ def _splits(whole: str) -> str:
 
 
 def _ends(folder: Path, config: Any, tokenizer: Any) -> tuple[int, ...]:
-    """As `specdec.models.loading.eos_ids` finds them, without the model."""
+    """The ids that end an answer, found as in `specdec.models.loading.eos_ids`, but without the model."""
     try:
         generation = json.loads((folder / "generation_config.json").read_text(encoding="utf-8"))
     except FileNotFoundError:

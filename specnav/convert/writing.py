@@ -19,11 +19,11 @@ from specnav.convert.content import Content
 from specnav.convert.kinds import BF16, F16, F32, GgufKind
 
 CHUNK = 1 << 22
-"""Numbers that are worked on at a time: what is made of them on the way takes several times their memory."""
+"""How many numbers are converted at a time; intermediate results take several times their memory."""
 
 
 def write(content: Content, path: Path, advance: Callable[[], None]) -> None:
-    """Write a file under a name that nothing looks for yet. advance: called behind each tensor. Raises OSError."""
+    """Write a file under a temporary name. advance: called after each tensor. Raises OSError."""
     writer = GGUFWriter(path, content.arch)
     content.describe(writer)
     writer.add_file_type(int(content.kind.file_type))
@@ -46,7 +46,7 @@ def write(content: Content, path: Path, advance: Callable[[], None]) -> None:
 
 
 def packed(tensor: Tensor, kind: GgufKind) -> NDArray[Any]:
-    """A tensor's numbers as they stand in the file: an array of as many bytes."""
+    """A tensor's numbers as an array with the bytes of the file."""
     if kind is F32:
         return tensor.to(torch.float32).contiguous().numpy()
     if kind is F16:
@@ -58,12 +58,12 @@ def packed(tensor: Tensor, kind: GgufKind) -> NDArray[Any]:
     found = np.empty((rows.shape[0], kind.size((width,))), np.uint8)
     for start, stop in stretches(rows.shape[0], width):
         part = rows[start:stop].to(torch.float32).contiguous().numpy()
-        with np.errstate(all="ignore"):  # what is not finite is reported when it is read back
+        with np.errstate(all="ignore"):  # values that are not finite are reported on reading back
             found[start:stop] = gguf.quantize(part, kind.type)
     return found
 
 
 def stretches(rows: int, width: int) -> list[tuple[int, int]]:
-    """(start, stop) of parts of a matrix that are worked on one after another."""
+    """(start, stop) of the row ranges of a matrix that are processed one after another."""
     step = max(1, CHUNK // max(1, width))
     return [(start, min(rows, start + step)) for start in range(0, rows, step)] if width else []

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`specnav console --bag`: a walk looked at again in the browser: pictures, decisions, events, labels; no ROS."""
+"""`specnav console --bag`: shows a recorded walk in the browser: pictures, decisions, events, labels; needs no ROS."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A part of a walk as a GIF or an MP4: the pictures in their own time, with what was decided below them."""
+"""Writes a part of a walk as a GIF or an MP4: the pictures in real time, with the decisions below them."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ MOST_FRAMES = {".gif": 240, ".mp4": 9000}
 SHORTEST_MS, LONGEST_MS, LAST_MS = 40, 2000, 1500
 PAPER, INK, SOFT = (20, 23, 27), (238, 240, 243), (164, 171, 180)
 MEDIA_TYPES = {".gif": "image/gif", ".mp4": "video/mp4"}
-# Browsers play H.264, and the wheels of av hold it. No B-frames: with them the file's length came out too short.
+# Browsers play H.264, and the wheels of av include it. No B-frames: with them the file's duration was too short.
 CODEC, QUALITY = "libx264", {"crf": "23", "preset": "veryfast", "bf": "0"}
 
 
 def make_clip(walk: Walk, begin_s: float, end_s: float, kind: str = ".gif") -> bytes:
-    """The pictures from `begin_s` to `end_s` as a file of this kind, .gif or .mp4.
+    """The pictures from `begin_s` to `end_s` as a file of type `kind`, .gif or .mp4.
 
-    Raises EvaluationError when there is none in between.
+    Raises EvaluationError if there is no picture in between.
     """
     if kind not in MEDIA_TYPES:
-        raise EvaluationError(f"{kind or 'no ending'}: a clip is a file that ends in .gif or .mp4")
+        raise EvaluationError(f"{kind or 'no suffix'}: a clip must be a .gif or .mp4 file")
     chosen = [
         f for f in walk.frames if f.number in walk.pictures and begin_s <= walk.seconds(f.time_ns) <= end_s
     ]
@@ -59,9 +59,9 @@ def _mp4(walk: Walk, chosen: list[FrameEntry], times: list[int]) -> bytes:
     except ImportError as error:
         raise EvaluationError("an MP4 needs the package av: pip install av, or save a .gif") from error
     first = _page(walk, chosen[0].number, 0.0)
-    size = (WIDTH, first.height + first.height % 2)  # H.264 with halved colours wants even sides
+    size = (WIDTH, first.height + first.height % 2)  # H.264 with subsampled colours needs even sides
     try:
-        # A file, not a buffer: "faststart" reads what was written once more, to put the index in front of it.
+        # A file, not a buffer, because "faststart" reads the output again to put the index first.
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "clip.mp4"
             with av.open(str(file), "w", format="mp4", options={"movflags": "faststart"}) as film:
@@ -70,7 +70,7 @@ def _mp4(walk: Walk, chosen: list[FrameEntry], times: list[int]) -> bytes:
                 stream.width, stream.height, stream.pix_fmt = *size, "yuv420p"
                 stream.time_base = stream.codec_context.time_base = Fraction(1, 1000)
                 at = 0
-                # The last picture comes twice, for one is shown until the next one comes.
+                # The last picture is written twice, because a picture is shown until the next one.
                 for entry, ms in [*zip(chosen, times, strict=True), (chosen[-1], 0)]:
                     page = Image.new("RGB", size, PAPER)
                     page.paste(_page(walk, entry.number, walk.seconds(entry.time_ns)))
@@ -102,13 +102,13 @@ def _page(walk: Walk, number: int, t: float) -> Image.Image:
 
 
 def check_clip_name(out: Path) -> None:
-    """Refuse what is not a clip's name before anything is read. Raises EvaluationError."""
+    """Check the file name of a clip. Raises EvaluationError."""
     if out.suffix.lower() not in MEDIA_TYPES:
-        raise EvaluationError(f"--clip {out}: a clip is a file that ends in .gif or .mp4")
+        raise EvaluationError(f"--clip {out}: a clip must be a .gif or .mp4 file")
 
 
 def write_clip(walk: Walk, out: Path, begin_s: float, end_s: float) -> None:
-    """Write one to a file, whole or not at all. Raises EvaluationError."""
+    """Write a clip to a file, atomically. Raises EvaluationError."""
     check_clip_name(out)
     data = make_clip(walk, begin_s, end_s, out.suffix.lower())
     try:

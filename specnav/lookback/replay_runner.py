@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A walk decided again: `specnav replay` in a process of its own, watched, compared with what was recorded, and ended.
+"""Decides a walk again: runs `specnav replay` in a separate process, watches it, and compares it with the recording.
 
-A process, so that the page goes on while models compute, and that whatever befalls them befalls only the replay.
+In a separate process, the page stays responsive while models compute, and a failure ends only the replay.
 """
 
 from __future__ import annotations
@@ -32,29 +32,29 @@ from specnav.supervise.processes import ChildSpec, Running, Supervisor, last_wor
 State = Literal["none", "starting", "deciding", "done", "cancelled", "failed"]
 Difference = Literal["same", "words", "action", "failed", "unknown"]
 POLL_S, END_S = 0.3, 15.0
-MOST_WITHOUT_DECISIONS = 200  # frames, of a bag that holds no decisions
+MOST_WITHOUT_DECISIONS = 200  # frames of a bag without decisions
 LONGEST_NAME = 120
 
 
 def offered_methods() -> list[str]:
-    """The methods that can decide here: a split target needs a robot that holds its first layers."""
+    """The methods that can decide here; a split target would need a robot with its first layers."""
     return [name for name, method in METHODS.items() if not method.split]
 
 
 def check_method(name: str) -> str:
-    """The method's name; overrides of its axes are allowed. Raises EvaluationError."""
+    """Check a method's name, which may override axes, and return it. Raises EvaluationError."""
     name = name.strip()
     try:
         method = get_method(name[:LONGEST_NAME])
     except OptionsError as error:
         raise EvaluationError(str(error)) from error
     if method.split or "," in name or len(name) > LONGEST_NAME:
-        raise EvaluationError(f"method {name[:40]} cannot decide here; there are {', '.join(offered_methods())}")
+        raise EvaluationError(f"method {name[:40]} cannot decide here; choose {', '.join(offered_methods())}")
     return name
 
 
 def differs(recorded: Mapping[str, Any] | None, again: DecisionRecord) -> Difference:
-    """How an answer differs from the recorded decision: by its action, only by its words, or not at all."""
+    """How an answer differs from the recorded decision: in its action, only in its words, or not at all."""
     if again.error:
         return "failed"
     if recorded is None:
@@ -66,16 +66,16 @@ def differs(recorded: Mapping[str, Any] | None, again: DecisionRecord) -> Differ
 
 
 class ReplayRunner:
-    """One replay at a time, of one bag. Called by the page's server; a thread of its own watches the process."""
+    """Runs one replay of one bag at a time. The page's server calls it; a thread watches the process."""
 
     def __init__(self, bag: Path, walk: Walk, deciders: Deciders, command: Sequence[str] | None = None) -> None:
-        """bag: the file. command: what takes replay's arguments (default: `specnav replay` of this Python)."""
+        """bag: the file. command: program that takes replay's arguments (default: `specnav replay` of this Python)."""
         self._bag, self._deciders = bag.resolve(), deciders
         self._command = command or (sys.executable, "-m", "specnav.cli", "replay")
         self._recorded = {d["stamp_ns"]: d for d in walk.decisions if d["stamp_ns"] != "0"}
         self._frames = {f.number: walk.seconds(f.time_ns) for f in walk.frames}
         asked = len(self._recorded)
-        # Frames with a recorded action are always decided; of a bag without any, some.
+        # Frames with a recorded action are always decided; without any, every n-th frame is.
         self._every = 1_000_000 if asked else max(1, len(walk.frames) // MOST_WITHOUT_DECISIONS)
         self._lock = threading.Lock()
         self._state: State = "none"
@@ -87,11 +87,11 @@ class ReplayRunner:
         self._cancelled, self._run_number = False, 0
 
     def start(self, method: str) -> None:
-        """Begin. Raises EvaluationError: no such method, or one is at work."""
+        """Start a replay. Raises EvaluationError for an unknown method, or if one is running."""
         method = check_method(method)
         with self._lock:
             if self._state in ("starting", "deciding"):
-                raise EvaluationError(f"{self._method} is at work: cancel it first")
+                raise EvaluationError(f"{self._method} is running: cancel it first")
             self._state, self._method, self._why, self._cancelled = "starting", method, "", False
             self._answers = []
             self._run_number += 1
@@ -99,7 +99,7 @@ class ReplayRunner:
             self._watcher.start()
 
     def cancel(self) -> None:
-        """End it; what was decided so far is kept. Without one at work nothing happens."""
+        """Cancel the running replay, if any; decisions made so far are kept."""
         with self._lock:
             if self._state in ("starting", "deciding"):
                 self._cancelled = True
@@ -107,13 +107,13 @@ class ReplayRunner:
                     self._process.send_signal(signal.SIGTERM)
 
     def close(self) -> None:
-        """End it and wait until it is gone."""
+        """Cancel the running replay and wait for its end."""
         self.cancel()
         if self._watcher is not None:
             self._watcher.join(END_S + 5.0)
 
     def told(self, since: int = 0) -> dict[str, Any]:
-        """What is known, with the answers from number `since` on."""
+        """The state for the page, with the answers from number `since` on."""
         with self._lock:
             counts = dict.fromkeys(("same", "words", "action", "failed", "unknown"), 0)
             for answer in self._answers:
@@ -138,7 +138,7 @@ class ReplayRunner:
         except OSError as error:
             self._end("failed", f"the replay cannot be run: {error.strerror or error}")
         except msgspec.MsgspecError as error:
-            self._end("failed", f"the replay wrote what cannot be read: {error}")
+            self._end("failed", f"the replay's output cannot be read: {error}")
 
     def _watch(self, method: str, out: Path, log: Path) -> None:
         argv = [*self._command, str(self._bag), "--methods", method, "--every", str(self._every)]
@@ -147,7 +147,7 @@ class ReplayRunner:
             process = Supervisor.launch(ChildSpec("replay", argv, cwd=ROOT), unread, stderr)
         with self._lock:
             self._process = process
-            if self._cancelled:  # before there was a process to end
+            if self._cancelled:  # cancelled before the process existed
                 process.send_signal(signal.SIGTERM)
         reader = _Lines(out / DECISIONS_FILE)
         try:
@@ -195,7 +195,7 @@ class ReplayRunner:
 
 
 class _Lines:
-    """The records of a file that grows, each once it is whole."""
+    """Reads the complete records of a growing file."""
 
     def __init__(self, file: Path) -> None:
         self._file, self._at = file, 0
@@ -213,7 +213,7 @@ class _Lines:
 
 
 def _card(record: DecisionRecord) -> dict[str, Any]:
-    """An answer in the form of a recorded decision, as the page's cards show it."""
+    """An answer in the form of a recorded decision, for the page's cards."""
     return {
         "instruction": record.instruction,
         "method": record.method,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`specnav console --bag`, from its flags to the page."""
+"""Runs `specnav console --bag`: shows the page or writes a clip."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def look_back(asked: LookBack, deciders: Deciders) -> int:
 
         check_clip_name(clip)
         if method is not None:
-            raise UsageError("--again is for the page, --clip writes a file instead: leave one of them out")
+            raise UsageError("--again is for the page, but --clip writes a file: leave one of them out")
         if asked.begin >= asked.end:
             raise UsageError(f"--from {asked.begin:g} is not before --to {asked.end:g}")
     if method is not None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The look-back page's web server: loopback only, one walk. Needs starlette and uvicorn (the extra console)."""
+"""Web server of the look-back page: loopback only, for one walk. Needs starlette and uvicorn (the extra console)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ OWN_NAMES = ["127.0.0.1", "localhost"]
 
 
 def make_app(walk: Walk, labels: Labels, again: ReplayRunner) -> Starlette:
-    """The page, the walk as JSON, its pictures, labels and clips, and what another method decides."""
+    """The web application: the page, the walk as JSON, its pictures, labels and clips, and replays."""
 
     def file(path: Path) -> Callable[[Request], Any]:
         async def serve(request: Request) -> Response:
@@ -52,7 +52,7 @@ def make_app(walk: Walk, labels: Labels, again: ReplayRunner) -> Starlette:
 
         return serve
 
-    clips = asyncio.Semaphore(1)  # one at a time: they take all of a core
+    clips = asyncio.Semaphore(1)  # one at a time, because a clip uses a whole core
 
     def told() -> dict[str, Any]:
         return {**walk.told(), "labels": labels_told(), "methods": offered_methods()}
@@ -115,12 +115,12 @@ def make_app(walk: Walk, labels: Labels, again: ReplayRunner) -> Starlette:
         Route("/again", decide, methods=["POST"]),
         Route("/clip.{kind}", clip),
     ]
-    # A page elsewhere could have its own name lead here (DNS rebinding).
+    # Checks the host name, against DNS rebinding by other pages.
     return Starlette(routes=routes, middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=OWN_NAMES)])
 
 
 async def _posted(request: Request, act: Callable[[dict[str, Any]], dict[str, Any]], wanted: str) -> Response:
-    """Answer a page's wish; what is wrong with it is said in a line."""
+    """Answer a page's POST request; an error is one line. wanted: the message for a malformed request."""
     if wrong := check_origin(request.headers.get("origin"), request.headers.get("host"), True):
         return JSONResponse({"why": wrong}, 403, HEADERS)
     try:
@@ -140,18 +140,18 @@ async def _posted(request: Request, act: Callable[[dict[str, Any]], dict[str, An
 
 
 def serve(walk: Walk, labels: Labels, again: ReplayRunner, port: int, say: Callable[[str], None]) -> None:
-    """Serve until Ctrl-C. Raises UsageError where the port cannot be had."""
+    """Serve until Ctrl-C. Raises UsageError if the port is not available."""
     listening = socket.socket()
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind(("127.0.0.1", port))
-        listening.listen(64)  # also a port that another one has bound is refused here, not as a traceback later
+        listening.listen(64)  # so that a port in use fails here, not with a traceback later
     except OSError as error:
         listening.close()
         raise UsageError(f"port {port}: {error.strerror}; give another with --port") from error
     say(f"look back: http://127.0.0.1:{listening.getsockname()[1]}/ (Ctrl-C ends it)")
     config = bounded_config(make_app(walk, labels, again), own_files=64)
-    with ends_on_signals():  # Otherwise SIGTERM would leave a replay's files behind
+    with ends_on_signals():  # otherwise SIGTERM would leave a replay's files behind
         try:
             uvicorn.Server(config).run(sockets=[listening])
         finally:

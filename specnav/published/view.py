@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`specnav models list`."""
+"""Output of `specnav models list`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `specnav record` is told."""
+"""Settings of `specnav record`."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from specnav.paths import DEFAULT_TARGET
 
 @dataclass(frozen=True)
 class RecordConfig:
-    """The file, and what goes into it. max_decisions: of a simulated episode."""
+    """The file to write and its content. max_decisions: limit for a simulated episode."""
 
     out: Path = setting(REQUIRED, "The file to write.", metavar="FILE.mcap")
     topics: tuple[str, ...] = setting(
-        (), "Topics.", metavar="[TOPIC]…", positional=True, shown="cameras, odometry, velocities, ours"
+        (), "Topics to record.", metavar="[TOPIC]…", positional=True, shown="cameras, odometry, velocities, ours"
     )
     duration_s: float | None = setting(
         None, "Stop after this many seconds.", 0.1, flags=("--duration",), shown="on Ctrl-C"
@@ -33,7 +33,7 @@ class RecordConfig:
     split: str = setting("heldout", "With --sim: heldout or train.")
     about: tuple[str, ...] = setting(
         (),
-        "With --sim: only targets of these kinds and colours, as lamp,pink.",
+        "With --sim: only targets of these kinds and colours, e.g. lamp,pink.",
         metavar="WORD,…",
         read=words,
     )
@@ -50,5 +50,5 @@ class RecordConfig:
 
     @property
     def labels(self) -> Path:
-        """Where the oracle's actions go."""
+        """The file of the oracle's actions."""
         return self.out.with_suffix(".labels.csv")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recording a live robot: every wanted topic's bytes, as they come, into one mcap file. Needs rclpy.
+"""Records a live robot: writes the bytes of every wanted topic into one mcap file as they arrive. Needs rclpy.
 
-Messages are never decoded. Topics that appear later are joined then. A signal ends the recording and the file is
-closed; without a signal in time, what is on the disk can still be replayed.
+Messages are never decoded. Topics that appear later are joined later. A signal ends the recording and closes the file.
+If the process is killed instead, the part on disk can still be replayed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ DEPTH = 100
 
 
 class TopicRecorder:
-    """Subscribes to what is wanted and writes it. `warn` is reported once of every topic that cannot be recorded."""
+    """Subscribes to the wanted topics and writes their messages.
+
+    `warn` is called once for every topic that cannot be recorded.
+    """
 
     def __init__(
         self, node: Node, file: McapFile, types: Types, names: tuple[str, ...], warn: Callable[[str], None]
@@ -45,21 +48,21 @@ class TopicRecorder:
 
     @property
     def missing(self) -> list[str]:
-        """Topics that were named and have not been seen."""
+        """Named topics that have not appeared."""
         return sorted(self._names - set(self._joined))
 
     @property
     def joined(self) -> list[str]:
-        """Topics that are recorded."""
+        """Topics that are being recorded."""
         return sorted(self._joined)
 
     def look(self) -> None:
-        """Join wanted topics that have appeared."""
+        """Subscribe to wanted topics that have appeared."""
         for name, kinds in self._node.get_topic_names_and_types():
             wanted = name in self._names if self._names else is_wanted(name, kinds[0])
             if not wanted or name in self._joined or name in self._refused:
                 continue
-            # A topic that is only listened to, like the instruction's, is joined before the first word is said.
+            # A topic that has only subscribers, like the instruction's, is joined before its first message.
             ends = self._node.get_publishers_info_by_topic(
                 name
             ) or self._node.get_subscriptions_info_by_topic(name)
@@ -74,10 +77,10 @@ class TopicRecorder:
     def _join(self, name: str, kind: str, ends: list[Any]) -> None:
         self._types.add_missing(kind, installed_definition)
         package, _, message = kind.partition("/msg/")
-        # Best effort hears every publisher; reliable only where all are, or nothing would come from the others.
+        # A best-effort subscription receives from every publisher, a reliable one only from reliable publishers.
         reliable = all(end.qos_profile.reliability == ReliabilityPolicy.RELIABLE for end in ends)
         lasting = all(end.qos_profile.durability == DurabilityPolicy.TRANSIENT_LOCAL for end in ends)
-        # Discovery does not tell the depth everywhere (0: unknown).
+        # Discovery does not always report the depth (0: unknown).
         kept = sum(max(1, end.qos_profile.depth) for end in ends) if lasting else 0
         self._file.add_topic(name, kind, kept)
         qos = QoSProfile(
@@ -95,9 +98,9 @@ class TopicRecorder:
 
 
 def record_live(config: RecordConfig, say: Callable[[str], None]) -> int:
-    """Record until SIGINT, SIGTERM or the time is over; returns the exit code. Raises UsageError, EvaluationError.
+    """Record until SIGINT, SIGTERM or the end of the time; returns the exit code. Raises UsageError, EvaluationError.
 
-    Nothing heard: no file, exit code 1.
+    Without any message no file is written and the exit code is 1.
     """
     checked_namespace("", config.topics)
     types = own_types()
@@ -114,13 +117,13 @@ def record_live(config: RecordConfig, say: Callable[[str], None]) -> int:
     if not recorder.count:
         file.discard()
         there = f": {', '.join(recorder.missing)} did not appear" if recorder.missing else ""
-        say(f"nothing was heard{there}; no file was written")
+        say(f"no message was received{there}; no file was written")
         return 1
     file.finish()
     counts = ", ".join(f"{name} {count}" for name, count in sorted(file.counts.items()))
     say(f"{config.out}: {recorder.count} messages ({counts})")
     if recorder.missing:
-        say(f"never seen: {', '.join(recorder.missing)}")
+        say(f"never appeared: {', '.join(recorder.missing)}")
     return 0
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`specnav record`, from its flags to the finished file."""
+"""Runs `specnav record`: checks the file name and records a live or a simulated robot."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def run_simulated(config: RecordConfig) -> int:
 
 
 def run_live(config: RecordConfig) -> int:
-    """Record until a signal comes or the time is over; returns the exit code. Raises UsageError, EvaluationError."""
+    """Record until a signal or the end of the time; returns the exit code. Raises UsageError, EvaluationError."""
     with needs_ros("recording a live robot", "--sim works"):
         from specnav.record.live import record_live
     return record_live(config, _say)

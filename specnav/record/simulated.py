@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A recording of simulated episodes without ROS: the target alone answers, the robot's executor moves, all is written
-as the robot's nodes and the simulator would publish it.
+"""Records simulated episodes without ROS.
 
-Time is simulated; the same seeds give the same bag (except for the encoders' versions). Beside the bag go labels:
-what the oracle, which knows the room, would have done in each frame that a decision was made from.
+The target alone answers and the robot's executor moves. Messages are written as the robot's nodes and the simulator
+would publish them. Time is simulated, so the same seeds give the same bag (except for differences between encoder
+versions). Labels are written next to the bag: for each frame of a decision, the action of the oracle, which knows the
+room.
 """
 
 from __future__ import annotations
@@ -61,14 +62,14 @@ TOPICS = {
 JPEG_QUALITY = 90
 MAX_NEW_TOKENS = 96
 TICK_S, ODOM_S, CAMERA_S = 0.02, 0.1, 1.0
-THINK_S, PAUSE_S = 0.1, 0.5  # a decision's stand-in time; between episodes
+THINK_S, PAUSE_S = 0.1, 0.5  # assumed time of a decision; pause between episodes
 START_NS = 1_800_000_000_000_000_000
 SESSION = 1
 
 
 @dataclass
 class _Tape:
-    """The bag being written, with its clock."""
+    """The bag that is being written, with its clock."""
 
     file: McapFile
     types: Types
@@ -97,7 +98,7 @@ class _Tape:
 
 @dataclass(frozen=True)
 class _Frame:
-    """A frame on the tape."""
+    """A frame of the recording."""
 
     jpeg: bytes
     stamp_ns: int
@@ -112,7 +113,7 @@ def record_simulated(
 
     types = own_types()
     spec = PromptSpec.from_model_folder(Path(config.target_model))
-    # A clock that stands still: chunks end where they are full, so that the same seeds give the same file.
+    # With a stopped clock, chunks end only when full, so that the same seeds give the same file.
     with McapFile(config.out, types, config.force, lambda: 0.0) as file, World() as world:
         for topic, kind in TOPICS.items():
             file.add_topic(topic, kind)
@@ -126,7 +127,7 @@ def record_simulated(
 
 
 def _episodes(config: RecordConfig) -> Iterator[Episode]:
-    """The first `episodes` ones from `seed` on that are about what was asked for."""
+    """The first `episodes` episodes from `seed` on whose target has a wanted kind or colour."""
     known = {*KIND_BY_NAME, *COLOURS}
     if unknown := sorted(set(config.about) - known):
         raise BadRequest(f"no kind or colour is called {unknown[0]!r}: use some of {', '.join(sorted(known))}")
@@ -144,7 +145,7 @@ def _as_csv(labels: Sequence[tuple[int, str]]) -> bytes:
 
 
 class _Recording:
-    """One episode on the tape."""
+    """Records one episode."""
 
     def __init__(
         self,
@@ -164,7 +165,7 @@ class _Recording:
         world.load(episode.room)
 
     def run(self) -> None:
-        """Until the model says stop or the decisions are used up."""
+        """Record until the model says stop or the decisions are used up."""
         self._odometry()
         self.tape.write(INSTRUCTION, {"data": self.episode.instruction})
         contact = False
@@ -190,7 +191,7 @@ class _Recording:
         return frame
 
     def _decide(self, frame: _Frame, contact: bool) -> Move | None:
-        """The target's answer, and the move the policy makes of it; None when the answer holds no action."""
+        """Ask the target, and return the policy's move; None if the answer has no action."""
         prompt = build_prompt(self.spec, self.model.tokenizer, self.episode.instruction, [frame.jpeg])
         ids = generate_local(self.model, prompt, GenerationOptions(MAX_NEW_TOKENS))
         text = str(self.model.tokenizer.decode(ids, skip_special_tokens=True))
@@ -271,7 +272,7 @@ class _Recording:
         )
 
     def _drive(self, action: Action) -> bool:
-        """Carry the motion out as motion_node does; returns whether it ended against something."""
+        """Carry out the motion as motion_node does; returns whether an obstacle ended it."""
         executor = MotionExecutor()
         motion = Motion(action.distance_m, action.angle_rad)
         executor.start(motion, self._pose(), self.tape.now_s)

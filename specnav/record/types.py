@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Definitions of the messages that a recording may hold: a ROS release's, ours, and what installed packages have."""
+"""Message definitions for recordings: those of a ROS release and ours."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from specnav.paths import INTERFACES
 
 
 def own_definitions() -> dict[str, str]:
-    """Our message definitions by type name, from our interface package; {} without it."""
+    """Our message definitions by type name, from our interface package; empty without it."""
     return {
         f"{INTERFACES.name}/msg/{path.stem}": path.read_text(encoding="utf-8")
         for path in sorted((INTERFACES / "msg").glob("*.msg"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which topics `specnav record` takes when none are named: the camera, how the robot moves, and what our nodes say."""
+"""The topics that `specnav record` records by default: camera, odometry, velocities, and those of our nodes."""
 
 from __future__ import annotations
 
@@ -16,6 +16,6 @@ STRINGS = frozenset({"instruction", "action", "reasoning"})
 
 
 def is_wanted(name: str, kind: str) -> bool:
-    """Whether a topic is recorded unless others are named. Raw images are not: their rate fills a disk."""
+    """Whether a topic is recorded by default. Raw images are not, because they would fill the disk."""
     last = name.rpartition("/")[2]
     return kind in KINDS or kind.startswith(OURS) or (kind == "std_msgs/msg/String" and last in STRINGS)

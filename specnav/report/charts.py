@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The charts of all reports: data in, SVG out, drawn by matplotlib when the report is written.
 
-The SVG lies in the page, which so opens offline and needs no script. Its colours are variables of the style sheet and
-its letters are the page's, so a chart is light or dark as the page is. A dot or bar tells its value when pointed at.
+The SVG is embedded in the page, which therefore opens offline and needs no script. Colours are variables of the style
+sheet and fonts are the page's, so a chart follows the page's light or dark mode. Dots and bars show their value as a
+tooltip.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WIDTH, HALF = 900.0, 520.0
-"""Of a chart as wide as the page, and of two beside each other; pixels."""
+"""Width in pixels of a chart as wide as the page, and of one of two side by side."""
 ROW_PX, CHAR_PX, LABEL_PX = 28.0, 7.0, 15.0
 VARIABLES = (
     "ink", "muted", "faint", "line", "soft", "panel", "edge", "uplink", "cloud", "downlink", "ok", "ok-soft", "bad",
     "policy", "policy-soft", "wall", "path", "drafted", "floor",
 )  # fmt: skip
 HEX = {name: f"#01fe{place:02x}" for place, name in enumerate(VARIABLES)}
-"""What stands for a variable of the style sheet while matplotlib draws; nothing else has these colours."""
+"""Placeholder colours for variables of the style sheet while matplotlib draws; nothing else uses them."""
 STYLE: dict[str, Any] = {
     "svg.fonttype": "none", "svg.hashsalt": "specnav", "font.family": "DejaVu Sans", "font.size": 12.0,
     "text.color": HEX["ink"], "axes.labelcolor": HEX["muted"], "axes.edgecolor": HEX["faint"],
@@ -42,22 +43,22 @@ FAMILIES = {
     "ar": "wall", "cloud-sd": "policy", "sd": "edge", "fsd": "cloud", "fsd+overlap:hints": "downlink", "auto": "ok",
     "paper": "uplink", "formula": "faint",
 }  # fmt: skip
-"""The colour of what a line is about; a method has the same one in every chart."""
+"""Colour by family of a line; a method has the same colour in every chart."""
 OTHERS = ("bad", "downlink", "uplink", "path", "faint")
 SHADES = ("edge", "cloud", "downlink", "uplink", "policy")
 CLIPPED = "clipped"
-"""The id of what may not reach beyond its clip path; everything else may."""
+"""Id of artists that are clipped at their clip path; all others are not clipped."""
 LANES = ("edge", "uplink", "cloud", "downlink")
 AHEAD, SHADOW = "ahead", "shadow"
-"""Spans whose name ends so are work that nothing waited for yet; they are drawn pale."""
+"""Suffixes of spans for work that nothing waited for yet; they are drawn pale."""
 
 
 @dataclass(frozen=True)
 class ChartLine:
-    """One line of a chart. family: what it is about, which gives the colour. paper: printed, not measured.
+    """One line of a chart. family: its subject, which determines the colour. paper: printed in a paper, not measured.
 
-    joined: false for figures of different systems. computed: by a formula, not measured. high: the upper end of a
-    whisker at each point. dotted: each point has a dot.
+    joined: whether points are connected; false for figures of different systems. computed: by a formula, not measured.
+    high: upper ends of whiskers at the points. dotted: whether each point has a dot.
     """
 
     name: str
@@ -72,7 +73,7 @@ class ChartLine:
 
 @dataclass(frozen=True)
 class Mark:
-    """A place on a chart's x axis with a name; y: of the ring drawn there, None for a line from top to bottom."""
+    """A named place on a chart's x axis. y: height of a ring drawn there; None for a vertical line."""
 
     x: float
     label: str
@@ -81,7 +82,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class LineChart:
-    """Quantities against a number. level: a horizontal line with a meaning, such as 1 for "as fast as ar"."""
+    """A chart of quantities over a number. level: height of a reference line, for example 1 for "as fast as ar"."""
 
     title: str
     x_label: str
@@ -96,7 +97,7 @@ class LineChart:
 
 @dataclass(frozen=True)
 class RowSeries:
-    """Values by row; None where there is none. colour: a variable of the style sheet, "" for that of `shade`."""
+    """One value per row, or None. colour: a variable of the style sheet; "" for the colour of `shade`."""
 
     name: str
     values: tuple[float | None, ...]
@@ -106,15 +107,15 @@ class RowSeries:
 
     @property
     def variable(self) -> str:
-        """The variable of the style sheet that it is drawn in."""
+        """The variable of the style sheet with its colour."""
         return self.colour or SHADES[self.shade % len(SHADES)]
 
 
 @dataclass(frozen=True)
 class RowChart:
-    """Named rows with a bar for each series, or with dots; a paper's values are diamonds.
+    """A chart of named rows with a bar or a dot for each series; a paper's values are diamonds.
 
-    log: the axis is logarithmic. unit: behind each number.
+    log: whether the axis is logarithmic. unit: appended to each number.
     """
 
     title: str
@@ -132,12 +133,12 @@ class RowChart:
 
 
 def picture(draw: Callable[[Figure], object], label: str, width: float, height: float) -> str:
-    """What `draw` makes of an empty figure, as SVG of this many pixels. label: for readers of screens."""
+    """SVG for a page, of what `draw` draws in an empty figure; sizes in pixels. label: for screen readers."""
     return _inlined(_drawn(draw, STYLE, width, height, "none"), label, width, height)
 
 
 def document(draw: Callable[[Figure], object], width: float, height: float) -> str:
-    """The same as a file that stands alone, in matplotlib's own colours on white."""
+    """SVG as a standalone file, in matplotlib's own colours on white."""
     return _drawn(draw, {"svg.fonttype": "none", "svg.hashsalt": "specnav"}, width, height, "white")
 
 
@@ -158,7 +159,7 @@ def _drawn(
 
 
 def _inlined(svg: str, label: str, width: float, height: float) -> str:
-    """An SVG document as a part of a page: no style of its own, colours of the page, tips where an id carries one."""
+    """Convert an SVG document for a page: without its style, with the page's colours, and with tooltips from ids."""
     body = svg[svg.index(">", svg.index("<svg")) + 1 :]
     body = re.sub(
         r"<!--.*?-->|<metadata>.*?</metadata>|<defs>\s*<style.*?</style>\s*</defs>", "", body, flags=re.S
@@ -175,14 +176,14 @@ def _inlined(svg: str, label: str, width: float, height: float) -> str:
 
 
 def colours_of(families: Sequence[str]) -> dict[str, str]:
-    """A variable of the style sheet for each family; those that have none of their own take turns."""
+    """A variable of the style sheet for each family; families without a fixed colour take OTHERS in turn."""
     others = [name for name in dict.fromkeys(families) if name not in FAMILIES]
     taken = {name: OTHERS[place % len(OTHERS)] for place, name in enumerate(others)}
     return {name: FAMILIES.get(name) or taken[name] for name in families}
 
 
 def line_chart(chart: LineChart) -> str:
-    """Lines with dots, each named at its end; "" when nothing was measured."""
+    """Draw lines with dots, each named at its end; "" if nothing was measured."""
     lines = [one for one in chart.lines if one.points]
     if not any(not one.paper for one in lines):
         return ""
@@ -212,12 +213,12 @@ def line_chart(chart: LineChart) -> str:
 
 
 def rings_of(chart: LineChart) -> list[str]:
-    """What the numbered rings of a chart are, in their order."""
+    """Labels of a chart's numbered rings, in order."""
     return [one.label for one in chart.marks if one.y is not None]
 
 
 def row_chart(chart: RowChart) -> str:
-    """Bars with their numbers, or dots, and diamonds for a paper's values; "" when nothing was measured."""
+    """Draw bars with their numbers, or dots, and diamonds for a paper's values; "" if nothing was measured."""
     ours = [one for one in chart.series if not one.paper and any(value is not None for value in one.values)]
     if not ours:
         return ""
@@ -278,7 +279,7 @@ def row_chart(chart: RowChart) -> str:
 
 
 def row_legend(chart: RowChart) -> list[tuple[str, str, bool]]:
-    """(name, colour, whether it is a paper's) of each series, where there are several."""
+    """(name, colour, whether from a paper) of each series; empty for a single series."""
     several = len(chart.series) > 1
     return [(one.name, f"var(--{one.variable})", one.paper) for one in chart.series if several]
 
@@ -290,7 +291,7 @@ def histogram(values: Sequence[float], label: str, variable: str) -> str:
 
     def draw(figure: Figure) -> None:
         axes = _axes(figure, "y")
-        # Values that differ by rounding alone leave no room for bins between them.
+        # Values that differ only by rounding are too close for bins between them.
         least, most = min(values), max(values)
         span = (least, most) if most - least > 1e-6 * max(abs(most), 1.0) else (least - 0.5, most + 0.5)
         counts, edges, _ = axes.hist(
@@ -323,7 +324,7 @@ def timeline(
 ) -> str:
     """Lanes (edge, uplink, cloud, downlink) over milliseconds; short spans keep a visible width.
 
-    until_ms: show so much, whatever the spans' length, so that several pictures share one scale.
+    until_ms: the time to show, so that several timelines share one scale; None: up to the last span's end.
     """
     shown = [one for one in spans if one.lane in LANES and (until_ms is None or one.start_ms < until_ms)]
     if not shown:
@@ -355,7 +356,7 @@ def timeline(
 
 
 def share_bars(shares: Mapping[str, Sequence[float]], label: str, columns: int = 4) -> str:
-    """A small chart a name: what share 0, 1, 2 … has."""
+    """One small bar chart per name: the shares of 0, 1, 2 …"""
     if not shares:
         return ""
     rows = -(-len(shares) // columns)
@@ -377,7 +378,7 @@ def share_bars(shares: Mapping[str, Sequence[float]], label: str, columns: int =
 
 
 def matrix(counts: Sequence[Sequence[int]], names: Sequence[str], label: str) -> str:
-    """A table of counts, what was wanted down and what was said across; what nothing named is left out."""
+    """A confusion matrix: references as rows, decisions as columns; names that never occur are left out."""
     used = [n for n in range(len(names)) if any(counts[n]) or any(row[n] for row in counts)]
     if not used:
         return ""
@@ -413,7 +414,7 @@ def matrix(counts: Sequence[Sequence[int]], names: Sequence[str], label: str) ->
 
 
 def apart(ys: Sequence[float], bottom: float, top: float, step: float) -> list[float]:
-    """Heights in order, moved so that neighbours are a step apart: up first, then down again from the top."""
+    """Sorted heights, moved so that neighbours are at least `step` apart and none is above `top`."""
     placed: list[float] = []
     for y in ys:
         placed.append(max(y, placed[-1] + step if placed else bottom))
@@ -479,7 +480,7 @@ def _draw_mark(axes: Axes, mark: Mark, number: int) -> None:
 def _name_ends(
     axes: Axes, lines: Sequence[ChartLine], colours: Mapping[str, str], size: tuple[float, float]
 ) -> None:
-    """Names right of the plot, each as near its line's end as the others let it."""
+    """Write names right of the plot, each as close to its line's end as possible."""
     low, high = axes.get_ylim()
     axes.set_ylim(low, high)
     step = (high - low) * LABEL_PX / (size[1] - 90)
@@ -492,7 +493,7 @@ def _name_ends(
 
 
 def _broken(name: str, most: int = 24) -> str:
-    """A method's name in lines of at most this many letters; it breaks before an axis."""
+    """Break a method's name before axes into lines of at most `most` letters."""
     first, *axes = name.split("+")
     lines = [first]
     for axis in axes:
@@ -504,7 +505,7 @@ def _broken(name: str, most: int = 24) -> str:
 
 
 def _far_enough(values: Sequence[float], pixels: float) -> list[float]:
-    """The values whose labels do not touch."""
+    """The values whose labels do not overlap."""
     a_label = (max(values) - min(values)) * 22 / pixels
     kept: list[float] = []
     for value in sorted(values):

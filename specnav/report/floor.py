@@ -27,7 +27,7 @@ Point = tuple[float, float]
 
 @dataclass(frozen=True)
 class FloorScale:
-    """Metres to pixels, y upwards."""
+    """Converts metres (y upwards) to pixels."""
 
     left_m: float
     top_m: float
@@ -44,7 +44,7 @@ def overlap(a: Box, b: Box) -> float:
 
 
 def place_label(content: str, thing: Box, taken: list[Box], limits: Point) -> Point:
-    """Middle and baseline for a label beside `thing` with the least overlap; adds its box to `taken`."""
+    """Find the place (middle, baseline) for a label next to `thing` with the least overlap; adds its box to `taken`."""
     half = len(content) * LABEL_CHAR_PX / 2
     anchor = ((thing[0] + thing[2]) / 2, (thing[1] + thing[3]) / 2)
     over, under = thing[1] - anchor[1] - 4, thing[3] - anchor[1] + 13
@@ -133,7 +133,7 @@ def _draw(axes: Axes, view: FloorScale, trace: EpisodeTrace, limits: Point) -> N
         outline(area, HEX["floor"])
     floor = Path.make_compound_path(*(Path([*area, area[0]], closed=True) for area in areas))
     for thing in trace.objects:
-        if thing.is_target:  # drawn round; the score uses the true surface
+        if thing.is_target:  # drawn as a circle; the score uses the true surface
             reach = SUCCESS_RADIUS_M + max(thing.footprint.width, thing.footprint.depth) / 2
             middle = view.pixels_of(thing.footprint.x, thing.footprint.y)
             ring = Circle(middle, reach * view.scale, facecolor=HEX["ok"], alpha=0.1, zorder=2, gid=CLIPPED)

@@ -87,7 +87,7 @@ def compose(data: bytes, trace: EpisodeTrace, t_s: float) -> Image.Image:
 
 
 def montage(pages: Sequence[Image.Image]) -> Image.Image:
-    """Some pages one below the other, small: what a common palette is made from."""
+    """Small copies of the pages, stacked, from which a common palette is made."""
     small = [page.resize((page.width // 3, page.height // 3), Image.Resampling.NEAREST) for page in pages]
     whole = Image.new("RGB", (small[0].width, sum(page.height for page in small)))
     top = 0
@@ -98,9 +98,9 @@ def montage(pages: Sequence[Image.Image]) -> Image.Image:
 
 
 def make_gif(run: Path, traces: Sequence[EpisodeTrace], budget_bytes: int, colours: int = 128) -> bytes:
-    """A GIF of the given episodes one after the other, under `budget_bytes`; b"" when no frame was kept.
+    """A GIF of the episodes in sequence, of at most `budget_bytes`; b"" if no frame was kept or it does not fit.
 
-    The number of frames shrinks until it fits: a first try with few frames tells the bytes a frame costs.
+    The number of frames is reduced until the GIF fits, from the bytes per frame of the previous attempt.
     """
     known = [trace for trace in traces if trace.video]
     if not known:

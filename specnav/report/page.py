@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Putting the report together: what the template shows, in one self-contained HTML file.
+"""Assembles the report as one self-contained HTML file.
 
-Every value is prepared here; the markup is `templates/report.html.jinja`, the look `templates/style.css`.
+Every value is prepared here. The markup is in `templates/report.html.jinja`, the layout in `templates/style.css`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 REPORT_FILE, GIF_FILE = "report.html", "demo.gif"
 TEMPLATES = Path(__file__).parent / "templates"
 GIF_BUDGET_BYTES = 2_900_000
-MOVING_EPISODES = 4  # episodes that get a moving picture
+MOVING_EPISODES = 4  # episodes with an animation
 PICTURE_LIMIT = 420  # filmstrip pictures embedded in one report
 OPEN_EPISODES = 3
 OUTCOME_WORDS = {
@@ -86,7 +86,7 @@ class FilmstripShot:
 
 @dataclass(frozen=True)
 class EpisodeView:
-    """One episode as the template wants it; `moving` is a data URI or ""."""
+    """One episode as the template needs it; `moving` is the data URI of an animation, or ""."""
 
     trace: EpisodeTrace
     map: Markup
@@ -107,7 +107,7 @@ def positive(config: Mapping[str, Setting], name: str) -> float:
 
 
 def paced_words(value: Setting) -> str:
-    """The least time of a forward, "" where it takes its own; by its rows where it is kept so ("72:1,90:4")."""
+    """The paced time of a forward as text, "" if unpaced. value: milliseconds, or times by rows like "72:1,90:4"."""
     if not isinstance(value, str):
         return f"{value:g} ms" if value else ""
     by_rows = [one.partition(":") for one in value.split(",")]
@@ -116,7 +116,7 @@ def paced_words(value: Setting) -> str:
 
 
 def what_is_real(config: Mapping[str, Setting]) -> list[tuple[str, str]]:
-    """Label and text of the header's chips: what is simulated, emulated and paced."""
+    """(label, text) of the header's chips: what is simulated, emulated, paced and real."""
     link = []
     for name, words in (
         ("rtt_ms", "RTT {:g} ms"),
@@ -147,19 +147,19 @@ def lead_text(results: DemoResults) -> str:
     words = METHOD_WORDS.get(method, "a vision-language model answers each camera frame")
     return (
         f"{count} episode{'' if count == 1 else 's'}, method {method}, {when(results.started_at)}. A robot in a "
-        f"simulated room is told what to find; {words}. The action is carried out the moment its sentence is complete."
+        f"simulated room is told what to find; {words}. The action is carried out as soon as its sentence is complete."
     )
 
 
 def alert_text(error: str, interrupted: bool, rest: str) -> str:
-    """What went wrong, or "". error: one line. rest: what the figures cover all the same."""
+    """What went wrong, or "". error: one line. rest: a sentence on what the figures still cover."""
     if error:
         return f"The run failed: {error} {rest}"
     return f"Interrupted. {rest}" if interrupted else ""
 
 
 def headline(results: DemoResults) -> list[Figure]:
-    """The summary as a row of figures."""
+    """The headline figures of the summary."""
     s = results.summary
     won = sum(e.success for e in results.episodes)
     same = {True: "yes", False: "NO", None: "not compared"}[s.identical_to_target]
@@ -175,28 +175,28 @@ def headline(results: DemoResults) -> list[Figure]:
             "ms",
             f"p95 {shown(s.time_to_action_ms_p95)} ms",
         ),
-        Figure("τ, tokens a round", shown(s.tau, 2), "", share),
+        Figure("τ, tokens per round", shown(s.tau, 2), "", share),
         Figure(
             "Same as the target alone",
             same,
             "",
             f"{s.compared_decisions} answers, {s.compared_tokens} tokens",
         ),
-        Figure("Collisions", shown(s.collisions_per_episode, 2), "an episode", "contact onsets of the base"),
+        Figure("Collisions", shown(s.collisions_per_episode, 2), "per episode", "contact onsets of the base"),
         Figure("Parse failures", str(s.parse_failures), "", "answers outside the action language"),
         Figure(
             "Late decisions",
             str(s.late_decisions),
             f"of {s.decisions}",
-            f"over {LATE_MS:.0f} ms to the action: {s.late_stood_s:.1f} s of the {s.stood_s:.1f} s stood",
+            f"over {LATE_MS:.0f} ms to the action: {s.late_stood_s:.1f} s of {s.stood_s:.1f} s standstill",
         ),
         Figure(
             "Safety stops",
             str(s.safety_stops),
             "",
-            f"by the gate: late, stale or invalid; {s.safety_stood_s:.1f} s stood",
+            f"by the gate: late, stale or invalid; {s.safety_stood_s:.1f} s standstill",
         ),
-        Figure("Energy a decision", energy_text(s.joules_per_decision), "", "of the robot's whole computer"),
+        Figure("Energy per decision", energy_text(s.joules_per_decision), "", "of the robot's whole computer"),
     ]
 
 
@@ -208,13 +208,13 @@ def histograms(results: DemoResults) -> list[Chart]:
             [v for e in results.episodes for v in e.decision_ms],
             "edge",
             "Decision time",
-            "From the decision's beginning to its action sentence verified.",
+            "From the start of the decision until its action sentence is verified.",
         ),
         (
             [v for e in results.episodes for v in e.time_to_action_ms],
             "downlink",
             "Camera to action",
-            "From the frame's arrival at the robot's node to the motion command sent.",
+            "From the frame's arrival at the robot's node until the motion command is sent.",
         ),
     ):
         if values:
@@ -224,7 +224,7 @@ def histograms(results: DemoResults) -> list[Chart]:
 
 
 def tokens_per_decision(traces: Sequence[EpisodeTrace]) -> str:
-    """Drafted tokens (pale) and accepted ones of every decision, episodes apart."""
+    """Chart of drafted (pale) and accepted tokens of every decision, grouped by episode."""
     groups = {
         trace.result.index + 1: found
         for trace in traces
@@ -251,27 +251,27 @@ def tokens_per_decision(traces: Sequence[EpisodeTrace]) -> str:
         axes.set_xticks(
             middles, [f"episode {number}" if len(groups) < 12 else str(number) for number in groups]
         )
-        axes.set_xlabel("draft tokens a decision, one bar each")
+        axes.set_xlabel("draft tokens, one bar per decision")
 
     return picture(draw, "Drafted and accepted tokens per decision", 1080.0, 220.0)
 
 
 def latency_plot(rows: Sequence[LatencyRow]) -> str:
-    """Camera-to-action p50 (dot) and p95 (whisker) against the emulated round trip, a line per method."""
+    """Camera-to-action p50 (dot) and p95 (whisker) by emulated round trip, one line per method."""
     lines = []
     for method in dict.fromkeys(row.method for row in rows):
         mine = sorted((row for row in rows if row.method == method), key=lambda row: row.rtt_ms)
         points = tuple((row.rtt_ms, row.time_to_action_ms_p50) for row in mine)
         lines.append(ChartLine(method, points, method, high=tuple(row.time_to_action_ms_p95 for row in mine)))
     rtts = tuple(sorted({row.rtt_ms for row in rows}))
-    title = "Camera-to-action time against round-trip time"
+    title = "Camera-to-action time by round-trip time"
     return line_chart(
         LineChart(title, "emulated round trip, ms", "ms", tuple(lines), rtts, size=(HALF, 280.0))
     )
 
 
 def round_table(traces: Sequence[EpisodeTrace]) -> list[tuple[str, str, str]]:
-    """What a round and an answer cost: name, median, 95th percentile."""
+    """Costs of a round and of an answer: (name, median, 95th percentile)."""
     decisions = [d for trace in traces for d in trace.decisions if d.token_ids]
 
     def line(name: str, values: list[float], digits: int, unit: str) -> tuple[str, str, str]:
@@ -279,7 +279,7 @@ def round_table(traces: Sequence[EpisodeTrace]) -> list[tuple[str, str, str]]:
 
     drafting = [d for d in decisions if sum(d.drafted)]
     rows = [
-        line("Prompt and frame, up once", [float(d.prompt_bytes) for d in decisions], 0, " B"),
+        line("Prompt and frame, sent once", [float(d.prompt_bytes) for d in decisions], 0, " B"),
         line("Prefill on the edge", [d.prefill_ms for d in drafting], 1, " ms"),
         line("Prefill in the cloud", [d.cloud_prefill_ms for d in decisions], 1, " ms"),
         line("Draft of a round", [v for d in drafting for v in d.draft_ms], 1, " ms"),
@@ -292,22 +292,22 @@ def round_table(traces: Sequence[EpisodeTrace]) -> list[tuple[str, str, str]]:
 
 
 def typical(traces: Sequence[EpisodeTrace]) -> Chart | None:
-    """The timeline of the decision whose time lies nearest the median."""
+    """The timeline of the decision whose time is closest to the median."""
     known = [(d.decision_ms, t, d) for t in traces for d in t.decisions if d.timeline and d.decision_ms is not None]
     if not known:
         return None
     middle = percentile([ms for ms, _, _ in known], 50) or 0.0
     _, trace, chosen = min(known, key=lambda one: abs(one[0] - middle))
     rounds = f"{len(chosen.token_ids)} tokens in {len(chosen.drafted)} rounds" if chosen.drafted else ""
-    words = f"Decision {chosen.index + 1} of episode {trace.result.index + 1}, the one nearest the median: {rounds}."
-    words += " The prompt and the frame go up once; after that only token ids travel."
+    words = f"Decision {chosen.index + 1} of episode {trace.result.index + 1}, the one closest to the median: {rounds}."
+    words += " The prompt and the frame are sent once; after that only token ids are sent."
     if chosen.uplink_bytes:
-        words += f" Uplink {sum(chosen.uplink_bytes) / len(chosen.uplink_bytes):.0f} bytes a round."
+        words += f" Uplink {sum(chosen.uplink_bytes) / len(chosen.uplink_bytes):.0f} bytes per round."
     return Chart("One decision, edge to cloud and back", Markup(timeline(chosen.timeline)), words)
 
 
 def view_shot(run: Path, trace: EpisodeTrace, decision: Decision, with_picture: bool) -> FilmstripShot:
-    """One decision for the filmstrip."""
+    """Prepare one decision for the filmstrip."""
     kind = "policy" if decision.source == "policy" else "" if decision.parsed else "fault"
     action = decision.action or f"stopped: {decision.note or 'no action'}"
     if kind == "policy":
@@ -324,7 +324,7 @@ def view_shot(run: Path, trace: EpisodeTrace, decision: Decision, with_picture: 
 
 
 def view_episodes(run: Path, traces: Sequence[EpisodeTrace]) -> list[EpisodeView]:
-    """All episodes; moving pictures for the first few, pictures as long as the report stays small."""
+    """Prepare all episodes: animations for the first few, frames as long as the report stays small."""
     moving = [trace.result.index for trace in traces if trace.video][:MOVING_EPISODES]
     views, room = [], PICTURE_LIMIT
     for place, trace in enumerate(traces):
@@ -352,17 +352,17 @@ def percent(value: float | None) -> str:
 
 
 def when(started_at: str) -> str:
-    """When a run was begun, for readers."""
+    """The start time of a run as text."""
     return started_at.replace("T", " ").replace("Z", " UTC")
 
 
 def words_of(settings: Mapping[str, Setting]) -> list[tuple[str, str]]:
-    """Settings by name, as text."""
+    """(name, value) of settings as text."""
     return [(name, word(value)) for name, value in settings.items()]
 
 
 def machine_of(machine: Mapping[str, Setting], wall_s: float) -> list[tuple[str, str]]:
-    """What a run was measured on, and how long it took."""
+    """Facts about the machine of a run, and its wall time."""
     return words_of(machine) + [("wall time", f"{wall_s:.0f} s")] * bool(wall_s)
 
 
@@ -373,7 +373,7 @@ def write_page(path: Path, template: str, **values: object) -> Path:
 
 
 def render(template: str | Path, **values: object) -> str:
-    """A report as HTML text: of these values, by a template of ours or a file of its own. Unknown names are errors."""
+    """Render a report as HTML. template: one of ours, or a path. Names that `values` lacks are errors."""
     file = TEMPLATES / template
     loader = jinja2.FileSystemLoader([file.parent, TEMPLATES])
     pages = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined)

@@ -32,14 +32,14 @@ COLOURS = ("edge", "uplink", "cloud", "downlink")
 
 @dataclass(frozen=True)
 class ReplayShot:
-    """A frame of the filmstrip with what every method said of it; wrong: some method differs from the reference."""
+    """A frame of the filmstrip with every method's decision. wrong: whether a method differs from the reference."""
 
     picture: str
     seconds: float
     instruction: str
     reference: str
     reasoning: str
-    said: list[tuple[str, str, bool]]  # methods, action, differs from the reference
+    said: list[tuple[str, str, bool]]  # (methods, action, whether it differs from the reference)
     cost: str
     wrong: bool
 
@@ -48,9 +48,9 @@ def lead_text(results: ReplayResults) -> str:
     """The first paragraph."""
     bag = results.bag
     against = {
-        "": "Nothing was recorded or labelled to compare with.",
+        "": "There are no recorded actions or labels to compare with.",
         "labels": f"{bag.referenced} frames are compared with labels.",
-    }.get(bag.references, f"{bag.referenced} frames are compared with what was recorded ({bag.references}).")
+    }.get(bag.references, f"{bag.referenced} frames are compared with the recorded actions ({bag.references}).")
     pace = "at the bag's own speed" if results.config.get("rate") == "bag" else "frame by frame"
     return (
         f"{bag.selected} of the {bag.frames} frames of {bag.image_topic} in {Path(bag.path).name} "
@@ -59,7 +59,7 @@ def lead_text(results: ReplayResults) -> str:
 
 
 def chips_of(results: ReplayResults) -> list[tuple[str, str]]:
-    """What was run."""
+    """Facts about the run for the header's chips."""
     config = results.config
     names = [Path(str(config.get(role, "?"))).name for role in ("draft_model", "target_model")]
     elsewhere = config.get("connect")
@@ -70,13 +70,13 @@ def chips_of(results: ReplayResults) -> list[tuple[str, str]]:
         ),
         ("Picture", str(config.get("picture", "as recorded"))),
         ("Real", "the robot's prompt, parser and decoder; edge and cloud are two processes over ZeroMQ"),
-        ("Not run", "ROS, the exploration policy, motion: frames are as they were recorded"),
+        ("Not run", "ROS, the exploration policy, motion; frames are as recorded"),
     ]
     return chips
 
 
 def headline(results: ReplayResults) -> list[Figure]:
-    """The run as a row of figures, of the first method where one is meant."""
+    """The headline figures; those of a single method are the first method's."""
     if not results.rows:
         return []
     first = results.rows[0]
@@ -98,13 +98,13 @@ def headline(results: ReplayResults) -> list[Figure]:
         Figure("Same tokens", same, "", "every id of every answer, across methods"),
         Figure("Replayed", shown(results.frames_per_s, 1), "decisions/s", "reading the bag included"),
         Figure(
-            f"Energy a decision, {first.method}", energy_text(first.joules_per_decision), "", "of this whole machine"
+            f"Energy per decision, {first.method}", energy_text(first.joules_per_decision), "", "of this whole machine"
         ),
     ]
 
 
 def matrices(results: ReplayResults) -> list[Chart]:
-    """A confusion matrix a method; methods with the same one share a picture."""
+    """One confusion matrix per method; methods with equal matrices share one."""
     groups: dict[tuple[tuple[int, ...], ...], list[ReplayRow]] = {}
     for row in results.rows:
         if row.scored:
@@ -127,7 +127,7 @@ def matrices(results: ReplayResults) -> list[Chart]:
 
 
 def agreement_chart(results: ReplayResults) -> RowChart:
-    """Share of scored decisions that agree with the reference, a bar a method."""
+    """Share of scored decisions that agree with the reference, one bar per method."""
     scored = [row for row in results.rows if row.agreement is not None]
     names = tuple(f"{row.method} ({row.scored})" for row in scored)
     values = tuple(100 * (row.agreement or 0.0) for row in scored)
@@ -149,7 +149,7 @@ def histograms(results: ReplayResults, decisions: Sequence[DecisionRecord]) -> l
 
 
 def shots_of(run: Path, results: ReplayResults, decisions: Sequence[DecisionRecord]) -> list[ReplayShot]:
-    """Frames with a picture, those that differ from their reference first in line when there are too many."""
+    """The frames that have a picture; if there are too many, those that differ from their reference are preferred."""
     frames: dict[int, list[DecisionRecord]] = {}
     for one in decisions:
         frames.setdefault(one.frame, []).append(one)
@@ -204,7 +204,7 @@ def write_replay_report(run: Path) -> Path:
         results=results,
         lead=lead_text(results),
         chips=chips_of(results),
-        alert=alert_text(results.error, results.interrupted, "The figures cover what was decided before."),
+        alert=alert_text(results.error, results.interrupted, "The figures cover the decisions made before."),
         figures=headline(results),
         agreement=Markup(row_chart(agreement_chart(results))),
         matrices=matrices(results),

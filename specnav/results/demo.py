@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The results schema of `specnav demo` (`results.json`, schema 1) and the figures computed from episodes.
 
-Contract fields keep the names of ARCHITECTURE.md; fields after them are additions. A figure that was not measured is
-null, never zero, and never guessed.
+Fields of the contract keep the names of ARCHITECTURE.md; the fields after them are additions. A figure that was not
+measured is null, never zero or a guess.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Setting = str | int | float | bool | None
 
 
 class Versioned(msgspec.Struct, frozen=True, kw_only=True):
-    """What every results file begins with. Raises ValueError for a schema that this program does not read."""
+    """Base of every results file. Raises ValueError for a schema that this program cannot read."""
 
     schema: int
 
@@ -52,7 +52,7 @@ class Versioned(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EpisodeResult(msgspec.Struct, frozen=True, kw_only=True):
-    """One episode: an instruction, the result, and every decision's times (milliseconds)."""
+    """One episode: an instruction, its result, and the times of every decision (milliseconds)."""
 
     instruction: str
     success: bool
@@ -60,8 +60,8 @@ class EpisodeResult(msgspec.Struct, frozen=True, kw_only=True):
     steps: int  # decisions made
     time_to_goal_s: float | None  # instruction published -> robot stopped at the goal; null without success
     path_m: float
-    shortest_path_m: float | None  # null when there is no target to reach
-    decision_ms: list[float]  # decision begun -> action sentence verified
+    shortest_path_m: float | None  # null if there is no target to reach
+    decision_ms: list[float]  # decision started -> action sentence verified
     time_to_action_ms: list[float]  # frame received by the node -> motion command sent
     # -- additions to the contract
     index: int = 0
@@ -73,21 +73,21 @@ class EpisodeResult(msgspec.Struct, frozen=True, kw_only=True):
     said_stop: bool = False
     navigation_error_m: float | None = None  # last position -> the target's surface
     duration_s: float = 0.0
-    policy_moves: int = 0  # of the steps: where the exploration policy replaced the model's action
+    policy_moves: int = 0  # steps in which the exploration policy replaced the model's action
     parse_failures: int = 0
     safety_stops: int = 0
     drafted: int = 0
     accepted: int = 0
     tokens: int = 0
     rounds: int = 0
-    uplink_bytes: int = 0  # of all rounds, without the opening messages
+    uplink_bytes: int = 0  # all rounds, without the opening messages
     downlink_bytes: int = 0
     round_overhead_ms: list[float] = msgspec.field(default_factory=list)  # wait beyond the target's forward
-    late_decisions: int = 0  # see specnav/results/standing.py, and for the seconds stood
-    stood_s: float = 0.0  # for all decisions
-    late_stood_s: float = 0.0  # for those that came late
-    safety_stood_s: float = 0.0  # for safety stops; the decision after one may have been late, too
-    joules: list[float] = msgspec.field(default_factory=list)  # of the decisions that a sensor measured
+    late_decisions: int = 0  # see specnav/results/standing.py, also for the *stood_s fields
+    stood_s: float = 0.0  # seconds stopped while waiting for any decision
+    late_stood_s: float = 0.0  # seconds stopped while waiting for late decisions
+    safety_stood_s: float = 0.0  # seconds of safety stops; the decision after one may have been late, too
+    joules: list[float] = msgspec.field(default_factory=list)  # energy of decisions that a sensor measured
 
     def __post_init__(self) -> None:
         for name in ("collisions", "steps", "policy_moves", "parse_failures", "safety_stops"):
@@ -102,7 +102,7 @@ class EpisodeResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DemoSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """The figures of a run; null where nothing was measured."""
+    """The figures of a run; null if not measured."""
 
     success_rate: float | None
     spl: float | None
@@ -111,7 +111,7 @@ class DemoSummary(msgspec.Struct, frozen=True, kw_only=True):
     decision_ms_p95: float | None
     parse_failures: int
     safety_stops: int
-    tau: float | None  # tokens gained a round: accepted + 1, averaged over rounds
+    tau: float | None  # tokens gained per round: accepted + 1, averaged over rounds
     identical_to_target: bool | None  # null: nothing was compared
     # -- additions to the contract
     compared_decisions: int = 0
@@ -128,12 +128,12 @@ class DemoSummary(msgspec.Struct, frozen=True, kw_only=True):
     round_overhead_ms_p50: float | None = None  # link, queues and codecs, without the forwards
     round_overhead_ms_p95: float | None = None
     episodes: int = 0
-    decisions: int = 0  # that moved the robot, or said stop
+    decisions: int = 0  # decisions that moved the robot or said stop
     late_decisions: int = 0
     stood_s: float = 0.0
     late_stood_s: float = 0.0
     safety_stood_s: float = 0.0
-    joules_per_decision: float | None = None  # of the robot's computer; null without a sensor
+    joules_per_decision: float | None = None  # energy of the robot's computer; null without a sensor
 
     def __post_init__(self) -> None:
         for name in ("success_rate", "spl", "acceptance", "absent_respected_rate"):
@@ -164,7 +164,7 @@ class DemoResults(Versioned, frozen=True, kw_only=True):
     summary: DemoSummary
     latency_study: list[LatencyRow] = msgspec.field(default_factory=list)
     interrupted: bool = False
-    error: str = ""  # one line; empty when the run ended well
+    error: str = ""  # one line; empty if the run succeeded
     started_at: str = ""
     wall_s: float = 0.0
     phases_s: dict[str, float] = msgspec.field(default_factory=dict)
@@ -172,7 +172,7 @@ class DemoResults(Versioned, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Comparison:
-    """How many answers were decoded again, their tokens, and which differed (episode, decision)."""
+    """Result of decoding answers again: number of answers and tokens, and (episode, decision) of those that differ."""
 
     answers: int = 0
     tokens: int = 0
@@ -185,7 +185,7 @@ class Comparison:
 
 
 def percentile(values: Sequence[float], percent: float) -> float | None:
-    """Linear-interpolated percentile; None of an empty sequence."""
+    """Linearly interpolated percentile; None for an empty sequence."""
     if not values:
         return None
     ordered = sorted(values)
@@ -196,7 +196,7 @@ def percentile(values: Sequence[float], percent: float) -> float | None:
 
 
 def mean(values: Sequence[float]) -> float | None:
-    """Arithmetic mean; None of an empty sequence."""
+    """Arithmetic mean; None for an empty sequence."""
     return sum(values) / len(values) if values else None
 
 
@@ -214,9 +214,10 @@ def path_weighted_success(episodes: Sequence[EpisodeResult]) -> float | None:
 
 
 def summarise(episodes: Sequence[EpisodeResult], comparison: Comparison | None = None) -> DemoSummary:
-    """The summary of a run from its episodes and the comparison with the target alone.
+    """Summarise a run from its episodes and the comparison with the target alone.
 
-    `success_rate` counts every episode; an absent target succeeds when the robot says so and stops nowhere.
+    `success_rate` counts every episode. With an absent target, success means that the robot says so and does not stop
+    at an object.
     """
     compared = comparison or Comparison()
     decision_ms = [value for e in episodes for value in e.decision_ms]
@@ -260,7 +261,7 @@ def summarise(episodes: Sequence[EpisodeResult], comparison: Comparison | None =
 
 
 def describe_machine(cpu_info: str | None = None) -> dict[str, Setting]:
-    """What the run was measured on: processor, cores, memory, versions. `cpu_info` replaces /proc/cpuinfo in tests."""
+    """Facts about this machine: processor, cores, memory, versions. `cpu_info` replaces /proc/cpuinfo in tests."""
     import os
 
     import psutil
@@ -282,13 +283,13 @@ def describe_machine(cpu_info: str | None = None) -> dict[str, Setting]:
 
 
 def describe_energy(meter: Meter) -> dict[str, Setting]:
-    """Which sensors of this machine report its energy, and the idle power, where it is known."""
+    """The sensors that measure this machine's energy, and its idle power if known."""
     idle = {} if meter.idle_watts is None else {"idle_watts": round(meter.idle_watts, 2)}
     return {"energy_sensors": ", ".join(meter.sensors) or NO_SENSOR, **idle}
 
 
 def energy_text(joules: float | None) -> str:
-    """The energy of a decision, for people."""
+    """The energy of a decision as text."""
     return NO_SENSOR if joules is None else f"{joules:.2f} J"
 
 
@@ -316,7 +317,7 @@ def check_settings(config: Mapping[str, object]) -> dict[str, Setting]:
     checked: dict[str, Setting] = {}
     for name, value in config.items():
         if isinstance(value, float) and type(value) is not float:
-            checked[name] = str(value)  # it says more than its number, as times by rows do
+            checked[name] = str(value)  # a subclass, for example times by rows, has more than its number
         elif value is None or isinstance(value, str | int | float | bool):
             checked[name] = value
         elif isinstance(value, Path):

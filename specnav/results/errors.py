@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one exception of the evaluation room: every message says what was wrong and what to do, in one line."""
+"""The exception of the evaluation package. Every message says in one line what is wrong and what to do."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ class EvaluationError(Exception):
 
 
 def one_line(error: BaseException) -> str:
-    """What any error says, in one line; the name of its type where it says nothing."""
+    """The message of an error in one line; the name of its type if the message is empty."""
     return " ".join(str(error).split()) or type(error).__name__

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decoding recorded answers again with the target alone, in one process, and comparing token ids.
+"""Decodes recorded answers again with the target alone, in one process, and compares token ids.
 
-Only what was decoded again is counted; an answer whose prompt or frame was not recorded is not compared.
+Answers whose prompt or frame was not recorded are not compared and not counted.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 def every_nth(things: Sequence[T], most: int) -> list[T]:
-    """At most so many of them, spread evenly, first and last included."""
+    """At most `most` of the things, evenly spaced, including the first and the last."""
     if len(things) <= most or most <= 1:
         return list(things[:most])
     return [things[round(place * (len(things) - 1) / (most - 1))] for place in range(most)]
@@ -42,11 +42,11 @@ def comparable(run: Path, traces: Sequence[EpisodeTrace]) -> list[tuple[EpisodeT
 
 
 def compare_with_target(run: Path, traces: Sequence[EpisodeTrace], decode: Decode, most: int) -> Comparison:
-    """Decode up to `most` recorded answers again (spread over the run) and compare their ids.
+    """Decode up to `most` recorded answers again, spread over the run, and compare their ids.
 
-    `decode` must use the limits of the recorded run, so that an answer that should have gone on is caught.
+    `decode` must use the limits of the recorded run, so that an answer that ended too early is detected.
     """
-    from specdec.models import Prompt  # brings torch: a second or two
+    from specdec.models import Prompt  # imports torch, which takes a second or two
 
     different, tokens = [], 0
     chosen = every_nth(comparable(run, traces), most)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long the robot stood, and for what: read off the path that it drove and the moments of its commands."""
+"""Computes how long the robot was stopped, and why, from its path and the times of its commands."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ from collections.abc import Iterable, Sequence
 from specnav.results.trace import PathPoint
 
 LATE_MS = 250.0
-"""A decision is late that takes longer from camera to action: about five times what it takes on a machine with nothing
-else to do."""
+"""A decision is late if it takes longer from camera to action: about five times its time on an idle machine."""
 MOVING_S = 0.3
-"""A robot that moves is heard of more often than this."""
+"""Longest time between two path points of a moving robot."""
 
 
 def stood_s(path: Sequence[PathPoint], moments: Iterable[float]) -> float:
-    """Seconds that the robot stood around these moments (episode clock), each stand counted once.
+    """Seconds for which the robot was stopped around these moments (episode clock); each stop counts once.
 
-    A stand lasts from the last place that it drove through to the next one; what nothing follows is not counted.
+    A stop lasts from one path point to the next. A stop with no point after it does not count.
     """
     times = [point.t_s for point in path]
     stands = set()
@@ -30,5 +29,5 @@ def stood_s(path: Sequence[PathPoint], moments: Iterable[float]) -> float:
 
 
 def is_late(time_to_action_ms: float | None) -> bool:
-    """Whether a decision came late; one that moved nothing has no such time."""
+    """Whether a decision was late; None means that it moved nothing."""
     return time_to_action_ms is not None and time_to_action_ms > LATE_MS

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The trace of an episode: everything the report and later checks need, recorded while the robot moved.
 
-A *trace* holds the map, the driven path and each decision with its frame, text, tokens and times; frames lie beside it
-as the JPEG bytes the model saw. Nothing here computes; it is the record.
+A *trace* has the map, the driven path and each decision with its frame, text, tokens and times. Frames are files next
+to it, as the JPEG bytes that the model saw. This module only stores data.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from specnav.results.demo import EpisodeResult
 from specnav.results.files import read_json, write_json
 
 TRACE_FILE = "trace.json"
-# Whose move it was; policy: the exploration policy replaced the model's action.
+# Who chose the move; policy: the exploration policy replaced the model's action.
 Source = Literal["model", "policy"]
 Lane = Literal["edge", "uplink", "cloud", "downlink"]
 
@@ -42,7 +42,7 @@ class MapObject(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PathPoint(msgspec.Struct, frozen=True, array_like=True):
-    """Where the robot was: seconds since the instruction, metres, metres, radians."""
+    """A pose of the robot: seconds since the instruction, metres, metres, radians."""
 
     t_s: float
     x: float
@@ -61,22 +61,22 @@ class Span(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """One decision: the model's answer and the move made of it.
+    """One decision: the model's answer and the resulting move.
 
-    Per-round lists have one entry a round; frames are file names relative to the trace.
+    Per-round lists have one entry per round. Frames are file names relative to the trace.
     """
 
     index: int
     t_s: float  # when the decision arrived, seconds since the instruction
     source: Source
-    action: str  # what was carried out, in words; "" when the robot was stopped instead
+    action: str  # the action carried out, in words; "" if the robot was stopped instead
     # the model's own action sentence; differs from `action` when the policy replaced it
     model_action: str = ""
     reasoning: str = ""
     text: str = ""  # the model's whole answer
     parsed: bool = True
     complete: bool = True  # False: the answer was cut short (link lost, canceled)
-    note: str = ""  # the policy's rule, or why the node stopped
+    note: str = ""  # the policy's rule, or the reason why the node stopped
     frame: str = ""
     pose: PathPoint | None = None
     decision_ms: float | None = None
@@ -84,8 +84,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     prefill_ms: float = 0.0
     cloud_prefill_ms: float = 0.0
     total_ms: float = 0.0
-    joules: float | None = None  # of the robot's computer; null without a sensor
-    prompt_bytes: int = 0  # the opening message, image included
+    joules: float | None = None  # energy of the robot's computer; null without a sensor
+    prompt_bytes: int = 0  # size of the opening message, including the image
     prompt_ids: list[int] = msgspec.field(default_factory=list)
     token_ids: list[int] = msgspec.field(default_factory=list)
     drafted: list[int] = msgspec.field(default_factory=list)
@@ -93,22 +93,22 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     uplink_bytes: list[int] = msgspec.field(default_factory=list)
     downlink_bytes: list[int] = msgspec.field(default_factory=list)
     draft_ms: list[float] = msgspec.field(default_factory=list)
-    wait_ms: list[float] = msgspec.field(default_factory=list)  # draft sent -> verdict there
+    wait_ms: list[float] = msgspec.field(default_factory=list)  # draft sent -> verdict received
     verify_ms: list[float] = msgspec.field(default_factory=list)  # the target's forward, inside the wait
     timeline: list[Span] = msgspec.field(default_factory=list)
     identical_to_target: bool | None = None
 
     @property
     def overhead_ms(self) -> list[float]:
-        """What each round waited beyond the target's forward: link, queues, codecs.
+        """Waiting time of each round beyond the target's forward: link, queues, codecs.
 
-        The first round is left out: its wait holds the rest of the cloud's prefill.
+        The first round is left out, because its wait includes the rest of the cloud's prefill.
         """
         return [wait - verify for wait, verify in zip(self.wait_ms[1:], self.verify_ms[1:], strict=False)]
 
 
 class VideoFrame(msgspec.Struct, frozen=True, array_like=True):
-    """A camera frame kept for the moving picture."""
+    """A camera frame kept for the animation."""
 
     t_s: float
     file: str
@@ -129,7 +129,7 @@ class EpisodeTrace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def episode_folder(run: Path, index: int) -> Path:
-    """Where an episode's trace and frames lie inside a run folder."""
+    """Folder of an episode's trace and frames inside a run folder."""
     return run / "episodes" / f"{index:03d}"
 
 

@@ -108,7 +108,7 @@ def test_a_method_that_cannot_decide_is_refused_with_those_that_can(name):
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (["--clip", "part.avi"], "ends in .gif or .mp4"),
+        (["--clip", "part.avi"], "must be a .gif or .mp4 file"),
         (["--clip", "part.mp4", "--again", "sd"], "leave one of them out"),
         (["--clip", "part.mp4", "--from", "3", "--to", "2"], "is not before"),
         (["--again", "split"], "cannot decide here"),

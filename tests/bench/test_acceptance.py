@@ -57,18 +57,18 @@ class TestAsked:
         ("text", "gamma", "words"),
         [
             ("tau:2.92@5", 5, r"ambiguous with --gamma 5: write tau:2.92@5\+1 .* or tau:2.92@4\+1"),
-            ("tau:5.2@5", 4, "1 to 5 tokens, 5.2 is none"),
+            ("tau:5.2@5", 4, "1 to 5 tokens, so tau cannot be 5.2"),
             ("tau:0.9@5", 4, "1 to 5 tokens"),
             ("tau:2@1", 4, "1 to 32 tokens"),
             ("tau:2@50", 4, "1 to 32 tokens"),
-            ("tau:nan@5", 4, "is none; give tau:T@N"),
-            ("tau:-1@5", 4, "is none; give tau:T@N"),
-            ("tau:2.9@5@6", 4, "is none; give tau:T@N"),
-            ("tau", 4, "is none; give tau:T@N"),
-            ("0.8", 4, "is none; give tau:T@N"),
+            ("tau:nan@5", 4, "is not understood; give tau:T@N"),
+            ("tau:-1@5", 4, "is not understood; give tau:T@N"),
+            ("tau:2.9@5@6", 4, "is not understood; give tau:T@N"),
+            ("tau", 4, "is not understood; give tau:T@N"),
+            ("0.8", 4, "is not understood; give tau:T@N"),
             ("alpha:1.01", 4, "probability"),
-            ("alpha:0.8@5", 4, "is none; give tau:T@N"),
-            ("", 4, "is none"),
+            ("alpha:0.8@5", 4, "is not understood; give tau:T@N"),
+            ("", 4, "is not understood"),
         ],
     )
     def test_that_cannot_be_is_one_line(self, text, gamma, words):
@@ -141,7 +141,7 @@ class TestCalibrated:
         ("text", "words"),
         [
             ("tau:5@5", r"tau:5@4\+1 cannot be reached: the target drafting for itself reaches 4\.\d+ on these"),
-            ("alpha:0", "drafts of nothing but noise reach"),
+            ("alpha:0", "drafts of pure noise reach"),
         ],
     )
     def test_what_cannot_be_reached_is_one_line(self, target, text, words, monkeypatch):

@@ -59,7 +59,7 @@ def test_every_draft_is_timed_and_asked_without_and_with_a_link(tmp_path, capsys
     assert [(config.rtt_ms, config.draft_quantize) for config in runs.configs] == [
         (0, "none"), (25, "none"), (0, "8bit"), (25, "8bit"),
     ]  # fmt: skip
-    assert "What a draft forward takes" in capsys.readouterr().out
+    assert "Time of a draft forward" in capsys.readouterr().out
     assert "Tokens a second" in (tmp_path / "s" / "report.html").read_text()
 
 

@@ -139,7 +139,7 @@ class TestTheTables:
         page = write_points(tmp_path / "all").read_text()
         note = (tmp_path / "all" / "points.md").read_text()
         assert "acceptance emulated" in page and "Acceptance emulated" in note and "http" not in page
-        assert "| sd | 2.75 |" in note and "Its formula at" in page
+        assert "| sd | 2.75 |" in note and "Its formula with" in page
 
     def test_block_replaces_the_block_of_before_and_nothing_else(self, run):
         text = "title: one\nexplained: >-\n  As it is.\n"
@@ -190,7 +190,7 @@ class TestBadInput:
             ({"at_paper_acceptance": True}, "name one with --point"),
             ({"point": "go2-wifi6", "at_paper_acceptance": True, "acceptance": "alpha:0.5"}, "give one"),
             ({"acceptance": "alpha:0.5", "draft_model": "elsewhere"}, "leave --draft-model out"),
-            ({"acceptance": "alpha:0.5", "gguf": "threads=2"}, "--acceptance out"),
+            ({"acceptance": "alpha:0.5", "gguf": "threads=2"}, "or --acceptance"),
             ({"acceptance": "tau:9@5"}, "1 to 5 tokens"),
             ({"acceptance": "tau:3@5", "gamma": 5}, "ambiguous"),
             ({"acceptance": "hardly"}, "give tau:T@N"),
@@ -214,7 +214,7 @@ class TestBadInput:
         for extra in ("", "acceptance: {tau: 2, alpha: 0.5}\n", "acceptance: {gamma: 4}\n", "acceptance: {beta: 1}\n"):
             place = tmp_path / "mine.yaml"
             place.write_text(f"title: mine\nmodels: two\nsource: me\n{extra}")
-            with pytest.raises(UsageError, match="names no acceptance of its paper"):
+            with pytest.raises(UsageError, match="has no acceptance from its paper"):
                 paper_acceptance(load_point(str(place))[0])
 
 

@@ -86,7 +86,7 @@ def test_wrong_points_are_refused(tmp_path):
         load_point("nowhere")
     path = tmp_path / "mine.yaml"
     for text, words in (
-        ("title: a\n", "does not say models, source"),
+        ("title: a\n", "lacks models, source"),
         ("title: a\nmodels: b\nsource: c\nspeed: 3\n", "unknown setting speed"),
         ("title: a\nmodels: b\nsource: c\nfigures: [{method: sd}]\n", "needs method, quantity"),
         ("title: a\nmodels: b\nsource: c\nfigures: [{method: sd, quantity: x, value: y}]\n", "quantity 'x'"),

@@ -109,7 +109,7 @@ def test_other_endings_of_json_lines(load, name):
         ('{"question_id": 2, "turns": ["a", null]}', r"got `null` - at `\$.turns\[1\]`"),
         ('{"question_id": 2, "turns": ["a", ""]}', "turns must hold at least one text"),
         ('{"question_id": true, "turns": ["a"]}', "got `bool`"),
-        ('{"question_id": "1", "turns": ["a"]}', "question_id 1 is that of line 1"),
+        ('{"question_id": "1", "turns": ["a"]}', "question_id 1 is already used on line 1"),
         ('{"turns": ["a"]}', "missing required field `question_id`"),
         ('{"question_id": 2, "turns": ["a"]},', r"not valid JSON \(Extra data, column 35\)"),
         ('{"question_id": 2, "turns": ["a"', "not valid JSON"),
@@ -131,7 +131,7 @@ def test_a_broken_line_is_named_in_one_line(load, bad, words):
 
 @pytest.mark.parametrize("text", ["[\n  {}\n]\n", "{\n}\n", f"[{ONE}]\n"])
 def test_one_json_value_over_lines_is_refused(load, text):
-    with pytest.raises(EvaluationError, match=r"line 1: .*(one whole object a line|a line is)"):
+    with pytest.raises(EvaluationError, match=r"line 1: .*(one whole object per line|a line is)"):
         load(text, "whole.json")
 
 

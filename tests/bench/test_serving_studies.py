@@ -183,7 +183,7 @@ class TestARun:
         assert [cell.gamma for cell in begun.cells] == [2, 4, 7, 2, 7]
         assert load_study(tmp_path / "s" / "clients").interrupted
         page = (tmp_path / "s" / "report.html").read_text()
-        assert "Drawn from 5 of 26 measurements; go on with --resume" in page
+        assert "Drawn from 5 of 26 measurements; continue with --resume" in page
         rest = MadeUpMeasurements()
         curve = tmp_path / "curve.json"
         write_json(curve, made_up_curve())

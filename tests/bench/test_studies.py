@@ -43,7 +43,7 @@ def test_studies_are_named_singly_by_commas_or_all():
             study_names(wrong)
     with pytest.raises(EvaluationError, match="twice"):
         study_names("link,link")
-    with pytest.raises(EvaluationError, match="clients is named by itself"):
+    with pytest.raises(EvaluationError, match="clients must be named alone"):
         study_names("link,clients")
 
 
@@ -134,7 +134,7 @@ def test_a_study_is_drawn_from_its_file_alone_however_far_it_came(name, done, tm
     assert "http" not in page and "<script" not in page
     assert ("paced" in page.lower() and "emulated" in page.lower()) or name in ("batch", "cost", "payloads")
     assert study_named(name).question in page.replace("&#39;", "'")
-    assert ("go on with --resume" in page) == (done is not None)
+    assert ("continue with --resume" in page) == (done is not None)
     assert ("<svg" in page) == (done != 0 or name == "cost")
     assert load_study(tmp_path / name).name == name
 
@@ -159,7 +159,7 @@ def test_a_scaled_study_says_so_and_a_different_answer_is_pointed_out(tmp_path):
     (tmp_path / "gamma").mkdir()
     save_study(tmp_path / "gamma", results)
     page = write_studies(tmp_path).read_text()
-    assert "<span>γ</span><span>varied</span>" in page and "0.25; milliseconds are given without it" in page
+    assert "<span>γ</span><span>varied</span>" in page and "0.25; milliseconds are scaled back" in page
     assert "NOT in sd (γ = 1)" in page
 
 

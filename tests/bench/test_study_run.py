@@ -27,7 +27,7 @@ def test_every_setting_is_a_run_with_the_times_of_the_point_scaled(tmp_path, cap
     assert link.point.name == "go2-wifi6" and link.wall_s == 14 and not link.interrupted
     said = capsys.readouterr()
     assert "study link: 7 settings, about" in said.err and "(8 of 8, about" in said.err
-    assert "Milliseconds a token after the first" in said.out
+    assert "Milliseconds per token after the first" in said.out
     page = (tmp_path / "s" / "report.html").read_text()
     assert 'href="link/rtt-40/report.html"' in page and 'id="threads"' in page
 
@@ -125,7 +125,7 @@ def test_a_small_threads_study_over_real_processes(tmp_path, capsys):
     assert rows["fsd+rows:30"].miss_rate is not None and rows["fsd+rows:0"].miss_rate == 1
     assert results.settings[0].formula("fsd+rows:5").redrafted <= 1
     page = (tmp_path / "s" / "report.html").read_text()
-    assert "<svg" in page and "0.02; milliseconds are given without it" in page and "21 of 21 runs" in page
+    assert "<svg" in page and "0.02; milliseconds are scaled back" in page and "21 of 21 runs" in page
     before = (tmp_path / "s" / "threads" / "rows" / "results.json").read_bytes()
     assert run_studies({**flags, "resume": True}, "threads", 0.02) == 0  # nothing is missing
     assert (tmp_path / "s" / "threads" / "rows" / "results.json").read_bytes() == before

@@ -269,7 +269,7 @@ BROKEN = {
     ),
     "in I8: a quantised checkpoint": with_matrix(lambda matrix: matrix.to(torch.int8)),
     "lacks 1 weights (model.layers.1.mlp.up_proj.weight": with_matrix(lambda matrix: None),
-    "numbers that are not finite": with_matrix(lambda matrix: matrix * float("nan")),
+    "that are not finite": with_matrix(lambda matrix: matrix * float("nan")),
     "has no safetensors": lambda folder: (folder / "model.safetensors").unlink(),
     "cannot be read (": lambda folder: (folder / "model.safetensors").write_bytes(b"12345678"),
     "has no config.json": lambda folder: (folder / "config.json").unlink(),
@@ -332,7 +332,7 @@ def wrong_arguments() -> Iterator[tuple[list[str], str]]:
     text_draft = str(tiny.built_pairs() / "text-draft")
     yield ["/nowhere/model"], "model folder /nowhere/model does not exist"
     yield [text_draft, "--type", "q3_k"], "type 'q3_k' is unknown here"
-    yield [text_draft, "--out", "model.bin"], "is not a name of a GGUF file"
+    yield [text_draft, "--out", "model.bin"], "is not the name of a GGUF file"
     yield [text_draft, "--out", "/nowhere/m.gguf"], "folder /nowhere does not exist"
 
 

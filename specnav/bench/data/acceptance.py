@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The acceptance that is asked for, as it is written in flags and files: `tau:2.92@4+1`, `alpha:0.8`.
+"""Parses a requested acceptance, as written in flags and files: `tau:2.92@4+1`, `alpha:0.8`.
 
-tau: tokens gained a round by `sd`, the target's own included, so at most γ + 1. `@N` says how many a round can bring at
-most, as papers print tau: `tau:2.92@5` is 2.92 of at most 5, γ = 4; `@4+1` says the same and cannot be misread. Without
-it γ is the run's. alpha: the chance that a draft token is accepted after a right prefix: at temperature 0 the share of
-the target's tokens that the draft would have picked, above it the mean of Σ min(p, q).
+tau: tokens that `sd` gains per round. It includes the target's own token, so it is at most γ + 1. `@N` gives this
+maximum, as papers print tau: `tau:2.92@5` is 2.92 of at most 5, so γ = 4. `@4+1` means the same and cannot be misread.
+Without `@N`, γ is the run's.
+alpha: the probability that a draft token after a correct prefix is accepted. At temperature 0 it is the share of the
+target's tokens that the draft would have picked; above 0 it is the mean of Σ min(p, q).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ TOLERANCES: dict[Kind, float] = {"tau": 0.05, "alpha": 0.01}
 
 @dataclass(frozen=True)
 class WantedAcceptance:
-    """kind, value: as asked. gamma: draft tokens a round that a tau is meant for; of an alpha 0."""
+    """A requested acceptance. gamma: the draft tokens per round to which a tau refers; 0 for an alpha."""
 
     kind: Kind
     value: float
@@ -34,12 +35,12 @@ class WantedAcceptance:
 
     @property
     def tolerance(self) -> float:
-        """How far what is reached may be off."""
+        """Largest allowed difference between the requested and the reached acceptance."""
         return TOLERANCES[self.kind]
 
     @property
     def words(self) -> str:
-        """For a reader: "τ 2.92 of at most 5 (sd, γ = 4)"."""
+        """Text for reports: "τ 2.92 of at most 5 (sd, γ = 4)"."""
         if self.kind == "alpha":
             return f"α {self.value:g} a token"
         return f"τ {self.value:g} of at most {self.gamma + 1} (sd, γ = {self.gamma})"
@@ -49,9 +50,14 @@ class WantedAcceptance:
 
 
 def read_acceptance(text: str, gamma: int) -> WantedAcceptance:
-    """What a text asks for; gamma: of the run. str() of it reads back as the same, whatever the run's gamma is.
+    """Parse a requested acceptance. Its str() parses back to an equal value for any gamma.
 
-    Raises EvaluationError for another form, a value that cannot be, and an `@N` that may mean two things.
+    Args:
+        text: `tau:T`, `tau:T@N`, `tau:T@G+1` or `alpha:A`.
+        gamma: the run's draft tokens per round, used where `text` names none.
+
+    Raises:
+        EvaluationError: for another form, an impossible value, or an ambiguous `@N`.
     """
     if found := _ALPHA.fullmatch(text.strip()):
         alpha = float(found[1])
@@ -60,7 +66,7 @@ def read_acceptance(text: str, gamma: int) -> WantedAcceptance:
         return WantedAcceptance("alpha", alpha)
     found = _TAU.fullmatch(text.strip())
     if found is None:
-        raise EvaluationError(f"acceptance {text!r} is none; {FORM}")
+        raise EvaluationError(f"acceptance {text!r} is not understood; {FORM}")
     own = gamma if found[2] is None else int(found[2]) - (0 if found[3] else 1)
     if found[2] is not None and not found[3] and int(found[2]) == gamma:
         raise EvaluationError(
@@ -72,6 +78,6 @@ def read_acceptance(text: str, gamma: int) -> WantedAcceptance:
     tau = float(found[1])
     if not 1.0 <= tau <= own + 1:
         raise EvaluationError(
-            f"acceptance {text}: a round of {own} draft tokens brings 1 to {own + 1} tokens, {tau:g} is none of that"
+            f"acceptance {text}: a round of {own} draft tokens gains 1 to {own + 1} tokens, so tau cannot be {tau:g}"
         )
     return WantedAcceptance("tau", tau, own)

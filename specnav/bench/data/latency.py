@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Latency models of the published methods, as pure functions. All times in milliseconds.
 
-Notation (one for all papers): `gamma` draft tokens a round, `tau` tokens gained a round (accepted + 1), `n` tokens of
-the answer, `t_draft` one draft forward (Tp), `t_verify` one verify forward (Tq), `t_link` one-way link time (Tc),
-`rtt` = 2 * t_link, `miss` pre-draft cache miss rate (r), `t_sync` synchronisation on a hit (Tr), `alpha` chance that
-one draft token is accepted. They say what a method costs if nothing else does: measurements are compared with them.
+Notation, the same for all papers: `gamma` draft tokens per round, `tau` tokens gained per round (accepted + 1), `n`
+tokens of the answer, `t_draft` one draft forward (Tp), `t_verify` one verify forward (Tq), `t_link` one-way link time
+(Tc), `rtt` = 2 * t_link, `miss` pre-draft cache miss rate (r), `t_sync` synchronisation on a hit (Tr), `alpha`
+probability that one draft token is accepted. The models assume no other cost. Measurements are compared with them.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from specdec.row_ms import RowMs
 
 
 def forward_ms(ms: float, rows: int) -> float:
-    """A forward of this many rows, where its time may be given by rows."""
+    """Time of a forward pass over `rows` rows; `ms` may depend on the number of rows."""
     return ms.for_rows(rows) if isinstance(ms, RowMs) else ms
 
 
 def cloud_ar(n: float, t_verify: float, t_link: float) -> float:
-    """Cloud decoding alone, streamed: one trip each way, then a forward a token (early-exit paper, section 2)."""
+    """Streamed decoding in the cloud alone: one trip each way, one forward per token (early-exit paper, section 2)."""
     return 2 * t_link + n * t_verify
 
 
@@ -33,7 +33,7 @@ def edge_sd(n: float, tau: float, gamma: int, t_draft: float, t_verify: float, t
 
 
 def split(n: float, t_edge: float, t_cloud: float, t_link: float) -> float:
-    """Layer-split inference: one round trip a token."""
+    """Layer-split inference: one round trip per token."""
     return n * (2 * t_link + t_edge + t_cloud)
 
 
@@ -47,7 +47,7 @@ def fsd(
     miss: float,
     t_sync: float,
 ) -> float:
-    """Early-exit hints with pre-drafting: drafting is paid only on a cache miss (early-exit paper, section 4)."""
+    """Early-exit hints with pre-drafting: drafting takes time only on a cache miss (early-exit paper, section 4)."""
     return n / tau * (2 * t_link + miss * gamma * t_draft + (1 - miss) * t_sync + t_verify)
 
 
@@ -64,9 +64,9 @@ def expected_tokens(alpha: float, gamma: int) -> float:
 
 
 def acceptance_for(tokens: float, gamma: int) -> float:
-    """The alpha for which `expected_tokens` gives this many tokens a round; 0 below 1 token, 1 above gamma + 1."""
+    """The alpha at which `expected_tokens` is `tokens` per round; 0 below 1 token, 1 above gamma + 1."""
     low, high = 0.0, 1.0
-    for _ in range(60):  # halving: to the last bit of a float
+    for _ in range(60):  # bisection, to the last bit of a float
         middle = (low + high) / 2
         if expected_tokens(middle, gamma) < tokens:
             low = middle

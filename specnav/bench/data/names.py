@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Contestants by name: which there are, whose answers can be compared with those of `ar`, which of them are lossy."""
+"""The contestants by name: which exist, which can be compared with `ar` token by token, and which are lossy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ORACLES = {
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Raise for an unknown contestant, with the list of what there is, or one that is named twice."""
+    """Raise EvaluationError for no name, a duplicate or an unknown contestant; the message lists the known ones."""
     if not names:
         raise EvaluationError(f"no method given; choose from {', '.join([*METHODS, *ORACLES])}")
     for name in names:
@@ -30,7 +30,7 @@ def check_names(names: Sequence[str]) -> None:
 
 
 def comparable_with_ar(names: Sequence[str], temperature: float) -> frozenset[str]:
-    """Whose ids must equal those of `ar`: greedy, all of them; sampling, only those that share its noise."""
+    """Contestants whose ids must equal those of `ar`: greedy, all; sampled, those that share its random numbers."""
     if temperature == 0:
         return frozenset(names)
     return frozenset(
@@ -46,8 +46,9 @@ def is_lossy(name: str) -> bool:
 
 
 def same_at(name: str, temperature: float) -> str:
-    """The named method that does the same at a temperature: greedy, it does not matter which side resamples; else
-    itself.
+    """The first method that is equivalent to `name` at a temperature.
+
+    At temperature 0 it does not matter which side resamples. Above 0, this is `name` itself.
     """
     if name in ORACLES or temperature > 0:
         return name
@@ -56,7 +57,7 @@ def same_at(name: str, temperature: float) -> str:
 
 
 def unlike_methods(temperature: float) -> tuple[str, ...]:
-    """Every method, of those that are the same at a temperature the first."""
+    """The methods that differ at a temperature; of equivalent ones, only the first."""
     return tuple(name for name in METHODS if same_at(name, temperature) == name)
 
 

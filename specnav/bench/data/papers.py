@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The papers' printed figures, as data: `figures()["fsd_000"]["robot"]["tau"]`.
 
-Keys: fsd_000 (early exits), specedge_001, picospec_002, dssd_003. What is ours never enters this file.
+Keys: fsd_000 (early exits), specedge_001, picospec_002, dssd_003. Our own measurements never go into this file.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The papers' operating points: devices and link of a published experiment, a file each in `config/points`."""
+"""The papers' operating points: devices and link of a published experiment, one file each in `config/points`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ QUANTITIES = ("speedup", "tau", "accepted", "tpot_ms", "tokens_per_s", "predraft
 
 
 class PaperFigure(msgspec.Struct, frozen=True, kw_only=True):
-    """A figure a paper prints for a method at an operating point. over: what a speed-up is relative to."""
+    """A figure that a paper prints for a method at an operating point. over: the method that a speed-up refers to."""
 
     method: str
     quantity: str
@@ -35,7 +35,7 @@ class PaperFigure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PointRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """The operating point of a run: what the paper ran, where it says so, and what had to be assumed."""
+    """The operating point of a run: the paper's experiment, its place in the paper, and our assumptions."""
 
     name: str
     title: str
@@ -77,7 +77,7 @@ class OperatingPoint:
     measured: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Times by rows are text in a file. Raises OptionsError, and UsageError for values of another kind."""
+        """Parse times by rows, which a file gives as text. Raises OptionsError, or UsageError for a wrong type."""
         for name, kind, shown in SHAPES:
             if not isinstance(getattr(self, name), kind):
                 raise UsageError(
@@ -88,12 +88,12 @@ class OperatingPoint:
                 object.__setattr__(self, name, read_ms(getattr(self, name)))
 
     def settings(self) -> dict[str, Any]:
-        """Its values for a run's settings; the paper's acceptance only where that is asked for."""
+        """The fields that are settings of a run; the paper's acceptance is not among them."""
         return {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name not in SAID}
 
 
 def load_point(name: str) -> tuple[OperatingPoint, PointRecord]:
-    """An operating point by its name in `config/points` or by its file. Raises UsageError or EvaluationError."""
+    """Load an operating point by its name in `config/points` or from a file. Raises UsageError or EvaluationError."""
     path = Path(name) if name.endswith((".yaml", ".yml")) else POINTS / f"{name}.yaml"
     if not path.is_file():
         there = ", ".join(sorted(found.stem for found in POINTS.glob("*.yaml")))
@@ -101,7 +101,7 @@ def load_point(name: str) -> tuple[OperatingPoint, PointRecord]:
     values = read_yaml(path)
     missing = [field_ for field_ in ("title", "models", "source") if not values.get(field_)]
     if missing:
-        raise UsageError(f"{path} does not say {', '.join(missing)}; see {POINTS / 'README.md'}")
+        raise UsageError(f"{path} lacks {', '.join(missing)}; see {POINTS / 'README.md'}")
     point = make_settings(OperatingPoint, values, str(path))
     record = PointRecord(
         name=path.stem,
@@ -127,13 +127,13 @@ def _paper_figure(entry: Mapping[str, Any], place: str) -> PaperFigure:
 
 
 def paper_acceptance(point: OperatingPoint) -> str:
-    """The paper's acceptance at its point, as `--acceptance` takes it. Raises UsageError where the file has none."""
+    """The paper's acceptance at its point, in the form of `--acceptance`. Raises UsageError if the file has none."""
     given = dict(point.acceptance)
     gamma = given.pop("gamma", point.gamma)
     if len(given) != 1 or not set(given) <= {"tau", "alpha"} or not isinstance(gamma, int):
         raise UsageError(
-            f"operating point {point.title!r} names no acceptance of its paper; give one with --acceptance, or write "
-            "acceptance: {tau: VALUE, gamma: G} or {alpha: VALUE} into its file, a number or a figure's path"
+            f"operating point {point.title!r} has no acceptance from its paper; give one with --acceptance, or write "
+            "acceptance: {tau: VALUE, gamma: G} or {alpha: VALUE} into its file (VALUE: a number or a figure's path)"
         )
     kind, value = next(iter(given.items()))
     number = figure(value) if isinstance(value, str) else value

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Questions for benchmarks: the JSON-lines form that speculative-decoding benchmarks share, plain text, or a dataset.
+"""Loads benchmark questions: the JSON-lines form common to speculative-decoding benchmarks, plain text, or a dataset.
 
 A *question* has one or more user *turns*; the model answers each before the next is asked. Nothing here decodes.
 """
@@ -22,17 +22,17 @@ HUB_PREFIX = "hf:"
 MAX_FILE_BYTES = 256 * 2**20
 MAX_HUB_QUESTIONS = 1000
 JSON_LINES = (".jsonl", ".ndjson", ".json")
-"""Endings, in any case, of files with a JSON object a line; other files are plain text."""
+"""Suffixes (in any case) of files with one JSON object per line; other files are plain text."""
 LINE_FORM = 'a line is {"question_id": 1, "category": "math", "turns": ["..."]}'
 TEXT_COLUMNS = ("turns", "question", "prompt", "instruction", "text")
 
 
 @dataclass(frozen=True)
 class Question:
-    """One question. source: the file's stem or the dataset's name; (source, question_id) names it.
+    """One question, identified by (source, question_id). source: the file's stem or the dataset's name.
 
-    reference: as the file has it, an entry a turn in the published ones: a text (empty where there is none), or a
-    tuple of the texts that are right (Spec-Bench's questions on retrieved documents).
+    reference: as in the file; published files have one entry per turn. An entry is a text (empty if there is none) or
+    a tuple of all correct texts (Spec-Bench's questions on retrieved documents).
     """
 
     source: str
@@ -43,7 +43,7 @@ class Question:
 
 
 class _Line(msgspec.Struct):
-    """One line of a question file, as it stands there."""
+    """One line of a question file."""
 
     question_id: int | str
     turns: list[str]
@@ -52,11 +52,11 @@ class _Line(msgspec.Struct):
 
 
 def load_questions(sources: Sequence[str | Path], limit: int | None = None) -> list[Question]:
-    """Questions of all sources in turn (first of each, then second of each, ...), at most `limit` of them.
+    """Interleave the questions of all sources (first of each, then second of each, ...), at most `limit` of them.
 
     A source is a `.jsonl` file (`question_id`, `turns`, optional `category` and `reference`; see JSON_LINES), any
-    other text file (a question a line), or `hf:ORG/NAME[@CONFIG][:SPLIT[:COLUMN]]` where the `datasets` package
-    and a hub are there. Raises EvaluationError; for a file it names the line.
+    other text file (one question per line), or `hf:ORG/NAME[@CONFIG][:SPLIT[:COLUMN]]`, which needs the `datasets`
+    package and a reachable hub. Raises EvaluationError, which for a file names the line.
     """
     names = [str(source) for source in sources]
     for name in names:
@@ -64,7 +64,7 @@ def load_questions(sources: Sequence[str | Path], limit: int | None = None) -> l
             raise EvaluationError(f"question file {name} is given twice; give each once")
     lists = [_load(name, limit) for name in names]
     labels = [questions[0].source for questions in lists]
-    if len(set(labels)) < len(labels):  # two files of one name: their folders distinguish them
+    if len(set(labels)) < len(labels):  # two files with one name: their folders distinguish them
         lists = [
             [replace(question, source=name) for question in questions]
             for name, questions in zip(names, lists, strict=True)
@@ -90,7 +90,7 @@ def _load(name: str, limit: int | None) -> list[Question]:
 def _read_lines(path: Path) -> list[str]:
     try:
         text = read_text(path, MAX_FILE_BYTES)
-        return text.split("\n")  # U+2028 and the like end no line of JSON
+        return text.split("\n")  # U+2028 and the like do not end a line of JSON
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
         raise EvaluationError(f"{path} line {line}: not UTF-8 text; save the file as UTF-8") from error
@@ -115,7 +115,7 @@ def parse_jsonl(lines: Iterable[str], source: str, place: str) -> list[Question]
             )
         if identity in seen:
             raise EvaluationError(
-                f"{place} line {number}: question_id {identity} is that of line {seen[identity]}, too; "
+                f"{place} line {number}: question_id {identity} is already used on line {seen[identity]}; "
                 "ids must differ"
             )
         seen[identity] = number
@@ -128,11 +128,11 @@ def parse_jsonl(lines: Iterable[str], source: str, place: str) -> list[Question]
 def _parse_line(text: str, place: str) -> _Line:
     try:
         value = json.loads(text, object_pairs_hook=_object)
-        msgspec.json.encode(value)  # refuses halves of characters, which no tokenizer takes
+        msgspec.json.encode(value)  # rejects unpaired surrogates, which no tokenizer accepts
         return msgspec.convert(value, _Line)
     except json.JSONDecodeError as error:
         raise EvaluationError(
-            f"{place}: not valid JSON ({error.msg}, column {error.colno}); give one whole object a line"
+            f"{place}: not valid JSON ({error.msg}, column {error.colno}); give one whole object per line"
         ) from error
     except UnicodeEncodeError as error:
         half = ord(error.object[error.start])
@@ -141,12 +141,12 @@ def _parse_line(text: str, place: str) -> _Line:
         ) from error
     except msgspec.ValidationError as error:
         raise EvaluationError(f"{place}: {error}; {LINE_FORM}") from error
-    except (ValueError, RecursionError) as error:  # a key twice; a number or a nesting beyond Python's limits
+    except (ValueError, RecursionError) as error:  # duplicate key; number or nesting beyond Python's limits
         raise EvaluationError(f"{place}: {error}; {LINE_FORM}") from error
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object. Raises ValueError if a key is there twice: one of its values would be lost."""
+    """A JSON object as a dict. Raises ValueError for a duplicate key, since one of its values would be lost."""
     values = dict(pairs)
     if len(values) < len(pairs):
         keys = [key for key, _ in pairs]
@@ -155,9 +155,9 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def parse_plain(lines: Iterable[str], source: str, place: str) -> list[Question]:
-    """A question a line, named by its line number; blank lines are skipped.
+    """One question per line, identified by its line number; blank lines are skipped.
 
-    Raises EvaluationError, naming `place`, where the lines are those of a `.jsonl` file.
+    Raises EvaluationError, naming `place`, if the lines look like a `.jsonl` file.
     """
     questions = []
     for number, text in enumerate(lines, start=1):
@@ -172,7 +172,7 @@ def parse_plain(lines: Iterable[str], source: str, place: str) -> list[Question]
 
 
 def _from_hub(name: str, limit: int) -> list[Question]:
-    """`hf:ORG/NAME[@CONFIG][:SPLIT[:COLUMN]]`, streamed, so that only what is asked is fetched."""
+    """Load `hf:ORG/NAME[@CONFIG][:SPLIT[:COLUMN]]`, streamed so that only `limit` rows are fetched."""
     try:
         import datasets
     except ImportError as error:
@@ -185,7 +185,7 @@ def _from_hub(name: str, limit: int) -> list[Question]:
     try:
         rows = datasets.load_dataset(dataset, variant or None, split=split or "test", streaming=True)
         taken = list(itertools.islice(rows, limit))
-    except Exception as error:  # the library raises nearly everything here; the cause stays attached
+    except Exception as error:  # datasets raises almost any type here; the cause stays attached
         raise EvaluationError(
             f"dataset {name} cannot be read ({one_line(error)[:200]}); check its name and split, "
             "or give a file where no hub is reachable"
@@ -194,9 +194,9 @@ def _from_hub(name: str, limit: int) -> list[Question]:
 
 
 def questions_of_rows(rows: Sequence[Mapping[str, Any]], source: str, column: str = "") -> list[Question]:
-    """Questions of a dataset's rows: from `column`, or the first of TEXT_COLUMNS that is there."""
+    """Questions from a dataset's rows: from `column`, or the first of TEXT_COLUMNS that exists."""
     if not rows:
-        raise EvaluationError(f"dataset {source} holds no row; choose another split")
+        raise EvaluationError(f"dataset {source} has no rows; choose another split")
     chosen = column or next((name for name in TEXT_COLUMNS if name in rows[0]), "")
     if chosen not in rows[0]:
         raise EvaluationError(

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What runs leave on disk, and the figures that follow: results.json, rounds.jsonl, answers.jsonl, study.json."""
+"""The files that runs write (results.json, rounds.jsonl, answers.jsonl, study.json) and the figures made from them."""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one verifier bears: the measured cost of a shared forward, and how many clients get their tokens in time.
+"""The capacity of one verifier: the measured cost of a shared forward pass, and how many clients it can serve in time.
 
-`BatchCurve` is a measurement (`specnav bench study batch`), `rounds_a_second` plans with it: a closed queueing
-network of n clients that think (draft, and wait for the link) and one server that serves all who wait at once.
-Milliseconds; needs no model.
+`BatchCurve` is a measurement (`specnav bench study batch`). `rounds_a_second` plans with it: a closed queueing network
+of n clients, which think (draft and wait for the link), and one server, which serves all waiting clients in one batch.
+Times are milliseconds; needs no model.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ROUNDS_OF_FIXED_POINT = 30
 
 
 class CurvePoint(msgspec.Struct, frozen=True, kw_only=True):
-    """A forward of this many sessions with this many rows each: shared, and each session's own one after the other."""
+    """Time of forwards for `sessions` sessions with `rows` rows each: in one batch, and one session after another."""
 
     sessions: int
     rows: int
@@ -33,10 +33,10 @@ class CurvePoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PromptDelay(msgspec.Struct, frozen=True, kw_only=True):
-    """What a long prompt does to the verdicts of other sessions while it comes in.
+    """How a long prompt delays the verdicts of other sessions while it is prefilled.
 
-    chunk: rows of it in a forward. alone_ms: a verdict without it; during_ms, worst_ms: with it, the median and the
-    longest; of `verdicts` measured. opened_ms: until the prompt was in.
+    chunk: prompt rows per forward. alone_ms: time of a verdict without the prompt. during_ms, worst_ms: median and
+    longest time of the `verdicts` measured during prefill. opened_ms: duration of the prefill.
     """
 
     label: str
@@ -52,8 +52,9 @@ class PromptDelay(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BatchCurve(Versioned, frozen=True, kw_only=True):
-    """`batch.json`. context: tokens that each session held. threads: CPU threads of a forward. clock: forwards are in
-    milliseconds of the "processor" or of the "wall"; prompts are of the wall.
+    """`batch.json`. context: tokens in each session's KV cache. threads: CPU threads of a forward.
+
+    clock: whether times of forwards are "processor" or "wall" time; times of prompts are always wall time.
     """
 
     model: str
@@ -74,9 +75,10 @@ class BatchCurve(Versioned, frozen=True, kw_only=True):
             raise ValueError("sessions, rows and milliseconds of a forward must be above 0")
 
     def latency_ms(self, sessions: float, rows: float) -> float:
-        """One shared forward of this many sessions with this many rows each.
+        """Time of one shared forward for `sessions` sessions with `rows` rows each.
 
-        Straight lines between what was measured; beyond it the last line goes on, below it the first value stays.
+        Interpolates linearly between measurements. Above them the last line is extended; below them the first value
+        holds.
         """
         by_rows: dict[int, list[tuple[float, float]]] = {}
         for one in self.points:
@@ -86,7 +88,7 @@ class BatchCurve(Versioned, frozen=True, kw_only=True):
 
 
 def on_line(points: Sequence[tuple[float, float]], x: float) -> float:
-    """The value at x on straight lines through points in order of x; the last line goes on and never falls."""
+    """Interpolate linearly at x between points sorted by x; the last line is extended and never falls."""
     if x <= points[0][0] or len(points) == 1:
         return points[0][1]
     place = min(bisect_left([at for at, _ in points], x), len(points) - 1)
@@ -98,7 +100,7 @@ def on_line(points: Sequence[tuple[float, float]], x: float) -> float:
 
 
 def load_curve(path: Path) -> BatchCurve:
-    """A curve from its file, or from the folder that a study wrote. Raises EvaluationError."""
+    """Load a curve from its file or from a study's folder. Raises EvaluationError."""
     places = (path / BATCH_FILE, path / "batch" / BATCH_FILE) if path.is_dir() else (path,)
     found = next((place for place in places if place.is_file()), places[0])
     return read_json(found, BatchCurve)
@@ -106,10 +108,11 @@ def load_curve(path: Path) -> BatchCurve:
 
 @dataclass(frozen=True)
 class Flow:
-    """What a round asks of the verifier.
+    """The load that a round puts on the verifier.
 
-    think_ms: from a verdict to the next draft's arrival (drafting and the round trip); 0 where the cloud goes on by
-    itself. forward_ms: time of a round's forwards by the sessions that share them. most: sessions in a forward.
+    think_ms: from a verdict to the next draft's arrival (drafting and the round trip); 0 if the cloud continues without
+    the edge. forward_ms: time of a round's forwards, by the number of sessions that share them. most: largest number
+    of sessions in a forward.
     """
 
     think_ms: float
@@ -118,12 +121,13 @@ class Flow:
 
 
 def rounds_a_second(clients: int, flow: Flow) -> float:
-    """How many rounds a second a verifier gives this many clients together, by mean values.
+    """Rounds per second that a verifier gives `clients` clients together, by mean-value analysis.
 
-    A round takes Z + W + f(b): Z to think; f the forward of the b = rate · f(b) sessions that share it; W the rest of
-    the forward that runs when a draft arrives, half of one on average (and never less than f − Z: the client's own
-    forward ended that long ago, and another has begun), times the chance that one runs, which is how busy the verifier
-    is with one client less. Where Z = 0 all are back at once, W = 0 and b is everybody.
+    A round takes Z + W + f(b). Z is the think time. f(b) is the forward, which b = rate · f(b) sessions share. W is the
+    expected rest of the forward that is running when a draft arrives. That rest is half a forward on average, and at
+    least f − Z, because the next forward began when the client's own ended, a time Z ago. It is weighted by the
+    probability that a forward is running: the verifier's utilisation with one client less. If Z = 0, all clients
+    return at once, so W = 0 and b is all of them.
     """
     busy, sessions, rate = 0.0, 1.0, 0.0
     for count in range(1, clients + 1):
@@ -140,7 +144,7 @@ def rounds_a_second(clients: int, flow: Flow) -> float:
 
 @dataclass(frozen=True)
 class Capacity:
-    """The most clients each of which still gets a rate. at_least: all numbers that were measured hold it."""
+    """The largest number of clients that each get a required rate. at_least: even the largest number measured does."""
 
     clients: float
     at_least: bool = False
@@ -150,9 +154,10 @@ class Capacity:
 
 
 def most_clients(rates: Mapping[int, float], bound: float) -> Capacity:
-    """By number of clients, the rate that each of them gets (all but a twentieth): how many may there be?
+    """The largest number of clients that each get at least the rate `bound`.
 
-    Between the largest number that holds the bound and the next one, a straight line; 0 where none holds it.
+    rates: by number of clients, the rate that 95 % of them reach. Interpolates linearly between the largest number that
+    meets the bound and the next one; 0 if none meets it.
     """
     counts = sorted(rates)
     held = [count for count in counts if rates[count] >= bound]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a bench run leaves on disk: `results.json`, `rounds.jsonl` and `answers.jsonl`, as structs.
+"""The files of a bench run as structs: `results.json`, `rounds.jsonl` and `answers.jsonl`.
 
-Contract fields keep the names of ARCHITECTURE.md; fields after them are additions. Times are milliseconds. Rounds are
-the core's own records.
+Fields of the contract keep the names of ARCHITECTURE.md; the fields after them are additions. Times are milliseconds.
+Rounds are `RoundStats` of `specdec`.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ ROUNDS_FILE, ANSWERS_FILE = "rounds.jsonl", "answers.jsonl"
 class AnswerRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One line of `answers.jsonl`: one turn of one question, answered by one contestant.
 
-    ids: the answer without its end-of-sequence token. wall_ms: as the caller saw it, prefill included.
-    draft_forwards: passes of the draft model after its prompt; null for a contestant that has none.
-    predrafts: verdicts that came while something was drafted ahead; predraft_hits: how many left it standing.
+    ids: the answer without its end-of-sequence token. wall_ms: as seen by the caller, including prefill.
+    draft_forwards: forward passes of the draft model after its prompt; null without a draft model.
+    predrafts: verdicts that arrived while a draft was being prepared ahead; predraft_hits: how many of them kept it.
     floor_ms: see specnav.bench.records.floor.
-    has_link: false for a contestant in one process, whose bytes are not a measurement.
-    joules: of the whole machine, which both sides share here; null without a sensor (specdec.energy).
+    has_link: false for a contestant in one process, whose bytes are not measured.
+    joules: energy of the whole machine, which both sides share here; null without a sensor (specdec.energy).
     """
 
     method: str
@@ -65,54 +65,54 @@ class BenchRow(msgspec.Struct, frozen=True, kw_only=True):
     questions: int
     tokens: int
     tokens_per_s: float | None
-    speedup_vs_ar: float | None  # of tokens_per_s; null without `ar` in the run
+    speedup_vs_ar: float | None  # ratio of tokens_per_s; null without `ar` in the run
     ttft_ms: float | None  # median over answers
-    tpot_ms: float | None  # median over answers: time after the first token over the tokens after it
-    tau: float | None  # tokens gained a round
-    acceptance: float | None  # share of draft tokens accepted; null where nothing is drafted
+    tpot_ms: float | None  # median over answers: time after the first token / number of tokens after it
+    tau: float | None  # tokens gained per round
+    acceptance: float | None  # share of draft tokens accepted; null if nothing is drafted
     rounds: int
     uplink_bytes_per_round: float | None
     downlink_bytes_per_round: float | None
     draft_forwards: int | None
     verify_forwards: int
-    predraft_hit_rate: float | None  # null where nothing was drafted ahead
-    identical_to_ar: bool | None  # null: `ar` is not in the run, or sampling that cannot be compared
+    predraft_hit_rate: float | None  # null if nothing was drafted ahead
+    identical_to_ar: bool | None  # null: `ar` is not in the run, or sampled ids cannot be compared
     overhead_over_floor: float | None  # see specnav.bench.records.floor; null without a link
     # -- additions to the contract
     answers: int = 0
     different_answers: int = 0
     prompt_bytes: float | None = None
     overhead_ms_per_round: float | None = None
-    edge_busy: float | None = None  # share of the wall time, from the timelines
+    edge_busy: float | None = None  # busy share of the wall time, from the timelines
     cloud_busy: float | None = None
     resumes: int = 0
-    accepted: float | None = None  # draft tokens accepted a round
+    accepted: float | None = None  # draft tokens accepted per round
     lossy: bool = False  # as published: sampled answers do not follow the target's distribution
-    # where drafts are prepared for verdicts (FSD); null elsewhere
-    miss_rate: float | None = None  # share of the verdicts whose next draft did not stand ready, whole
+    # only where drafts are prepared for verdicts (FSD); null elsewhere
+    miss_rate: float | None = None  # share of verdicts whose next draft was not completely prepared
     # r of the latency formula: share of draft tokens drafted after the verdict
     redrafted: float | None = None
-    # Tr: median time from a verdict to the next draft's leaving, where that stood ready
+    # Tr: median time from a verdict to sending the next draft, where that was prepared
     sync_ms: float | None = None
     hints_per_round: float | None = None
-    whole: float | None = None  # share of drafts that were accepted to their end; null where nothing is drafted
-    # mean of a round: waiting for the verdict less the forward and its queue; of drafts that leave one at a time
+    whole: float | None = None  # share of drafts that were fully accepted; null if nothing is drafted
+    # mean per round: wait for the verdict minus its forward and queue; only for drafts sent one at a time
     comm_ms: float | None = None
-    modes: dict[str, int] = msgspec.field(default_factory=dict)  # rounds by what a controller chose
-    # half precision: answers that left `ar` where two tokens were nearly equal, and where they were not
+    modes: dict[str, int] = msgspec.field(default_factory=dict)  # rounds by the controller's choice
+    # half precision: answers that deviated from `ar` at a near-tie, and those that deviated elsewhere
     near_ties: int = 0
     errors: int = 0
-    largest_margin: float | None = None  # of logits, where an answer left `ar`
-    joules_per_answer: float | None = None  # of the whole machine; null without a sensor
+    largest_margin: float | None = None  # between logits, over all places where an answer deviated from `ar`
+    joules_per_answer: float | None = None  # energy of the whole machine; null without a sensor
 
 
 class AcceptanceRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """The emulated acceptance of a run (specnav.bench.acceptance): the draft is the target, its logits disturbed.
+    """A run's emulated acceptance (specnav.bench.runner.acceptance): the draft is the target with disturbed logits.
 
-    asked, words: what was asked for. gamma: of a tau. strength, seed: of the noise. achieved: for `sd`, on this many
-    of the run's questions and positions; tolerance: how far that may be off. ceiling: what the target reaches
-    undisturbed. entropy_right, entropy_wrong: the target's mean entropy where the draft is right and where it is
-    wrong, nats.
+    asked, words: the requested acceptance, as a setting and for readers. gamma: draft tokens per round of a tau.
+    strength, seed: of the noise. achieved: acceptance of `sd` on `questions` questions with `positions` positions;
+    tolerance: its largest allowed error. ceiling: the target's acceptance without noise.
+    entropy_right, entropy_wrong: the target's mean entropy in nats where the draft is right and where it is wrong.
     """
 
     asked: str
@@ -132,17 +132,18 @@ class AcceptanceRecord(msgspec.Struct, frozen=True, kw_only=True):
     def line(self) -> str:
         """One line for reports."""
         off = abs(self.achieved - float(self.asked.partition(":")[2].partition("@")[0]))
-        coarse = "" if off <= self.tolerance else "; the answers are too few to come closer"
+        coarse = "" if off <= self.tolerance else "; too few answers to come closer"
         return (
-            f"acceptance emulated: {self.words} ± {self.tolerance:g} asked, {self.achieved:.3f} reached on "
-            f"{self.questions} question{'' if self.questions == 1 else 's'}{coarse}; the draft is the target's own "
-            f"weights, its logits disturbed by noise of {self.strength:.3g} (without: {self.ceiling:.2f})"
+            f"acceptance emulated: {self.words} ± {self.tolerance:g} requested, {self.achieved:.3f} reached on "
+            f"{self.questions} question{'' if self.questions == 1 else 's'}{coarse}; the draft has the target's "
+            f"weights, with noise of strength {self.strength:.3g} on its logits (without noise: {self.ceiling:.2f})"
         )
 
 
 class Flip(msgspec.Struct, frozen=True):
-    """Where an answer left that of `ar`. place: index of the token. margin: between the logits of both tokens, on the
-    target alone.
+    """The first token at which an answer deviates from that of `ar`.
+
+    place: index of the token. margin: difference of both tokens' logits, computed by the target alone.
     """
 
     method: str
@@ -154,7 +155,7 @@ class Flip(msgspec.Struct, frozen=True):
 
 
 class Skipped(msgspec.Struct, frozen=True):
-    """A question no contestant was asked, and why."""
+    """A question that was put to no contestant, and why."""
 
     source: str
     question_id: str
@@ -170,19 +171,19 @@ class BenchResults(Versioned, frozen=True, kw_only=True):
     # -- additions to the contract
     point: PointRecord | None = None
     skipped: list[Skipped] = msgspec.field(default_factory=list)
-    asked: int = 0  # questions the run was to put to every contestant
+    asked: int = 0  # questions planned for every contestant
     interrupted: bool = False
-    error: str = ""  # one line; empty when the run ended well
-    notes: list[str] = msgspec.field(default_factory=list)  # what else the reader must know
+    error: str = ""  # one line; empty if the run succeeded
+    notes: list[str] = msgspec.field(default_factory=list)  # further remarks for the reader
     started_at: str = ""
     wall_s: float = 0.0
-    flips: list[Flip] = msgspec.field(default_factory=list)  # half precision: where answers left those of `ar`
-    acceptance: AcceptanceRecord | None = None  # emulated
-    numeric_noise: float = 0.0  # of logits: how far those of one position differ that came alone and with others
+    flips: list[Flip] = msgspec.field(default_factory=list)  # half precision: deviations from `ar`
+    acceptance: AcceptanceRecord | None = None  # null unless emulated
+    numeric_noise: float = 0.0  # difference of a position's logits, computed alone and in a batch
 
     @property
     def printed(self) -> list[PaperFigure]:
-        """What the paper of the point prints."""
+        """The figures that the operating point's paper prints."""
         return self.point.figures if self.point else []
 
 

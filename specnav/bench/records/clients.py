@@ -1,26 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `specnav bench clients` leaves of one method with this many clients."""
+"""The result of `specnav bench clients` for one method and one number of clients."""
 
 from __future__ import annotations
 
 import msgspec
 
 BUSY = 0.9
-"""With more than this share of the machine's cores busy, processors decide, not the verifier."""
+"""If more than this share of the machine's cores is busy, the processors limit the rate, not the verifier."""
 CLIENT_BOUND, DISTURBED = "client-bound", "disturbed"
 
 
 class ClientsRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One method with this many clients. Rates are tokens a second while all were asking.
+    """One method with one number of clients. Rates are tokens per second while all clients were active.
 
-    slow: what all but a twentieth of the clients reach or exceed. verify_ms, queue_ms, batch: of the rounds as the
-    verdicts report them (medians, and the mean). tokens_a_round, rows: tokens that a round brought, and rows that it
-    brought into a forward. server: the engine's own figures of that time. answers, wrong: those that came to their
-    end, and which of them were not the target's; near_ties: others that left it at a near-tie that rounding may flip.
-    errors: clients that ended early, and why. cores_busy: share of the machine's cores that worked, for any program;
-    cores_ours: for the verifier, the link and the clients. gap_ms, gap_ms_p95: between two chunks of tokens at a
-    client, prompts included: median and 95th percentile. prompt_tokens, answer_tokens: of the questions that were
-    asked, and of what the target answers.
+    slow: the rate that 95 % of the clients reach or exceed. verify_ms, queue_ms: medians over rounds, as reported in
+    the verdicts; batch: their mean. tokens_a_round: tokens gained per round; rows: rows per round in a forward.
+    server: the engine's own figures for this time. answers: complete answers; wrong: those that differ from the
+    target's; near_ties: further answers that differ only at a near-tie, which rounding may flip.
+    errors: clients that ended early, and why. cores_busy: share of the machine's cores in use by any program;
+    cores_ours: by the verifier, the link and the clients. gap_ms, gap_ms_p95: median and 95th percentile of the time
+    between two chunks of tokens at a client, including prompts. prompt_tokens, answer_tokens: lengths of the questions
+    and of the target's answers.
     """
 
     method: str
@@ -48,12 +48,12 @@ class ClientsRow(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def mark(self) -> str:
-        """Why the figures are not the verifier's: the clients kept the cores busy, or mostly others did; else ""."""
+        """Why the verifier did not limit the rate: clients or other programs kept the cores busy; "" if it did."""
         if self.cores_busy <= BUSY:
             return ""
         return CLIENT_BOUND if self.cores_ours >= self.cores_busy / 2 else DISTURBED
 
     @property
     def cores_others(self) -> float:
-        """Share of the machine's cores that worked for others."""
+        """Share of the machine's cores in use by other programs."""
         return max(0.0, self.cores_busy - self.cores_ours)

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The floor of an answer: the time that had to pass because forwards and link delays had to follow one another.
+"""The floor of an answer: the least time it can take, because forwards and link delays depend on one another.
 
-Each verdict ends an *exchange*: its draft left the edge (in one message or several), was verified, and the verdict came
-back. Between one verdict and the next, the floor counts the time in which a part of the LATER exchange was in progress:
-drafting until its last message left, the link's own delay for each message (half the round trip plus its bytes over
-the bandwidth; 0 where no link is emulated), the forward, and the verdict's own delay. Parts that overlap count once;
-what of them lay before the earlier verdict was hidden and counts nothing.
+Each verdict ends an *exchange*: the edge sent a draft (in one message or several), the target verified it, and the
+verdict came back. Between one verdict and the next, the floor counts the time in which a part of the LATER exchange was
+in progress. The parts are drafting until the last message was sent, the link's own delay for each message (half the
+round trip plus its bytes over the bandwidth; 0 if no link is emulated), the forward, and the link's delay for the
+verdict. Overlapping parts count once. Time before the earlier verdict was hidden and does not count.
 
-`overhead_over_floor` = wall time / floor, 1.0 being perfect. Wall time beyond the floor was spent on messages, queues,
+`overhead_over_floor` = wall time / floor; 1.0 is perfect. Wall time beyond the floor was spent on messages, queues,
 scheduling and hand-overs, jitter and retransmissions. For a synchronous round the floor is exactly drafting + RTT +
-verification. Drafting ahead while a verdict is out is never counted, useful or not: it can neither fill a gap nor
-excuse one. It pays where the next exchange needs less of it.
+verification. Drafting ahead while waiting for a verdict never counts, useful or not: it can neither fill a gap nor
+excuse one. It helps if the next exchange then needs less drafting.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from specnav.results.trace import Span
 
 Interval = tuple[float, float]
 REFUTED = "refuted draft"
-"""Name of a message that belongs to no verdict (see specdec.edge.recorder)."""
+"""Name of a message that gets no verdict (see specdec.edge.recorder)."""
 
 
 class Exchange(NamedTuple):
-    """What led to one message of verified tokens. ups: none where the cloud needed none."""
+    """The spans that led to one message of verified tokens. ups: empty if the cloud needed no message."""
 
     ups: Sequence[Span]
     work: Span
@@ -35,7 +35,7 @@ class Exchange(NamedTuple):
 
 
 def exchanges(timeline: Sequence[Span]) -> Iterator[Exchange]:
-    """The exchanges of a timeline, as the recorder wrote them: messages up, the forward, the message down."""
+    """The exchanges of a recorded timeline: messages up, the forward, the message down."""
     ups: list[Span] = []
     work: Span | None = None
     for span in timeline:
@@ -49,7 +49,7 @@ def exchanges(timeline: Sequence[Span]) -> Iterator[Exchange]:
 
 
 def union_length(intervals: Iterable[Interval]) -> float:
-    """Length of the union of intervals; those that end before they begin are none."""
+    """Length of the union of intervals; an interval that ends before it begins is ignored."""
     total, reached = 0.0, float("-inf")
     for start, end in sorted(intervals):
         if end > max(start, reached):
@@ -59,7 +59,7 @@ def union_length(intervals: Iterable[Interval]) -> float:
 
 
 def one_way_ms(size: int, link: LinkProfile) -> float:
-    """What an idle link takes for one message of `size` bytes: no jitter, no loss, no queue, no outage."""
+    """Time of one message of `size` bytes on an idle link without jitter, loss, queue or outage."""
     clean = LinkProfile(rtt_ms=link.rtt_ms, bandwidth_mbps=link.bandwidth_mbps)
     return Direction(clean, seed=0).arrival(0.0, size) * 1e3
 
@@ -67,7 +67,7 @@ def one_way_ms(size: int, link: LinkProfile) -> float:
 def needed_intervals(
     one: Exchange, edge: Sequence[Span], since_ms: float, link: LinkProfile
 ) -> Iterator[Interval]:
-    """What of an exchange, and of the edge's work for it, lies after the verdict before it at `since_ms`."""
+    """The parts of an exchange, and of the edge's work for it, after the previous verdict at `since_ms`."""
 
     def clipped(start: float, end: float) -> Interval:
         return max(start, since_ms), end
@@ -84,7 +84,7 @@ def needed_intervals(
 
 
 def floor_ms(timeline: Sequence[Span], link: LinkProfile) -> float:
-    """The floor of an answer, milliseconds (see the module's words)."""
+    """The floor of an answer in milliseconds, as the module's docstring defines it."""
     edge = [span for span in timeline if span.lane == "edge"]
     total = since = 0.0
     for one in exchanges(timeline):
@@ -94,5 +94,5 @@ def floor_ms(timeline: Sequence[Span], link: LinkProfile) -> float:
 
 
 def busy_ms(timeline: Sequence[Span], lane: str) -> float:
-    """How long a lane was in use."""
+    """How long a lane was in use, milliseconds."""
     return union_length((span.start_ms, span.end_ms) for span in timeline if span.lane == lane)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What has been answered so far, on disk after every question, so that whatever happens is kept and can be resumed."""
+"""The journal of a run: answers are saved after every question, so that an interrupted run can be resumed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def load_answers(run: Path) -> list[AnswerRecord]:
             f"cannot read {path}: {error.strerror or error}; give the folder of a run"
         ) from error
     records = []
-    # What follows the last newline was being written when the run ended.
+    # Text after the last newline was being written when the run ended.
     for number, line in enumerate(lines[:-1], start=1):
         if not line:
             continue
@@ -42,7 +42,7 @@ def load_answers(run: Path) -> list[AnswerRecord]:
 
 
 class BenchJournal:
-    """Answers by contestant and question. `results` makes the current results.json of the answers so far."""
+    """Answers by contestant and question. `results` makes the current results.json from the answers so far."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class BenchJournal:
         results: Callable[[Sequence[AnswerRecord]], BenchResults],
         earlier: Iterable[AnswerRecord] = (),
     ) -> None:
-        """Start from the answers of an earlier run of the same settings; both files are written anew."""
+        """Start from the answers of an earlier run with the same settings and rewrite both files."""
         self._run = run
         self._results = results
         self.answers: list[AnswerRecord] = list(earlier)
@@ -64,7 +64,7 @@ class BenchJournal:
         return self._turns[method, question.source, question.question_id] >= len(question.turns)
 
     def add(self, records: Sequence[AnswerRecord]) -> None:
-        """Keep all turns of one question by one contestant."""
+        """Append all turns of one question by one contestant."""
         for name, data in ((ANSWERS_FILE, _lines(records)), (ROUNDS_FILE, _lines(_rounds(records)))):
             with (self._run / name).open("ab") as stream:
                 stream.write(data)
@@ -72,7 +72,7 @@ class BenchJournal:
         self._turns += _turns(records)
 
     def settle(self) -> None:
-        """Write results.json from what there is."""
+        """Write results.json from the answers so far."""
         save_bench(self._run, self._results(self.answers))
 
 
@@ -84,14 +84,14 @@ def _turns(answers: Iterable[AnswerRecord]) -> Counter[tuple[str, str, str]]:
 def whole_questions(
     answers: Sequence[AnswerRecord], questions: Sequence[Question], methods: Sequence[str]
 ) -> list[AnswerRecord]:
-    """The answers of an earlier run that this one can use: its methods, its questions, every turn there."""
+    """The answers of an earlier run that this one can reuse: same methods and questions, with every turn answered."""
     whole = {(name, q.source, q.question_id): len(q.turns) for q in questions for name in methods}
     counts = _turns(answers)
     return [one for one in answers if counts[key := (one.method, *one.key[:2])] == whole.get(key)]
 
 
 def _rounds(records: Iterable[AnswerRecord]) -> Iterator[dict[str, object]]:
-    """Lines of `rounds.jsonl`: which round of which answer, and the fields of RoundStats."""
+    """Lines of `rounds.jsonl`: the answer's key, the round's number, and the fields of RoundStats."""
     for record in records:
         of = {name: getattr(record, name) for name in ("method", "source", "question_id", "turn")}
         for number, one in enumerate(record.rounds):

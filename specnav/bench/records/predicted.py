@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the papers' latency formulas say of a run: their arithmetic with this run's own times and acceptance.
+"""Predictions of the papers' latency formulas for a run, computed with the run's own times and acceptance.
 
-A prediction takes from the run what a formula takes as given (tokens a round, a draft, a verification, bytes) and adds
-up a round as the paper does. Beside the measurement it says how much of a difference is acceptance, how much the
-link, how much our own overhead. Needs no model; every time is milliseconds.
+A prediction takes a formula's inputs from the run (tokens per round, times of drafting and verification, bytes) and
+adds up a round as the paper does. Compared with the measurement, it shows how much of a difference comes from
+acceptance, the link, or our own overhead. Needs no model; times are milliseconds.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from specnav.results.demo import mean
 
 REFERENCE = "ar"
 AHEAD = "ahead"
-"""How names of drafting end that was done while a verdict was out (see specdec.edge.recorder)."""
+"""Suffix of the names of drafting spans that ran while a verdict was awaited (see specdec.edge.recorder)."""
 
 
 @dataclass(frozen=True)
 class Parts:
-    """What a formula takes as given, means over the rounds of one method.
+    """A formula's inputs: means over the rounds of one method. Times are milliseconds.
 
-    tau: tokens gained a round. alpha: chance that a draft token is accepted, estimated from accepted tokens and
-    rejections. drafted: tokens a round. draft: the edge's time for them (of its layers, where the target is split);
-    verify: the cloud's forwards. link: the round trip with the bytes of a round over the bandwidth. miss: share of
-    the drafting that followed the verdict (r): of its time, where the edge drafts on while one is out; of the draft
-    tokens, where it prepares for likely ones, and `draft` is then what all of them would have taken. sync: from a
-    verdict to the departure of a draft that stood ready (Tr).
+    tau: tokens gained per round. alpha: probability that a draft token is accepted, estimated from accepted tokens and
+    rejections. drafted: draft tokens per round. draft: the edge's time to draft them; for a split target, the time of
+    the edge's layers. verify: the cloud's forwards. link: the round trip, plus the bytes of a round over the bandwidth.
+    miss: share of the drafting done after the verdict (r). If the edge drafts on during verification, it is a share of
+    the time. If the edge prepares for likely verdicts, it is a share of the draft tokens, and `draft` is the time that
+    all of them would have taken. sync: from a verdict to sending a draft that was prepared (Tr).
     """
 
     tau: float
@@ -47,9 +47,9 @@ class Parts:
 
 @dataclass(frozen=True)
 class Prediction:
-    """One method. *_token: milliseconds a token after the first; speed-ups are over `ar`, null without it.
+    """Prediction for one method. *_token: milliseconds per token after the first. Speed-ups are over `ar`.
 
-    acceptance: what the paper prints of it, in words; with_paper_acceptance: the formula with that in place of ours.
+    acceptance: the paper's, in words. with_paper_acceptance: the predicted speed-up with it in place of ours.
     """
 
     method: str
@@ -65,13 +65,14 @@ class Prediction:
 
     @property
     def difference(self) -> float:
-        """Measured over predicted time of a token, less one."""
+        """Relative error: measured over predicted time per token, minus one."""
         return self.measured_token / self.predicted_token - 1
 
 
 def predictions_of(results: BenchResults, answers: Mapping[str, Sequence[AnswerRecord]]) -> list[Prediction]:
-    """Every method of a run that one of the papers' formulas is about and that made rounds over the link, by the run's
-    own settings and its point's figures.
+    """Predictions for every method of a run that has a formula and made rounds over the link.
+
+    They use the run's own settings and the figures of its operating point.
     """
     rtt_ms, bandwidth_mbps = (float(results.config.get(name) or 0.0) for name in ("rtt_ms", "bandwidth_mbps"))
     gamma = int(results.config.get("gamma") or DecodingOptions.gamma)
@@ -112,7 +113,7 @@ def predictions_of(results: BenchResults, answers: Mapping[str, Sequence[AnswerR
 
 @dataclass(frozen=True)
 class _Timed:
-    """Answers over the link. tokens, rest: all, and those after each answer's first; times are sums."""
+    """Answers over the link. tokens: all tokens; rest: without the first of each answer. Times are sums."""
 
     records: tuple[AnswerRecord, ...]
     tokens: int
@@ -121,7 +122,7 @@ class _Timed:
     after_first_ms: float
 
     def tokens_per_ms(self, a_token_ms: float) -> float:
-        """The speed if the first tokens took what they took and each of the others `a_token_ms`."""
+        """Tokens per millisecond if the first tokens took their measured time and every other one `a_token_ms`."""
         return self.tokens / (self.first_ms + self.rest * a_token_ms)
 
 
@@ -133,11 +134,11 @@ def _timed(records: Sequence[AnswerRecord]) -> _Timed:
 
 
 def parts_of(records: Sequence[AnswerRecord], rtt_ms: float, bandwidth_mbps: float) -> Parts:
-    """The means of one method's rounds; `records` hold at least one round."""
+    """Means over one method's rounds; `records` must hold at least one round."""
     rounds = [one for answer in records for one in answer.rounds]
     accepted = sum(one.accepted for one in rounds)
     rejections = sum(one.accepted < one.drafted for one in rounds)
-    # The edge's part of a layer split is not a draft: it is read from the timeline.
+    # The edge's part of a layer split is not a draft, so its time comes from the timeline.
     draft = mean([one.draft_ms for one in rounds]) or sum(
         span.end_ms - span.start_ms
         for answer in records
@@ -157,7 +158,7 @@ def parts_of(records: Sequence[AnswerRecord], rtt_ms: float, bandwidth_mbps: flo
 
 
 def _prepared(parts: Parts, row: BenchRow, records: Sequence[AnswerRecord]) -> Parts:
-    """The parts of a method that prepares for verdicts: its rounds' drafting times are of what was left to draft."""
+    """The parts of a method that prepares for verdicts: its rounds' `draft_ms` covers only the tokens left to draft."""
     rounds = [one for answer in records for one in answer.rounds if one.drafted]
     left = sum(max(0, one.drafted - (one.ready or 0)) for one in rounds)
     drafted = sum(one.drafted for one in rounds)
@@ -173,7 +174,7 @@ def _prepared(parts: Parts, row: BenchRow, records: Sequence[AnswerRecord]) -> P
 
 
 def _drafted_on(parts: Parts, records: Sequence[AnswerRecord]) -> Parts:
-    """The parts of a method that drafts on while a verdict is out: its drafting times hold what that took, too."""
+    """The parts of a method that drafts on during verification: its drafting times include that drafting."""
     spans = [
         one for answer in records for one in answer.timeline if one.lane == "edge" and one.name != "prefill"
     ]
@@ -184,7 +185,7 @@ def _drafted_on(parts: Parts, records: Sequence[AnswerRecord]) -> Parts:
 
 @dataclass(frozen=True)
 class Formula:
-    """text: a token's time as the reader sees it. a_token: the same in milliseconds, from the parts of a round."""
+    """A latency formula. text: time per token as printed for the reader. a_token: computes it, milliseconds."""
 
     name: str
     text: str
@@ -192,7 +193,7 @@ class Formula:
 
 
 def formula_of(name: str) -> Formula | None:
-    """The formula about a method, by its axes; None for an oracle, and where a controller changes them."""
+    """The formula for a method, chosen by its axes; None for an oracle or if a controller changes the axes."""
     if name in ORACLES:
         return None
     method = get_method(name)
@@ -218,7 +219,7 @@ def _predrafted(parts: Parts) -> float:
 
 
 AR = Formula("cloud AR", "Tq", lambda parts: parts.verify)
-# The cloud times a round's drafting and verification as one.
+# The cloud measures a round's drafting and verification together.
 CLOUD_SD = Formula("cloud SD", "(γ·Tp + Tq) / τ", lambda parts: parts.verify / parts.tau)
 SPLIT = Formula(
     "layer split",
@@ -238,9 +239,9 @@ PIPELINED = Formula("pipelined", "(α^γ·max(γ·Tp, 2·Tc + Tq) + (1 − α^γ
 def _with_acceptance(
     formula: Formula, parts: Parts, gamma: int, paper: Mapping[tuple[str, str], float], method: str
 ) -> tuple[str, Parts | None]:
-    """(what the paper prints of a method's acceptance, the same run with it); ("", None) where it prints nothing.
+    """(the paper's acceptance of a method in words, `parts` with that acceptance); ("", None) if it prints none.
 
-    A pipeline gains no token of its own after a draft that was accepted whole: the next draft brings it.
+    A pipeline gains no bonus token after a fully accepted draft: the next draft contains it.
     """
     tau, accepted = paper.get((method, "tau")), paper.get((method, "accepted"))
     if tau is not None:

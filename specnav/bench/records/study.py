@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a study leaves on disk: `study.json`, enough to draw it again. Times are milliseconds, as they were run."""
+"""A study's file `study.json`, which is enough to draw it again. Times are milliseconds as measured, not rescaled."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ STUDY_FILE = "study.json"
 
 
 class FormulaRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What a paper's latency formula makes of a method's own parts (specnav.bench.records.predicted).
+    """The prediction of a paper's latency formula for one method (specnav.bench.records.predicted).
 
-    draft, verify: a round's; redrafted: r; sync: Tr; *_token: after the first token.
+    draft, verify: milliseconds per round. redrafted: r of the formula. sync: its Tr.
+    *_token: milliseconds per token after the first.
     """
 
     method: str
@@ -41,7 +42,7 @@ class FormulaRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SettingRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One setting: the bench run in `folder` and what it measured."""
+    """One setting of a study: the bench run in `folder` and its measurements."""
 
     folder: str
     label: str
@@ -50,34 +51,34 @@ class SettingRecord(msgspec.Struct, frozen=True, kw_only=True):
     formulas: list[FormulaRecord] = msgspec.field(default_factory=list)
 
     def row(self, method: str) -> BenchRow | None:
-        """A method's figures, None before anything was answered."""
+        """A method's figures; None before the first answer."""
         return next((row for row in self.rows if row.method == method), None)
 
     def value(self, method: str, of: Callable[[BenchRow], float | None]) -> float | None:
-        """One of a method's figures; None where it was not measured."""
+        """One of a method's figures; None if it was not measured."""
         row = self.row(method)
         return None if row is None else of(row)
 
     def formula(self, method: str) -> FormulaRecord | None:
-        """What a method's formula says."""
+        """The prediction of a method's formula; None without one."""
         return next((one for one in self.formulas if one.method == method), None)
 
     def late(self, method: str) -> float | None:
-        """Draft tokens that had to be drafted after the verdict, percent of all (r of the formula)."""
+        """Share of draft tokens that had to be drafted after the verdict, percent (r of the formula)."""
         found = self.formula(method)
         return None if found is None else 100 * found.redrafted
 
     def off(self, method: str) -> float | None:
-        """By how much a token took longer than the method's formula says, percent."""
+        """How much longer a token took than the method's formula predicts, percent."""
         found = self.formula(method)
         return None if found is None else 100 * (found.measured_token / found.predicted_token - 1)
 
 
 class CellRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One measurement of the study of many clients, as it was run.
+    """One measurement of the study of many clients.
 
-    name: what was measured, in words. gamma: as it was set; some methods choose their own. groups: of the verifier's
-    sessions, which take turns. rtt_ms: of the operating point, before it was scaled. wall_s: starting included.
+    name: what was measured, in words. gamma: the setting; some methods choose their own. groups: number of groups of
+    the verifier's sessions, which take turns. rtt_ms: of the operating point, unscaled. wall_s: includes starting.
     """
 
     name: str
@@ -90,8 +91,10 @@ class CellRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DraftRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One draft model of the study of drafts. backend: what runs it. kind: its number type. row_ms: (rows of a forward,
-    milliseconds it takes, median). context: tokens held meanwhile. folders: of its settings.
+    """One draft model of the study of drafts.
+
+    backend: the library that runs it. kind: its number type. context: tokens in the KV cache during the measurement.
+    row_ms: (rows of a forward pass, its median milliseconds). folders: the bench runs of its settings.
     """
 
     label: str
@@ -105,8 +108,10 @@ class DraftRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PayloadRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """Bytes of one scheme with one sampling. up, down: mean of all rounds; rejected_*: of rounds that ended in a
-    rejection. again: further requests for parts of the row, a rejection. whole_rows: rejections that took a whole row.
+    """Bytes per round of one recovery scheme with one kind of sampling.
+
+    up, down: means over all rounds. rejected_*: over rounds that ended in a rejection. again: further requests for
+    parts of the row, per rejection. whole_rows: rejections that needed the whole row.
     """
 
     scheme: str
@@ -123,10 +128,11 @@ class PayloadRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StudyResults(Versioned, frozen=True, kw_only=True):
-    """`study.json`. time_scale: every time of the operating point was multiplied by it.
+    """`study.json`. time_scale: the factor on every time of the operating point.
 
-    config: of the first setting's run. asked: settings it was to have. cells: of the
-    study of many clients. curve: of the study of forwards, or the one to plan with. drafts: of the study of drafts.
+    config: of the first setting's run. asked: number of planned measurements. cells: of the study of many clients.
+    curve: of the study of forwards, or the curve used for planning. drafts: of the study of drafts.
+    payloads: of the study of payloads.
     """
 
     name: str
@@ -148,12 +154,12 @@ class StudyResults(Versioned, frozen=True, kw_only=True):
 
     @property
     def done(self) -> int:
-        """How much of what was asked has been measured."""
+        """How many of the planned measurements exist."""
         return sum(bool(one.rows) for one in self.settings) + len(self.cells)
 
     @property
     def gamma(self) -> int:
-        """Draft tokens a round, where the study does not vary them."""
+        """Draft tokens per round, if the study does not vary them."""
         return int(self.config.get("gamma") or DecodingOptions.gamma)
 
     def series(
@@ -164,7 +170,7 @@ class StudyResults(Versioned, frozen=True, kw_only=True):
         return tuple((x, y) for x, y in found if y is not None)
 
     def with_formula(self) -> frozenset[str]:
-        """Methods that one of the papers' formulas is about."""
+        """Methods that have a prediction from a paper's formula."""
         return frozenset(formula.method for one in self.settings for formula in one.formulas)
 
     def methods(self) -> list[str]:
@@ -183,17 +189,17 @@ def load_study(folder: Path) -> StudyResults:
 
 
 def load_studies(folder: Path) -> Sequence[tuple[str, StudyResults]]:
-    """(folder below, results) of every study in a folder, by the time they were begun."""
+    """(subfolder, results) of every study in a folder, ordered by start time."""
     found = [(path.parent.name, load_study(path.parent)) for path in sorted(folder.glob(f"*/{STUDY_FILE}"))]
     return sorted(found, key=lambda one: one[1].started_at)
 
 
 CELLS = "cells"
-"""Folder of a study's measurements, a file each."""
+"""Folder of a study's measurements, one file each."""
 
 
 def gather(folder: Path, results: StudyResults) -> StudyResults:
-    """The same study with what its measurements say now; one that is not there any more leaves what was known of it.
+    """The study, updated from the measurements in its folder; deleted measurements keep their last known values.
 
     Raises EvaluationError.
     """
@@ -201,12 +207,12 @@ def gather(folder: Path, results: StudyResults) -> StudyResults:
 
 
 def measured_cells(folder: Path) -> dict[str, CellRecord]:
-    """By their files, the measurements that a study's folder holds. Raises EvaluationError."""
+    """The measurements in a study's folder, by file name. Raises EvaluationError."""
     return {path.name: read_json(path, CellRecord) for path in sorted((folder / CELLS).glob("*.json"))}
 
 
 def _with_measurements(folder: Path, results: StudyResults) -> StudyResults:
-    """The cells and the curve that lie in the folder."""
+    """The study with the cells and the curve found in the folder."""
     if cells := measured_cells(folder):
         wall_s = sum(one.wall_s for one in cells.values())
         results = msgspec.structs.replace(results, cells=list(cells.values()), wall_s=wall_s)
@@ -216,7 +222,7 @@ def _with_measurements(folder: Path, results: StudyResults) -> StudyResults:
 
 
 def _with_runs(folder: Path, results: StudyResults) -> StudyResults:
-    """What the settings' bench runs say."""
+    """The study with the results of its settings' bench runs."""
     runs = {
         one.folder: load_bench(folder / one.folder)
         for one in results.settings

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From answers to the table: one row a contestant, over the questions that every contestant answered."""
+"""Makes the table from the answers: one row per contestant, over the questions that every contestant answered."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ REFERENCE = "ar"
 
 
 def common_answers(answers: Sequence[AnswerRecord], methods: Sequence[str]) -> dict[str, list[AnswerRecord]]:
-    """Answers by contestant, of the questions that all of them answered; in one order for all."""
+    """Answers by contestant, limited to the questions that all of them answered, in one order for all."""
     by_method: dict[str, dict[tuple[str, str, int], AnswerRecord]] = {method: {} for method in methods}
     for record in answers:
         if record.method in by_method:
             by_method[record.method][record.key] = record
     questions = [{key[:2] for key in found} for found in by_method.values()]
     common = set.intersection(*questions) if questions else set()
-    # The order in which the first contestant answered; every contestant may have started at another question.
+    # The first contestant's order is used for all; contestants may have answered in different orders.
     keys = [key for key in next(iter(by_method.values()), {}) if key[:2] in common]
     return {m: [found[key] for key in keys if key in found] for m, found in by_method.items()}
 
@@ -39,8 +39,14 @@ def make_rows(
     flips: Sequence[Flip] = (),
     noise: float = 0.0,
 ) -> list[BenchRow]:
-    """One row a contestant, in the order given. comparable: whose ids must equal those of `ar`. flips: where they left
-    those, replayed; with a margin of at most twice the numeric noise it was a near-tie.
+    """One row per contestant, in the given order.
+
+    Args:
+        answers: of all contestants.
+        methods: the contestants.
+        comparable: contestants whose ids must equal those of `ar`.
+        flips: replayed deviations from `ar`; one with a margin of at most twice `noise` is a near-tie.
+        noise: numeric noise of a logit.
     """
     common = common_answers(answers, methods)
     reference = common.get(REFERENCE, [])
@@ -53,7 +59,7 @@ def make_rows(
 
 
 def is_near_tie(margin: float, noise: float) -> bool:
-    """Whether two tokens may change places by rounding: both logits move by the noise."""
+    """Whether rounding may swap two tokens; each of the two logits may move by `noise`."""
     return margin <= 2 * noise
 
 
@@ -67,7 +73,7 @@ def _with_flips(row: BenchRow, margins: Sequence[float], noise: float) -> BenchR
 def make_row(
     method: str, answers: Sequence[AnswerRecord], reference: Sequence[AnswerRecord], ar_speed: float | None
 ) -> BenchRow:
-    """The figures of one contestant. reference: the answers of `ar` to compare ids with, empty to leave it."""
+    """The figures of one contestant. reference: answers of `ar` to compare ids with; empty for no comparison."""
     rounds = [one for answer in answers for one in answer.rounds]
     drafted = sum(one.drafted for one in rounds)
     accepted = sum(one.accepted for one in rounds)
@@ -125,9 +131,9 @@ def make_row(
 
 
 def ours_for(figure: PaperFigure, rows: Sequence[BenchRow], time_scale: float = 1.0) -> float | None:
-    """What this run measured where the paper printed `figure`; None when the run did not measure it.
+    """This run's value of a paper's figure; None if the run did not measure it.
 
-    time_scale: what the times of the run were multiplied by.
+    time_scale: the factor on the times of the run.
     """
     by_method = {row.method: row for row in rows}
     row = by_method.get(figure.method)
@@ -142,14 +148,14 @@ def ours_for(figure: PaperFigure, rows: Sequence[BenchRow], time_scale: float = 
 
 
 def unscaled(value: float | None, quantity: str, time_scale: float) -> float | None:
-    """A figure as it would be at the operating point's own times."""
+    """Convert a figure to the operating point's own times."""
     if value is None or quantity not in ("tpot_ms", "tokens_per_s"):
         return value
     return value / time_scale if quantity == "tpot_ms" else value * time_scale
 
 
 def _tokens_per_s(answers: Sequence[AnswerRecord]) -> float | None:
-    """All tokens over all time, prefill and the way to the first token included."""
+    """All tokens over the total wall time, including prefill and the time to the first token."""
     wall_s = sum(answer.wall_ms for answer in answers) / 1e3
     return sum(len(answer.ids) for answer in answers) / wall_s if wall_s else None
 
@@ -159,7 +165,7 @@ def _bytes_a_round(answers: Sequence[AnswerRecord], name: str) -> float | None:
 
 
 def _preparation(rounds: Sequence[RoundStats], prepared: int, hits: int) -> dict[str, Any]:
-    """The figures of drafts that were prepared for verdicts; nothing where none were."""
+    """Figures of drafts that were prepared for verdicts; empty if none were."""
     drafts = [one for one in rounds if one.ready is not None and one.drafted]
     if not drafts or not prepared:
         return {}
@@ -174,6 +180,6 @@ def _preparation(rounds: Sequence[RoundStats], prepared: int, hits: int) -> dict
 
 
 def _busy(answers: Sequence[AnswerRecord], lane: str) -> float | None:
-    """Share of the wall time in which a lane did something."""
+    """Share of the wall time in which a lane was busy."""
     wall = sum(answer.wall_ms for answer in answers)
     return sum(busy_ms(answer.timeline, lane) for answer in answers) / wall if wall else None

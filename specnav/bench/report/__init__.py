@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pages over runs, studies and operating points. Draws from what lies on disk, starts nothing."""
+"""Draws the pages about runs, studies and operating points from files on disk; starts no process."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The report of a bench run: one HTML file that opens offline, drawn from `results.json` and `answers.jsonl`.
 
-The look, the drawing and the words are those of the demo's report; here is what a comparison of methods shows.
+Layout, charts and texts are shared with the demo's report. This module adds the parts that compare methods.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ def lead_text(results: BenchResults) -> str:
     return (
         f"{len(results.rows)} methods, {most} question{'' if most == 1 else 's'} each, "
         f"at most {results.config.get('max_new_tokens')} tokens an answer, {when(results.started_at)}. "
-        "The same questions, the same pair, the same link and one machine; every method takes its turn at every "
-        "question."
+        "The same questions, the same pair, the same link and one machine; all methods answer a question before "
+        "the next one begins."
     )
 
 
 def chips_of(results: BenchResults) -> list[tuple[str, str]]:
-    """What is emulated, paced and real, and how tokens are picked."""
+    """What is emulated, paced and real, and how tokens are chosen."""
     real = dict(what_is_real(results.config))
     temperature = float(results.config.get("temperature") or 0)
     names = [Path(str(results.config.get(role, "?"))).name for role in ("draft_model", "target_model")]
@@ -79,7 +79,7 @@ def chips_of(results: BenchResults) -> list[tuple[str, str]]:
         ("Real", "edge and cloud are two processes, every message goes over ZeroMQ"),
     ]
     if results.acceptance is not None:
-        chips[0] = ("Pair", f"{names[1]} on both sides, disturbed where it drafts")
+        chips[0] = ("Pair", f"{names[1]} on both sides; as the draft, with disturbed logits")
         chips.insert(2, ("Acceptance", results.acceptance.line))
     if oracles:
         chips.append(("One process, no link", ", ".join(oracles)))
@@ -87,13 +87,13 @@ def chips_of(results: BenchResults) -> list[tuple[str, str]]:
 
 
 def same_words(results: BenchResults) -> str:
-    """How the same: where rounding may flip them except for near-ties."""
+    """How far the tokens agree: all ids, or all but those at near-ties, which rounding may flip."""
     near = sum(row.near_ties for row in results.rows)
     return f"except for {near} near-ties" if near else "every id of every answer"
 
 
 def headline(results: BenchResults) -> list[Figure]:
-    """The run as a row of figures."""
+    """The headline figures of the run."""
     rows = results.rows
     speeds = [row for row in rows if row.speedup_vs_ar is not None and row.overhead_over_floor is not None]
     best = max(speeds, key=lambda row: row.speedup_vs_ar or 0.0, default=None)
@@ -126,7 +126,7 @@ def headline(results: BenchResults) -> list[Figure]:
 
 
 def beside_the_paper(results: BenchResults) -> list[tuple[PaperFigure, str, int, float | None]]:
-    """The point's printed figures in the file's order: in words, with this many digits, and this run's."""
+    """The paper's figures in the file's order: (figure, quantity in words, digits to show, this run's value)."""
     scale = float(results.config.get("time_scale") or 1.0)
     return [
         (
@@ -140,7 +140,7 @@ def beside_the_paper(results: BenchResults) -> list[tuple[PaperFigure, str, int,
 
 
 def speedup_chart(results: BenchResults) -> RowChart:
-    """Tokens a second over those of `ar`, a bar a method, and what the paper printed."""
+    """Tokens per second relative to `ar`, one bar per method, with the paper's figures."""
     rows = [row for row in results.rows if row.speedup_vs_ar is not None]
     papers = {f.method: f.value for f in results.printed if f.quantity == "speedup" and f.over == "ar"}
     linked = tuple(None if row.uplink_bytes_per_round is None else row.speedup_vs_ar for row in rows)
@@ -165,7 +165,7 @@ def speedup_chart(results: BenchResults) -> RowChart:
 
 
 def bytes_chart(results: BenchResults) -> RowChart:
-    """Mean bytes up and down a round."""
+    """Mean bytes up and down per round."""
     rows = [row for row in results.rows if row.uplink_bytes_per_round is not None]
     return RowChart(
         "Bytes a round",
@@ -177,12 +177,12 @@ def bytes_chart(results: BenchResults) -> RowChart:
         ),
         log=True,
         width=HALF,
-        caption="Everything ZeroMQ is handed, on a logarithmic scale; the prompt goes up once and is not in it.",
+        caption="All bytes passed to ZeroMQ, on a logarithmic scale; the prompt is sent once and not included.",
     )
 
 
 def accepted_lengths(answers: Mapping[str, Sequence[AnswerRecord]]) -> dict[str, list[float]]:
-    """By drafting method, the share of rounds in which 0, 1, 2 … draft tokens were accepted."""
+    """For each drafting method, the share of rounds in which 0, 1, 2 … draft tokens were accepted."""
     found = {}
     for method, records in answers.items():
         lengths = [one.accepted for record in records for one in record.rounds if one.drafted]
@@ -197,7 +197,7 @@ def arrivals(record: AnswerRecord) -> list[float]:
 
 
 def tokens_until(record: AnswerRecord, until_ms: float) -> int:
-    """Tokens that were verified and at the edge by then: one with the prompt's reply, then those of each round."""
+    """Verified tokens at the edge by `until_ms`: one with the reply to the prompt, then those of each round."""
     gained = [1, *(one.gained for one in record.rounds)]
     return min(
         sum(g for at, g in zip(arrivals(record), gained, strict=False) if at <= until_ms), len(record.ids)
@@ -205,7 +205,7 @@ def tokens_until(record: AnswerRecord, until_ms: float) -> int:
 
 
 def choices_of(answers: Mapping[str, Sequence[AnswerRecord]]) -> list[tuple[str, int, RoundStats]]:
-    """Where a controller changed its mind, by question and round; the first round of all, too."""
+    """The rounds at which a controller chose another mode: (question, round, stats); also the very first round."""
     found = []
     for records in answers.values():
         before = ""
@@ -218,7 +218,7 @@ def choices_of(answers: Mapping[str, Sequence[AnswerRecord]]) -> list[tuple[str,
 
 
 def timelines(results: BenchResults, answers: Mapping[str, Sequence[AnswerRecord]]) -> list[Chart]:
-    """The first rounds of one question by every method over a link, on one scale."""
+    """Timelines of one question's first rounds by every method over a link, on one scale."""
     linked = {m: {a.key: a for a in records if a.timeline} for m, records in answers.items()}
     linked = {method: found for method, found in linked.items() if found}
     if not linked:

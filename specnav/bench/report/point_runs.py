@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several operating points side by side: what a folder of bench runs says, one run a point. Data only.
+"""Compares several operating points: the data of a folder of bench runs, one run per point. Draws nothing.
 
-Each cell has up to three figures: ours, the paper's, and what the paper's own formula gives at its own numbers.
+Each cell has up to three figures: ours, the paper's, and the result of the paper's formula with the paper's numbers.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ DIGITS = {"speedup": 2, "tau": 2, "tpot_ms": 1, "tokens_per_s": 1}
 
 @dataclass(frozen=True)
 class PointRun:
-    """One point's run. folder: relative to the folder of all."""
+    """The run of one point. folder: relative to the folder of all runs."""
 
     folder: str
     results: BenchResults
@@ -52,29 +52,29 @@ class PointRun:
 
     @property
     def printed(self) -> Printed | None:
-        """The paper's own numbers, where the run is at its acceptance."""
+        """The paper's own numbers, if the run has the paper's acceptance."""
         return printed_of(self.results)
 
     @property
     def time_scale(self) -> float:
-        """What every time of the point was multiplied by."""
+        """The factor on every time of the point."""
         return float(self.results.config.get("time_scale") or 1.0)
 
     def ours(self, row: BenchRow, quantity: str) -> float | None:
-        """A figure of the run, as at the point's own times."""
+        """A figure of the run, converted to the point's own times."""
         if quantity == "speedup":
             return row.speedup_vs_ar
         return unscaled(getattr(row, quantity), quantity, self.time_scale)
 
     @property
     def title(self) -> str:
-        """The point in a few words."""
+        """The point's title; the folder's name without a point."""
         return self.results.point.title if self.results.point else self.folder
 
 
 @dataclass(frozen=True)
 class PointCell:
-    """A figure of ours, the paper's, and its formula's at its own numbers; "" where there is none."""
+    """Our figure, the paper's, and its formula's with the paper's numbers; "" for a missing one."""
 
     ours: str
     paper: str
@@ -88,14 +88,14 @@ class PointCell:
 
 @dataclass(frozen=True)
 class PointsTable:
-    """rows: a method and its cells, one a point."""
+    """A table of methods by points. rows: (method, one cell per point)."""
 
     title: str
     rows: list[tuple[str, list[PointCell]]]
 
 
 def load_points(folder: Path) -> list[PointRun]:
-    """The runs in the folders below `folder`, by name. Raises EvaluationError."""
+    """Load the runs in the subfolders of `folder`, ordered by name. Raises EvaluationError."""
     found = []
     for place in sorted(path.parent for path in folder.glob(f"*/{RESULTS_FILE}")):
         results = load_bench(place)
@@ -108,7 +108,7 @@ def load_points(folder: Path) -> list[PointRun]:
 
 
 def points_tables(runs: Sequence[PointRun]) -> list[PointsTable]:
-    """A table for every quantity: always speed-ups and τ, the others where a paper prints one."""
+    """One table per quantity: always speed-up and τ, others only if a paper prints them."""
     printed = {f.quantity for run in runs for f in run.results.printed}
     return [
         _table(quantity, title, runs)
@@ -134,7 +134,7 @@ def _cell(quantity: str, method: str, run: PointRun) -> PointCell:
 
 
 def paper_of(run: PointRun, method: str, quantity: str) -> float | None:
-    """What the point's paper prints of a method; of a speed-up over another than `ar` the product."""
+    """The paper's figure for a method; a speed-up over another method is multiplied by that method's over `ar`."""
     found = {(f.method, f.over): f.value for f in run.results.printed if f.quantity == quantity}
     if (method, "ar") in found or quantity != "speedup":
         return found.get((method, "ar"))
@@ -143,7 +143,7 @@ def paper_of(run: PointRun, method: str, quantity: str) -> float | None:
 
 
 def formula_at(run: PointRun, method: str, quantity: str) -> float | None:
-    """What the method's formula gives at the paper's own numbers."""
+    """The result of the method's formula with the paper's own numbers."""
     printed = run.printed
     if printed is None or method == "ar":
         return None
@@ -153,7 +153,7 @@ def formula_at(run: PointRun, method: str, quantity: str) -> float | None:
 
 
 def other_figures(run: PointRun) -> list[str]:
-    """What a paper prints over another method than `ar`, in words."""
+    """The paper's speed-ups over methods other than `ar`, in words."""
     return [
         f"{f.method} over {f.over}: paper {f.value:.2f}×, ours "
         + ("not in this run" if (ours := ours_for(f, run.results.rows)) is None else f"{ours:.2f}×")
@@ -164,8 +164,10 @@ def other_figures(run: PointRun) -> list[str]:
 
 @dataclass(frozen=True)
 class Printed:
-    """A paper's numbers at its point; times in ms, of forwards by their rows. miss: of its pre-drafts, None: not
-    printed. row_ms, rows_up_ms: what a row of the target takes down the link, and a round's rows up, where printed.
+    """A paper's numbers at its point. Times are milliseconds; those of forwards may depend on their rows.
+
+    miss: miss rate of its pre-drafts; None if not printed. row_ms: time to send one row of the target's distribution
+    down the link; rows_up_ms: time to send the rows of a round up. Both are 0 if not printed.
     """
 
     gamma: int
@@ -181,13 +183,13 @@ class Printed:
 
     @property
     def ar_ms(self) -> float:
-        """A token of cloud AR: a forward of one row."""
+        """Time per token of cloud AR: a forward over one row."""
         return latency.forward_ms(self.verify_ms, 1)
 
     def a_token(self, method: str) -> float | None:
-        """Milliseconds a token by the method's formula; None where no formula is about it or lacks a number."""
+        """Milliseconds per token by the method's formula; None if there is no formula or a number is missing."""
         formula = formula_of(method)
-        if formula is None or formula is PREDRAFTED:  # how much is drafted after the verdict is printed nowhere
+        if formula is None or formula is PREDRAFTED:  # no paper prints how much is drafted after the verdict
             return None
         named = get_method(method)
         if not named.drafts and not named.cloud_drafts:
@@ -206,18 +208,18 @@ class Printed:
         return formula.a_token(parts)
 
     def over_ar(self, method: str) -> float | None:
-        """The speed-up over cloud AR by the method's formula."""
+        """Speed-up over cloud AR by the method's formula."""
         token = self.a_token(method)
         return None if token is None else self.ar_ms / token
 
 
 def printed_of(results: BenchResults) -> Printed | None:
-    """The paper's numbers of a run at a point with its paper's acceptance; None for any other run."""
+    """The paper's numbers for a run at a point with its paper's acceptance; None for any other run."""
     wanted, config = wanted_of(results), results.config
     if results.point is None or wanted is None:
         return None
     gamma = int(config.get("gamma") or DecodingOptions.gamma)
-    # A tau is of its own draft length; the paper's point may have another.
+    # A tau refers to its own draft length, which may differ from that of the paper's point.
     alpha = wanted.value if wanted.kind == "alpha" else latency.acceptance_for(wanted.value, wanted.gamma)
     system, paper = system_of(results.point), figures()["dssd_003"]
     draft_ms, bandwidth = ms_of(config.get("draft_ms")), float(config.get("bandwidth_mbps") or 0.0)
@@ -242,11 +244,11 @@ ROW_MS_AT_100 = 8.0
 
 
 def wanted_of(results: BenchResults) -> WantedAcceptance | None:
-    """The acceptance that a run emulated; None where it emulated none."""
+    """The acceptance that a run emulated; None if it emulated none."""
     text = str(results.config.get("acceptance") or "").partition(" ")[0]
     return read_acceptance(text, 0) if text else None
 
 
 def ms_of(value: Setting) -> float:
-    """A time of a forward as results.json keeps it."""
+    """Parse the time of a forward from results.json."""
     return read_ms(str(value or 0.0))

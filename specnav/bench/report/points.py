@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page over several operating points, `index.html`, and the same as a table for a note, `points.md`."""
+"""Writes the page about several operating points, `index.html`, and the same tables as Markdown, `points.md`."""
 
 from __future__ import annotations
 
@@ -21,19 +21,21 @@ from specnav.results.files import write_bytes_atomic
 
 INDEX_FILE, MARKDOWN_FILE = "index.html", "points.md"
 LEGEND = (
-    "Ours / the paper's / what its own formula gives at its own numbers, where there are such. A dash: none. The "
+    "Ours / the paper's / its formula's with its own numbers, where they exist. A dash: no value. The "
     "devices are paced and the link is emulated; the pair is ours."
 )
-SAME = "Greedy, dsd, dssd and dssd-thin do what sd does, and picospec-lossy what picospec does: they are measured once."
+SAME = "If greedy, dsd, dssd and dssd-thin equal sd, and picospec-lossy equals picospec: each group is measured once."
 
 
 def notes_of(run: PointRun) -> list[str]:
-    """Where the point is from, how it was emulated, and what else is to be said of it under the tables."""
+    """Notes under the tables: the point's source, how it was emulated, and further remarks."""
     results, point = run.results, run.results.point
     lines = [f"{point.models}. {point.source}."] if point else []
     lines.append("; ".join(f"{name}: {words}" for name, words in chips_of(results) if name != "Real"))
     if run.time_scale != 1:
-        lines.append(f"Every time was multiplied by {run.time_scale:g}: ratios stay, and figures are given without it.")
+        lines.append(
+            f"Every time was multiplied by {run.time_scale:g}; ratios are unchanged, times are scaled back."
+        )
     lines += results.notes
     lines += other_figures(run)
     lines += [point.explained] if point and point.explained else []
@@ -43,7 +45,7 @@ def notes_of(run: PointRun) -> list[str]:
 
 
 def comparison_rows(run: PointRun) -> list[tuple[str, str, str, str, str]]:
-    """Method, τ, and over ar ours, the paper's and its formula's, where the run is at its paper's acceptance."""
+    """(method, τ, speed-up over `ar`: ours, the paper's, its formula's), if the run has its paper's acceptance."""
     if run.printed is None:
         return []
     return [
@@ -60,21 +62,21 @@ def comparison_rows(run: PointRun) -> list[tuple[str, str, str, str, str]]:
 
 
 def lead_of(runs: Sequence[PointRun]) -> str:
-    """How much was asked, on what."""
+    """First paragraph: how many points and questions, and how they were run."""
     asked = sorted({row.questions for run in runs for row in run.results.rows})
     tokens = sorted({str(run.results.config.get("max_new_tokens")) for run in runs})
     count = f"{asked[0]}" if len(set(asked)) == 1 else f"{asked[0]} to {asked[-1]}" if asked else "no"
     emulated = any(run.results.acceptance for run in runs)
     return (
         f"{len(runs)} operating points of the papers, {count} questions each, at most {' or '.join(tokens)} tokens "
-        "an answer. Every point is one run: the same questions, one pair, one machine, all methods in turn."
-        + f" Acceptance emulated: the draft is the target's own weights, disturbed until it is accepted as often as "
-        f"the paper's. {SAME}" * emulated
+        "per answer. Every point is one run: the same questions, one pair, one machine, all methods in turn."
+        + f" Acceptance emulated: the draft has the target's weights, with logits disturbed until it is accepted as "
+        f"often as the paper's. {SAME}" * emulated
     )
 
 
 def build_markdown(runs: Sequence[PointRun]) -> str:
-    """`points.md`: tables of methods by points, and notes a point."""
+    """The text of `points.md`: tables of methods by points, and notes on each point."""
     machine = ", ".join(map(" ".join, words_of(runs[0].results.machine)))
     parts = ["# Operating points", "", lead_of(runs), "", f"Machine: {machine}.", ""]
     for table in points_tables(runs):
@@ -97,11 +99,11 @@ def _markdown_table(table: PointsTable, runs: Sequence[PointRun]) -> list[str]:
 
 
 def chips_over(runs: Sequence[PointRun]) -> list[tuple[str, str]]:
-    """What is emulated in all of them."""
+    """What is emulated in all runs."""
     if not any(run.results.acceptance for run in runs):
         return []
     return [
-        ("Acceptance", "acceptance emulated: the target drafts, its logits disturbed"),
+        ("Acceptance", "acceptance emulated: the target drafts, with disturbed logits"),
         ("Devices", "paced"),
         ("Link", "emulated"),
         ("Real", "edge and cloud are two processes, every message goes over ZeroMQ"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a controller promised of its plans against what came: the speed over windows of an answer."""
+"""Compares the speed that a controller promised for its plans with the measured speed, over windows of an answer."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from specnav.report.charts import ChartLine, LineChart
 WINDOW_TOKENS = 32
 
 Window = tuple[float, float]
-"""Milliseconds that a stretch of tokens took, and that were promised for it."""
+"""(measured, promised) milliseconds for a window of tokens."""
 
 
 def windows(rounds: Iterable[RoundStats], tokens: int = WINDOW_TOKENS) -> list[Window]:
-    """Every stretch of this many tokens of one answer, of the rounds that were promised; what is left over is not
-    one.
+    """Split an answer's rounds into windows of at least `tokens` tokens.
+
+    Rounds without a promise are skipped. An incomplete last window is dropped.
     """
     found: list[Window] = []
     took = promised = 0.0
@@ -48,7 +49,7 @@ def promises_of(answers: Mapping[str, Sequence[AnswerRecord]]) -> dict[str, list
 
 
 def promises_chart(method: str, found: Sequence[Window]) -> LineChart:
-    """A dot a window: the promised speed, and what came."""
+    """Chart with one dot per window: promised and measured speed."""
     speeds = [(WINDOW_TOKENS / promised * 1e3, WINDOW_TOKENS / took * 1e3) for took, promised in found]
     ends = [min(min(one) for one in speeds), max(max(one) for one in speeds)]
     return LineChart(
@@ -60,5 +61,5 @@ def promises_chart(method: str, found: Sequence[Window]) -> LineChart:
             ChartLine("as promised", tuple((end, end) for end in ends), "formula", computed=True),
         ),
         caption=f"{len(found)} windows of {WINDOW_TOKENS} tokens of an answer; mean error of the promised speed "
-        f"{100 * (mean_error(found) or 0.0):.1f} %. What is promised allows for the luck by which a plan looked best.",
+        f"{100 * (mean_error(found) or 0.0):.1f} %. Promises correct for the bias of choosing the best-looking plan.",
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page over a folder of studies: one HTML file that opens offline, drawn from each `study.json` alone."""
+"""Draws the page about a folder of studies from their `study.json` files: one HTML file that opens offline."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from specnav.results.errors import EvaluationError
 
 @dataclass(frozen=True)
 class ChartView:
-    """A picture with what explains it. legend: (name, colour, whether it is a paper's); rings: by number."""
+    """A chart with its explanations. legend: (name, colour, whether from a paper). rings: texts of numbered rings."""
 
     title: str
     picture: Markup
@@ -31,7 +31,7 @@ class ChartView:
 
 @dataclass(frozen=True)
 class StudyPage:
-    """One study as the template wants it. runs: (folder, label) of its bench runs that there are."""
+    """One study as the template needs it. runs: (folder, label) of the bench runs that exist."""
 
     name: str
     title: str
@@ -44,7 +44,7 @@ class StudyPage:
 
 
 def view_study(folder: str, results: StudyResults) -> StudyPage:
-    """One study; folder: of its runs, relative to the page."""
+    """Prepare one study for the template. folder: of its runs, relative to the page."""
     study = study_named(results.name)
     found = study.read(results)
     charts = [view_chart(chart) for chart in found.charts]
@@ -68,14 +68,14 @@ def _facts(study: Study, results: StudyResults) -> list[tuple[str, str]]:
             0,
             (
                 "Operating point",
-                f"{results.point.title} ({results.point.source}), flags of the command over it",
+                f"{results.point.title} ({results.point.source}), overridden by flags",
             ),
         )
     return [*facts, *(("Note", words) for words in results.notes), ("Wall time", f"{results.wall_s:.0f} s")]
 
 
 def how_measured(results: StudyResults) -> list[tuple[str, str]]:
-    """What was emulated and paced, and how much was asked, of a study that is made of bench runs."""
+    """Facts about a study that consists of bench runs: what was emulated and paced, and how many questions."""
     config, real, varied = results.config, dict(what_is_real(results.config)), study_named(results.name).sets
     questions = max((row.questions for one in results.settings for row in one.rows), default=0)
     temperature = positive(config, "temperature")
@@ -85,10 +85,10 @@ def how_measured(results: StudyResults) -> list[tuple[str, str]]:
         ("γ", "varied" if "gamma" in varied else str(results.gamma)),
         ("Sampling", f"temperature {temperature:g}" if temperature else "greedy"),
         (
-            "Questions a method and setting",
+            "Questions per method and setting",
             f"{questions}, answers of at most {config.get('max_new_tokens')} tokens",
         ),
-        ("Time scale", f"{results.time_scale:g}; milliseconds are given without it"),
+        ("Time scale", f"{results.time_scale:g}; milliseconds are scaled back"),
         ("Same tokens as ar", _sameness(results)),
     ]
     if emulated := config.get("acceptance"):
@@ -97,7 +97,7 @@ def how_measured(results: StudyResults) -> list[tuple[str, str]]:
 
 
 def _sameness(results: StudyResults) -> str:
-    """In how many runs every method gave the tokens of `ar`, which is why they can be compared."""
+    """In how many runs a method gave the same tokens as `ar`, which makes the methods comparable."""
     rows = [(one.label, row) for one in results.settings for row in one.rows if row.method != "ar"]
     wrong = [f"{row.method} ({label})" for label, row in rows if row.identical_to_ar is False]
     same = sum(bool(row.identical_to_ar) for _, row in rows)
@@ -109,18 +109,18 @@ def _alert(results: StudyResults) -> str:
         return ""
     what = f"The study failed: {results.error}" if results.error else "Interrupted."
     unit = "settings" if results.settings else "measurements"
-    return f"{what} Drawn from {results.done} of {results.asked} {unit}; go on with --resume."
+    return f"{what} Drawn from {results.done} of {results.asked} {unit}; continue with --resume."
 
 
 def view_chart(chart: LineChart | RowChart) -> ChartView:
-    """A chart as the templates want it."""
+    """A chart as the templates need it."""
     if isinstance(chart, LineChart):
         return ChartView(chart.title, Markup(line_chart(chart)), [], rings_of(chart), chart.caption)
     return ChartView(chart.title, Markup(row_chart(chart)), row_legend(chart), [], chart.caption, chart.width > HALF)
 
 
 def _chips(studies: Sequence[tuple[str, StudyResults]]) -> list[tuple[str, str]]:
-    """What is real and what is not; forwards alone, and those of compared drafts, are measured as they come."""
+    """What is real, emulated and paced; the studies of forwards and of drafts are not paced."""
     if all(study_named(results.name).kind == "batch" for _, results in studies):
         return [("Real", "the verifier's own forward, nothing paced")]
     if all(study_named(results.name).kind == "computed" for _, results in studies):
@@ -129,13 +129,13 @@ def _chips(studies: Sequence[tuple[str, StudyResults]]) -> list[tuple[str, str]]
     emulated = any(results.config.get("acceptance") for _, results in studies)
     return [
         *(
-            [("Acceptance", "acceptance emulated: the target drafts, its logits disturbed")]
+            [("Acceptance", "acceptance emulated: the target drafts, with disturbed logits")]
             if emulated
             else []
         ),
         ("Emulated link", "delays on real messages"),
         ("Not paced", "draft forwards") if unpaced else ("Paced", "edge and cloud"),
-        ("Real", "processes of their own, every message over ZeroMQ"),
+        ("Real", "separate processes, every message over ZeroMQ"),
     ]
 
 
@@ -149,8 +149,8 @@ def write_studies(folder: Path) -> Path:
     return write_page(
         folder / REPORT_FILE,
         "study.html.jinja",
-        lead=f"{number}, {when(first.started_at)}. In each, one thing is varied "
-        "and everything else stays. Dashed lines and diamonds are what the papers print.",
+        lead=f"{number}, {when(first.started_at)}. Each varies one thing "
+        "and keeps everything else. Dashed lines and diamonds are the papers' figures.",
         chips=_chips(studies),
         alert="",
         figures=[],

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of a run at the papers' acceptance as they are kept in a checkout: a block in each point's file, and a
-table in a page, between two markers. Everything around them stays as it is.
+"""Writes the tables of a run at the papers' acceptance into a checkout.
+
+These are a block in each point's file and a table between two markers in a page. The text around them is kept.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ SHOWN = ("cloud-sd", "split", "sd", "dsd", "dssd", "picospec", "specedge", "fsd"
 
 
 def block(run: PointRun) -> str:
-    """`measured:` of a point's file, as YAML."""
+    """The block `measured:` of a point's file, as YAML. Raises EvaluationError without emulated acceptance."""
     results, accepted = run.results, run.results.acceptance
     if accepted is None:
-        raise EvaluationError(f"{run.folder} was not measured at its paper's acceptance; run it with it")
+        raise EvaluationError(
+            f"{run.folder} was not measured at its paper's acceptance; run it with --at-paper-acceptance"
+        )
     asked = max((row.questions for row in results.rows), default=0)
     quantities = {one.quantity for one in results.printed}
     lines = [
@@ -53,12 +56,12 @@ def _number(value: float | None) -> str:
 
 
 def with_block(text: str, block_: str) -> str:
-    """A point's file with this block in place of the one it had."""
+    """A point's file with `block_` in place of its earlier block."""
     return text.partition(BLOCK.splitlines()[0])[0].rstrip("\n") + "\n" + block_
 
 
 def table(runs: Sequence[PointRun]) -> str:
-    """Markdown: a row a point, a column a method; ours (the paper's; its formula's at its own numbers)."""
+    """Markdown table, one row per point, one column per method: ours (the paper's; its formula's with its numbers)."""
     measured = {row.method for run in runs for row in run.results.rows}
     methods = [name for name in SHOWN if name in measured]
     head = ["operating point", "τ asked", *(f"`{name}`" for name in methods)]
@@ -86,7 +89,7 @@ def _cell(run: PointRun, method: str, best: float) -> str:
 
 
 def with_table(text: str, table_: str, place: str) -> str:
-    """A page with this table between its markers. Raises EvaluationError where it has none."""
+    """A page with `table_` between its markers. Raises EvaluationError if the page has none."""
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
@@ -95,9 +98,9 @@ def with_table(text: str, table_: str, place: str) -> str:
 
 
 def write_tables(runs: Sequence[PointRun], points: Path, page: Path) -> list[Path]:
-    """Write the block of every point that has a file in `points`, and the table of the page; what was written.
+    """Write every point's block into its file in `points`, and the table into `page`; return the written files.
 
-    Nothing is written unless all of it can be. Raises EvaluationError.
+    Writes nothing unless everything can be written. Raises EvaluationError.
     """
     texts: dict[Path, str] = {}
     try:

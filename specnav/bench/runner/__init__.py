@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starts the processes of a run, puts the questions and keeps what was measured; every module ends in a folder."""
+"""Starts the processes of a run, asks the questions and saves the measurements in a run folder."""

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How strongly the target's logits must be disturbed to be accepted as was asked, on the questions of a run.
+"""Finds how strongly the target's logits must be disturbed for a requested acceptance on the questions of a run.
 
-The target answers the questions once; its logits at every place are kept. What a draft would have picked there at any
-strength is then known without a forward, and with it every round of `sd`: one that goes on behind a right prefix.
+The target answers the questions once, and its logits at every position are kept. They determine, without another
+forward pass, which tokens a draft would pick at any noise strength. From these follows every round of `sd`, because a
+draft only matters after a correct prefix.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from specnav.bench.settings import BenchConfig, generation_options
 from specnav.results.errors import EvaluationError
 
 MOST_NUMBERS = 1 << 26
-"""Logits that are kept (256 MB): of the questions behind them only the answers are needed, and no caller asks."""
+"""Most logits that are kept (256 MB); calibration uses no further questions."""
 _HALVINGS = 40
 
 Progress = Callable[[str], None]
@@ -38,9 +39,9 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class TargetAnswer:
-    """One answer of the target. rows: its logits float32 [n, vocab] before each of `picks`, an EOS among these.
+    """One answer of the target. rows: logits, float32 [n, vocab], from which the `picks`, EOS included, were chosen.
 
-    limit: tokens that the answer may have. options: with the question's own seed.
+    limit: largest number of tokens of the answer. options: with the question's own seed.
     """
 
     prompt_ids: tuple[int, ...]
@@ -52,7 +53,7 @@ class TargetAnswer:
 
 @torch.inference_mode()
 def answer_with_logits(model: LoadedModel, prompt: Prompt, options: GenerationOptions) -> TargetAnswer:
-    """What the model alone answers, and its own logits at every place. Raises ModelError."""
+    """Answer with the model alone, and keep its logits at every position. Raises ModelError."""
     encoded = model.encode(prompt)
     ids = encoded.ids.tolist()
     cursor = SessionCursor(model.new_session())
@@ -79,10 +80,10 @@ def _adjuster(
 def told_of(
     model: LoadedModel, questions: Sequence[Question], options: GenerationOptions, progress: Progress
 ) -> Iterator[tuple[Question, TargetAnswer]]:
-    """The target's answers to every turn, until MOST_NUMBERS are kept. The model drafts for no client yet."""
+    """The target's answers to every turn, until MOST_NUMBERS logits are kept. The model must not serve clients yet."""
     kept = 0
     for number, question in enumerate(questions, start=1):
-        progress(f"what the target alone answers to question {number} of {len(questions)}")
+        progress(f"answering with the target alone, question {number} of {len(questions)}")
         answers: list[list[int]] = []
         for _ in question.turns:
             told = answer_with_logits(model, prompt_of(model.tokenizer, question, answers), seeded(options, question))
@@ -94,14 +95,14 @@ def told_of(
 
 
 def matches(model: LoadedModel, told: TargetAnswer, disturbance: Disturbance) -> list[bool]:
-    """Whether the draft picks what the target picked, at every place behind the target's own words."""
+    """For every position, whether the draft picks the target's token after the target's own earlier tokens."""
     adjuster = _adjuster(model, told.prompt_ids, told.options, disturbance)
     drafted = Chooser(told.options).pick(adjuster.chain(told.rows, (), told.picks[:-1]), 0)
     return (drafted == torch.tensor(told.picks)).tolist()
 
 
 def overlaps(model: LoadedModel, told: TargetAnswer, disturbance: Disturbance) -> list[float]:
-    """Σ min(p, q) at every place: the chance that rejection sampling accepts what the draft samples."""
+    """Σ min(p, q) at every position: the probability that rejection sampling accepts the draft's token."""
     options, before = told.options, told.picks[:-1]
     p = process_logits(_adjuster(model, told.prompt_ids, options).chain(told.rows, (), before), options).exp()
     disturbed = _adjuster(model, told.prompt_ids, options, disturbance).chain(told.rows, (), before)
@@ -109,10 +110,16 @@ def overlaps(model: LoadedModel, told: TargetAnswer, disturbance: Disturbance) -
 
 
 def rounds_of(right: Sequence[bool], ends: bool, gamma: int, limit: int) -> list[int]:
-    """Tokens gained in each round of `sd`, given where the draft is right. ends: the last of them is an EOS.
+    """Tokens gained in each round of `sd`.
 
-    The first draft leaves before the first token is known, which the prompt's reply brings and no round counts; a
-    draft leaves room for the verdict's own token; an EOS is always that.
+    The first draft is sent before the first token is known. That token comes with the reply to the prompt and counts
+    for no round. A draft leaves room for the verdict's own token. An EOS is always the verdict's own token.
+
+    Args:
+        right: for every position, whether the draft picks the target's token.
+        ends: whether the last token is an EOS.
+        gamma: draft tokens per round.
+        limit: largest number of tokens of the answer.
     """
     gained: list[int] = []
     known, total = 1, len(right)
@@ -131,7 +138,7 @@ def rounds_of(right: Sequence[bool], ends: bool, gamma: int, limit: int) -> list
 
 @dataclass(frozen=True)
 class CalibrationSet:
-    """What strengths are tried on."""
+    """The answers on which noise strengths are tried."""
 
     model: LoadedModel
     told: Sequence[TargetAnswer]
@@ -139,7 +146,7 @@ class CalibrationSet:
     seed: int
 
     def value(self, strength: float) -> float:
-        """The tau, or the alpha, of the draft when it is disturbed so strongly."""
+        """The tau, or the alpha, of the draft at a noise strength."""
         disturbance = Disturbance(strength, self.seed)
         if self.wanted.kind == "alpha":
             sampled = self.told[0].options.temperature > 0
@@ -167,11 +174,18 @@ def calibrate(
     model: LoadedModel, questions: Sequence[Question], options: GenerationOptions, wanted: WantedAcceptance, seed: int,
     progress: Progress,
 ) -> AcceptanceRecord:
-    """The strength at which the model drafts for itself as was asked, bisected; the same for the same questions.
+    """Bisect the noise strength at which the model, drafting for itself, has the wanted acceptance. Deterministic.
 
-    model: the target's weights, not disturbed. options: of the run. progress: called with how, in words, far it is.
-    Raises EvaluationError for an acceptance above what the target itself reaches here, or below what noise can bring
-    about.
+    Args:
+        model: the target's weights, undisturbed.
+        questions: of the run.
+        options: of the run.
+        wanted: the requested acceptance.
+        seed: of the noise.
+        progress: called with a text about the progress.
+
+    Raises:
+        EvaluationError: for an acceptance above the target's own on these questions, or below that of pure noise.
     """  # fmt: skip
     asked = list(told_of(model, questions, options, progress))
     bench = CalibrationSet(model, [told for _, told in asked], wanted, seed)
@@ -188,7 +202,7 @@ def calibrate(
     least = wanted.value + wanted.tolerance
     if achieved > least and (floor := bench.value(MOST_STRENGTH)) > least:
         raise EvaluationError(
-            f"acceptance {wanted} cannot be reached: drafts of nothing but noise reach {floor:.3g} on these questions; "
+            f"acceptance {wanted} cannot be reached: drafts of pure noise reach {floor:.3g} on these questions; "
             "ask for at least that"
         )
     entropies = _entropies(bench, Disturbance(strength, seed))
@@ -209,7 +223,7 @@ def calibrate(
 
 
 def bisect(value: Callable[[float], float], wanted: float) -> tuple[float, float]:
-    """(strength, its value): the nearest to `wanted` that is found; values fall as strengths rise."""
+    """(strength, its value), with the value closest to `wanted` that is found; values fall as strength rises."""
     best = (0.0, value(0.0))
     if best[1] <= wanted:
         return best
@@ -234,7 +248,7 @@ def bisect(value: Callable[[float], float], wanted: float) -> tuple[float, float
 
 
 def _entropies(bench: CalibrationSet, disturbance: Disturbance) -> dict[bool, float | None]:
-    """The target's mean entropy, nats, where the draft is right, and where it is wrong; None where it never is."""
+    """The target's mean entropy in nats where the draft is right (True) and wrong (False); None if it never is."""
     entropy = torch.cat([torch.distributions.Categorical(logits=told.rows).entropy() for told in bench.told])
     right = torch.tensor([one for told in bench.told for one in matches(bench.model, told, disturbance)])
     means = {is_right: float(entropy[right == is_right].mean()) for is_right in (True, False)}
@@ -244,7 +258,7 @@ def _entropies(bench: CalibrationSet, disturbance: Disturbance) -> dict[bool, fl
 def find_acceptance(
     config: BenchConfig, target: LoadedModel, questions: Sequence[Question], say: Callable[[str], None]
 ) -> AcceptanceRecord:
-    """How strongly the target must be disturbed for what the config asks; it is not paced meanwhile.
+    """Find the noise strength for the config's acceptance. The target is not paced meanwhile.
 
     Raises EvaluationError for an acceptance that cannot be reached.
     """
@@ -259,5 +273,5 @@ def find_acceptance(
 
 
 def disturbance_of(found: AcceptanceRecord | None) -> Disturbance | None:
-    """What the draft is disturbed by; None where acceptance is not emulated."""
+    """The draft's disturbance; None if acceptance is not emulated."""
     return None if found is None else Disturbance(found.strength, found.seed)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`specnav bench study batch`: what a shared forward costs on this machine, and what a long prompt does to others."""
+"""`specnav bench study batch`: the cost of a shared forward on this machine, and how a long prompt delays others."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from specnav.terminal import say
 NAME = "batch"
 SECONDS = 30.0
 WHOLE = 4096
-"""Rows of a prompt in a forward that take it in at once."""
+"""A chunk size, in rows, that prefills a whole prompt in one forward."""
 _TAKEN = frozenset({"target_model", "device", "quantize", "out", "resume"})
 
 
@@ -42,10 +42,16 @@ def run_batch_study(
     flags: Mapping[str, Any], clients: str | None, seconds: float | None,
     load: Callable[[BenchConfig, str], LoadedModel] | None = None,
 ) -> int:
-    """Measure, draw and report; returns the exit code (130 when interrupted, then without what was not measured yet).
+    """Measure, draw and report. Returns the exit code: 130 if interrupted, in which case nothing is written.
 
-    flags: the bench's, None where not given; clients: numbers of sessions; seconds: for the forwards.
-    Raises UsageError and the rooms' errors.
+    Args:
+        flags: of `specnav bench`, None where not given.
+        clients: numbers of sessions, separated by commas.
+        seconds: time for measuring forwards.
+        load: loads the model; for tests.
+
+    Raises:
+        UsageError: for wrong flags; the errors of the rooms used pass through.
     """  # fmt: skip
     _check(flags)
     counts = tuple(sorted(set(numbers_of(clients)))) if clients is not None else SESSIONS
@@ -95,7 +101,7 @@ def _measure(
     for one in points:
         say(console, f"  {in_one_line(one)}")
     models = [target]
-    if not flags.get("target_model"):  # the text target takes no pictures, the robot's does
+    if not flags.get("target_model"):  # the text target takes no images, the robot's target does
         models.append(load(config, str(DEFAULT_TARGET)))
     prompts: list[PromptDelay] = []
     for model in models:
@@ -123,7 +129,7 @@ def _load(config: BenchConfig, path: str) -> LoadedModel:
 
 
 def in_one_line(one: CurvePoint) -> str:
-    """A point for the terminal."""
+    """A point as text for the terminal."""
     words = f"{one.together_ms:.2f} ms together, {one.apart_ms:.2f} ms one after the other"
     return f"{one.sessions} × {one.rows} rows: {words}, {one.apart_ms / one.together_ms:.2f} times"
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One client of `specnav bench clients`: a process of its own that asks question after question for some seconds."""
+"""One client of `specnav bench clients`: a process that asks question after question for some seconds."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ PATIENCE_S = 60.0
 
 @dataclass(frozen=True)
 class BenchClientJob:
-    """What one client does. endpoint: where it connects. prompts: asked in turn from `first` on. pacing: draft_ms.
-    disturbed: how the draft is, where acceptance is emulated.
+    """The work of one client.
+
+    endpoint: where it connects. prompts: asked in turn, starting at index `first`. draft_ms: paced time of a draft
+    forward. disturbed: the draft's disturbance as text, where acceptance is emulated.
     """
 
     number: int
@@ -42,8 +44,10 @@ class BenchClientJob:
 
 
 class Round(NamedTuple):
-    """One verdict. at_s: when its answer ended. verify_ms, queue_ms: forward and waiting in the cloud; batch: sessions
-    that shared the forward; gained: tokens it brought; drafted: tokens it judged.
+    """One verdict.
+
+    at_s: when its answer ended. verify_ms, queue_ms: forward and waiting time in the cloud. batch: sessions that shared
+    the forward. gained: tokens gained. drafted: draft tokens judged.
     """
 
     at_s: float
@@ -56,10 +60,10 @@ class Round(NamedTuple):
 
 @dataclass
 class ClientRecord:
-    """The result; times are seconds of the machine's monotonic clock.
+    """The result of one client; times are seconds of the machine's monotonic clock.
 
-    chunks: (time, tokens) as they came. rounds: in order. answers: which prompt, and its ids where the answer came to
-    its end. error: why it ended early.
+    chunks: (time, number of tokens) in order of arrival. rounds: in order. answers: (index of the prompt, ids) of
+    complete answers. error: why the client ended early.
     """
 
     number: int
@@ -70,7 +74,7 @@ class ClientRecord:
 
 
 def run_client(job: BenchClientJob, pipe: Connection) -> None:
-    """Load, say "ready", wait to be told when to begin and end (clock times), ask, and send a ClientRecord."""
+    """Load, send "ready", receive the begin and end times, ask until the end, and send a ClientRecord."""
     method = get_method(job.method)
     draft = load_draft(job.draft_model, gguf=GgufOptions.read(job.gguf)) if method.drafts else None
     if draft is not None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`specnav bench clients N`: many edges, a process each, lean on one verifier; what it holds, in a table.
+"""`specnav bench clients N`: the load that one verifier sustains from many edges, each a process; printed as a table.
 
-Each client asks questions in turn, from a place of its own. They begin one after the other; what is counted is what
-came while all of them were asking.
+Each client asks the questions in turn, starting at a different one. The clients start one after another. Only the time
+in which all of them were active counts.
 """
 
 from __future__ import annotations
@@ -55,8 +55,10 @@ START_TIMEOUT_S = 300.0
 
 @dataclass(frozen=True)
 class ClientQuestions:
-    """What clients ask, and what must come. expected: what the target alone answers. near_ties: tells those from wrong
-    answers, where rounding may flip them. acceptance: of the drafts, where it is emulated.
+    """The clients' prompts and the expected answers.
+
+    expected: the target's own answers. near_ties: distinguishes near-ties from wrong answers; None if rounding cannot
+    flip tokens. acceptance: of the drafts, if it is emulated.
     """
 
     prompts: Sequence[Prompt]
@@ -69,7 +71,7 @@ def measure_clients(
     config: BenchConfig, method: str, clients: int, seconds: float, asked: ClientQuestions, logs: Path,
     server_flags: Sequence[str] = (),
 ) -> ClientsRow:
-    """Run this many clients against a verifier of their own. Raises ChildFailed, HarnessError, UsageError."""
+    """Start a verifier and run `clients` clients against it. Raises ChildFailed, HarnessError, UsageError."""
     from specdec.methods import get_method
 
     prompts, disturbance = asked.prompts, disturbance_of(asked.acceptance)
@@ -107,7 +109,7 @@ def measure_clients(
 
 
 def settling_s(config: BenchConfig, clients: int) -> float:
-    """How long it takes until the prompts of all are in: at most a forward each."""
+    """Seconds until all prompts are prefilled, at most one forward each."""
     return SETTLING_S + (clients * config.verify_ms + 2 * config.rtt_ms) / 1e3
 
 
@@ -115,7 +117,7 @@ def summarise(
     method: str, records: Sequence[ClientRecord], first: float, last: float,
     expected: Sequence[tuple[int, ...]], seen: Between, near_ties: NearTies | None = None,
 ) -> ClientsRow:
-    """The row of a run. first, last: the clock when all were asking, and when they were instructed to end."""
+    """The row of a run. first, last: clock times from which all clients were active, and at which they were to end."""
     whole = last - first
     rates = sorted(sum(n for at, n in record.chunks if first <= at <= last) / whole for record in records)
     rounds = [one for record in records for one in record.rounds if first <= one.at_s]
@@ -153,8 +155,8 @@ def summarise(
 
 
 def ask_target(config: BenchConfig, say: Callable[[str], None]) -> ClientQuestions:
-    """What clients are to ask, with what the target alone answers. Raises UsageError where nothing is short enough."""
-    say("what the target alone answers")
+    """The clients' questions, with the target's own answers. Raises UsageError if no question is short enough."""
+    say("answering with the target alone")
     target, options = load_target(config), generation_options(config)
     questions = [replace(one, turns=one.turns[:1]) for one in load_questions(config.questions, config.limit)]
     asked = [(one, chat_prompt(target, one.turns[0])) for one in questions]
@@ -171,7 +173,7 @@ def ask_target(config: BenchConfig, say: Callable[[str], None]) -> ClientQuestio
 def near_ties_of(
     config: BenchConfig, target: LoadedModel, prompts: Sequence[Prompt], expected: Sequence[tuple[int, ...]]
 ) -> NearTies | None:
-    """What tells near-ties from wrong answers; None where none may flip: in float32 on torch, and sampled."""
+    """Distinguishes near-ties from wrong answers; None in float32 on torch and when sampling."""
     options = generation_options(config)
     if not may_round(config, target) or options.temperature != 0:
         return None
@@ -180,7 +182,7 @@ def near_ties_of(
 
 @contextmanager
 def processes_of(jobs: Sequence[BenchClientJob]) -> Iterator[list[Connection]]:
-    """A process for each, forked from one that has imported everything; all are ended in any case."""
+    """Start one process per job, forked from a server that has imported everything; all end with the block."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["specnav.bench.runner.client"])
     pipes: list[Connection] = []
@@ -215,33 +217,33 @@ def _receive(pipe: Connection, timeout_s: float) -> ClientRecord:
     try:
         record: ClientRecord = pipe.recv()
     except EOFError:
-        raise HarnessError("a client ended without a word") from None
+        raise HarnessError("a client ended without a result") from None
     return record
 
 
 CLIENTS_FILE = "clients.json"
 MOST_CLIENTS = 256
 LEGEND = (
-    "n: clients; x: against one; each: tok/s of a client, median; slow: what 95 % of them reach; work, wait: ms in the "
-    "cloud a verdict; batch: sessions that shared its forward; idle: share of the time without a forward; cores: busy, "
-    "of the whole machine; wrong: of the answers that came to their end "
+    "n: clients; x: relative to one; each: tok/s per client, median; slow: rate that 95 % of them reach; work, wait: "
+    "ms in the cloud per verdict; batch: sessions sharing its forward; idle: share of the time without a forward; "
+    "cores: busy share of the whole machine; wrong: of the complete answers "
     "(≈: near-ties that rounding flipped)"
 )
 
 
 def numbers_of(words: str) -> list[int]:
-    """`1,8,16` as numbers. Raises UsageError."""
+    """Parse numbers like `1,8,16`. Raises UsageError."""
     try:
         numbers = [int(word) for word in words.split(",")]
     except ValueError:
         numbers = [0]
     if not all(1 <= number <= MOST_CLIENTS for number in numbers):
-        raise UsageError(f"numbers of clients must be 1 to {MOST_CLIENTS} by commas, got {words!r}: give e.g. 1,8,16")
+        raise UsageError(f"numbers of clients must be 1 to {MOST_CLIENTS}, got {words!r}: give e.g. 1,8,16")
     return numbers
 
 
 def methods_for_clients(config: BenchConfig) -> tuple[tuple[str, ...], str]:
-    """The methods to measure, and what is to be said about those left out. Raises UsageError where none is left."""
+    """(methods to measure, a note about those left out). Raises UsageError if none is left."""
     from specdec.methods import get_method
     from specnav.bench.data.names import ORACLES
 
@@ -256,12 +258,12 @@ def methods_for_clients(config: BenchConfig) -> tuple[tuple[str, ...], str]:
 def run_capacity(flags: Mapping[str, Any], clients: str, seconds: float, server_flags: Sequence[str]) -> int:
     """Measure, print and write; returns the exit code (130 when interrupted). Raises UsageError and the rooms' errors.
 
-    server_flags: more words of the verifier's command line.
+    server_flags: further arguments of the verifier's command line.
     """
     counts = numbers_of(clients)
     config = make_config(flags)
     if config.engine == "vllm":
-        on_vllm([""])  # whether it is there, before anything is loaded
+        on_vllm([""])  # check that vLLM is installed before anything is loaded
     methods, left_out = methods_for_clients(config)
     folder = new_run_folder(config.out, "clients", datetime.now())
     view = BenchView()
@@ -299,15 +301,15 @@ def run_capacity(flags: Mapping[str, Any], clients: str, seconds: float, server_
         view.say(found.line)
     view.say(f"results: {place}")
     if near := sum(row.near_ties for row in rows):
-        view.say(f"{near} answers left the target's at a near-tie, which rounding may flip: not an error")
+        view.say(f"{near} answers differ from the target's at a near-tie, which rounding may flip: no error")
     wrong = sum(row.wrong for row in rows)
     if wrong:
-        raise UsageError(f"{wrong} answers were not the target's: see {place}")
+        raise UsageError(f"{wrong} answers differ from the target's: see {place}")
     return 130 if interrupted else 0
 
 
 def table(rows: Sequence[ClientsRow]) -> Table:
-    """For the terminal. times: against one client of the same method."""
+    """The table for the terminal; column x compares with one client of the same method."""
     ones = {row.method: row.rate for row in rows if row.clients == 1}
     titles = ("method", "n", "tok/s", "x", "each", "slow", "work", "wait", "batch", "idle", "cores", "wrong")
     found = plain_table(titles, {"method"}, "many clients on one verifier")
@@ -321,7 +323,7 @@ def table(rows: Sequence[ClientsRow]) -> Table:
             f"{row.wrong}/{row.answers}{f' ≈{row.near_ties}' if row.near_ties else ''}",
         )  # fmt: skip
     if any(row.mark for row in rows):
-        found.caption = f"{LEGEND}\n!: the machine's cores were busy, so it is not the verifier that decides"
+        found.caption = f"{LEGEND}\n!: the machine's cores were busy, so the verifier is not the limit"
     for row in rows:
         if row.errors:
             early = f"{len(row.errors)} ended early ({row.errors[0]})"

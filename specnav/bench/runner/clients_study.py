@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`specnav bench study clients`: one measurement after the other, each kept in a file, one page over all.
+"""`specnav bench study clients`: a series of measurements, each saved in its own file, and one page about all.
 
-Whatever ends it, what was measured stays and is drawn; `--resume` goes on with what is missing.
+However the study ends, finished measurements are kept and drawn; `--resume` makes the missing ones.
 """
 
 from __future__ import annotations
@@ -52,19 +52,19 @@ NAME = "clients"
 POINT = "specedge-32b"
 TIME_SCALE = 1.0
 SECONDS = 12.0
-"""Of a clock that runs as slowly as the time scale says."""
+"""Length of a measurement, multiplied by the time scale if that is above 1."""
 START_S = 9.0
-"""Starting a verifier and clients, and ending them."""
+"""Time to start and stop a verifier and its clients."""
 FEW, FEW_LONGER = 2, 2.0
 MAY_DIFFER = frozenset({"methods", "limit", "questions", "seconds"})
 
 Measure = Callable[[ServingCell, Path], ClientsRow]
-"""Takes a cell and a folder for logs."""
+"""Makes one measurement, from a cell and a folder for logs."""
 
 
 @dataclass(frozen=True)
 class ServingPlan:
-    """What was asked for. config: scaled; methods, rtts (of the operating point), counts: what is varied."""
+    """The requested study. config: scaled. methods, rtts (unscaled), counts: the values that are varied."""
 
     config: BenchConfig
     methods: tuple[str, ...]
@@ -81,19 +81,19 @@ class ServingPlan:
         return replace(self.config, gamma=cell.gamma, rtt_ms=cell.rtt_ms * self.time_scale)
 
     def seconds_of(self, cell: ServingCell) -> float:
-        """How long its clients are watched: the few longer, for they have few rounds, and plans are made of them."""
+        """How long a cell is measured; longer for few clients, which make few rounds but are the basis of planning."""
         return self.seconds * (FEW_LONGER if cell.clients <= FEW else 1)
 
     def estimate_s(self, cell: ServingCell) -> float:
-        """Seconds that a measurement takes."""
+        """Estimated seconds of a measurement."""
         return START_S + settling_s(self.config_for(cell), cell.clients) + self.seconds_of(cell)
 
     def searches(self) -> list[ServingCell]:
-        """What finds draft lengths: nothing where one was given."""
+        """The cells that search for draft lengths; none if a length was given."""
         return [] if self.gamma is not None else searches(self.methods, self.rtts[0])
 
     def cells(self, measured: Iterable[CellRecord]) -> list[ServingCell]:
-        """All the others; their draft lengths are those that the searches found so far."""
+        """All other cells, with the best draft lengths that the searches have found so far."""
         gammas = best_gammas(measured) if self.gamma is None else {}
         return cells(self.methods, self.rtts, self.counts, gammas, self.config.gamma)
 
@@ -102,10 +102,18 @@ def run_clients_study(
     flags: Mapping[str, Any], time_scale: float | None, clients: str | None, seconds: float | None,
     curve: Path | None, measure: Measure | None = None,
 ) -> int:
-    """Run it; returns the exit code (130 when interrupted). flags: the bench's, None where not given.
+    """Run the study; returns the exit code (130 when interrupted).
 
-    clients: the numbers of clients; curve: of the study batch, to plan with. measure: makes one measurement.
-    Raises UsageError and the rooms' errors.
+    Args:
+        flags: of `specnav bench`, None where not given.
+        time_scale: factor on every time of the operating point.
+        clients: numbers of clients, separated by commas.
+        seconds: length of a measurement.
+        curve: result of the study `batch`, used for planning.
+        measure: makes one measurement; for tests.
+
+    Raises:
+        UsageError: for wrong flags; the errors of the rooms used pass through.
     """  # fmt: skip
     scale = time_scale or TIME_SCALE
     plan = _plan(flags, scale, clients, seconds or SECONDS * max(1.0, scale), curve)
@@ -151,7 +159,7 @@ def _plan(
 
 
 def _check_same(plan: ServingPlan, before: StudyResults) -> None:
-    """Raise UsageError where a study was begun with other settings, such as another time scale."""
+    """Raise UsageError if the study was begun with other settings, for example another time scale."""
     now = plan.results
     if now.time_scale != before.time_scale:
         raise UsageError(f"cannot resume: --time-scale was {before.time_scale:g} and is {now.time_scale:g}")
@@ -162,7 +170,7 @@ def _check_same(plan: ServingPlan, before: StudyResults) -> None:
 
 
 def _measure_all(plan: ServingPlan, folder: Path, measure: Measure, console: Console) -> None:
-    """Every measurement that is missing or was disturbed, the searches first; each is kept as soon as it is there."""
+    """Make every measurement that is missing or was disturbed, searches first; save each at once."""
     done = undisturbed(folder)
     for stage in (plan.searches, lambda: plan.cells(measured_cells(folder).values())):
         missing = [cell for cell in stage() if cell.file not in done]
@@ -182,18 +190,18 @@ def _measure_all(plan: ServingPlan, folder: Path, measure: Measure, console: Con
 
 
 def undisturbed(folder: Path) -> set[str]:
-    """Files of the measurements that no other programs disturbed. Raises EvaluationError."""
+    """Files of the measurements that no other program disturbed. Raises EvaluationError."""
     return {file for file, record in measured_cells(folder).items() if record.row.mark != DISTURBED}
 
 
 def keep_the_quieter(place: Path, record: CellRecord) -> None:
-    """Write it, unless an earlier one of the same was disturbed less."""
+    """Write a measurement, unless an earlier one of the same cell was disturbed less."""
     if not place.is_file() or record.row.cores_others <= read_json(place, CellRecord).row.cores_others:
         write_json(place, record)
 
 
 def in_one_line(row: ClientsRow, scale: float) -> str:
-    """A measurement for the terminal, as without the scale."""
+    """A measurement as text for the terminal, scaled back to the operating point's times."""
     idle = row.server.get("idle_share", 0.0)
     bound = f", {row.mark}" * bool(row.mark)
     return (
@@ -203,7 +211,7 @@ def in_one_line(row: ClientsRow, scale: float) -> str:
 
 
 def _measuring(plan: ServingPlan, console: Console) -> Measure:
-    """Real measurements; the target is asked alone first, so that every answer can be compared."""
+    """A function that measures; first the target answers alone, so that every answer can be compared."""
     asked: list[ClientQuestions] = []
 
     def measure(cell: ServingCell, logs: Path) -> ClientsRow:
@@ -230,13 +238,13 @@ def _announce(console: Console, plan: ServingPlan, folder: Path) -> None:
 
 
 def asked_of(plan: ServingPlan, folder: Path) -> list[ServingCell]:
-    """Everything to measure, as far as is known; what is searched counts once."""
+    """All measurements known so far; a cell that is also part of a search counts once."""
     both = (*plan.searches(), *plan.cells(measured_cells(folder).values()))
     return list({cell.file: cell for cell in both}.values())
 
 
 def _keep(plan: ServingPlan, folder: Path, error: str) -> None:
-    """`study.json` of what is there now."""
+    """Write `study.json` from the current measurements."""
     asked = asked_of(plan, folder)
     complete = all((folder / CELLS / cell.file).is_file() for cell in asked)
     before = load_study(folder) if (folder / STUDY_FILE).is_file() else None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Contestants: whatever answers a prompt and can be measured. Here: methods over edge and cloud."""
+"""Contestants: anything that answers a prompt and can be measured. This module has the methods over edge and cloud."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from specnav.results.trace import Span
 
 @dataclass(frozen=True)
 class MeasuredAnswer:
-    """One answer and what it took; the fields are AnswerRecord's."""
+    """One measured answer; the fields are those of AnswerRecord."""
 
     ids: list[int]
     finish: str
@@ -44,7 +44,7 @@ class Contestant(Protocol):
 
     @property
     def name(self) -> str:
-        """How it is called in the table."""
+        """Its name in the table."""
         ...
 
     def answer(self, prompt: Prompt, options: GenerationOptions) -> MeasuredAnswer:
@@ -66,9 +66,9 @@ class EdgeContestant:
         front: LoadedModel | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """profile: what the link is emulated to be, for the floor. front: the target, for a split method.
+        """Make the decoder. Raises OptionsError.
 
-        Raises OptionsError.
+        profile: the emulated link, needed for the floor. front: the target model, for a split method.
         """
         self.name = name
         self._method = get_method(name)
@@ -82,7 +82,7 @@ class EdgeContestant:
             resume_timeout_s=resume_timeout_s,
             clock=clock,
             front_model=front if self._method.split else None,
-            keep_bytes=0,  # every question as if it were the first, as on the verifier
+            keep_bytes=0,  # reuse no cache between questions, as on the verifier
         )
 
     def answer(self, prompt: Prompt, options: GenerationOptions) -> MeasuredAnswer:
@@ -110,6 +110,6 @@ class EdgeContestant:
         )
 
     def _draft_forwards(self, stats: AnswerStats) -> int | None:
-        if self._method.cloud_drafts:  # a chain in the cloud: a forward a token
+        if self._method.cloud_drafts:  # a chain in the cloud: one forward per token
             return sum(one.drafted for one in stats.rounds)
         return stats.draft_forwards if self._method.drafts else None

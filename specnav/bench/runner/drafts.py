@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`specnav bench drafts --backends torch,gguf --models A,B`: every draft timed, then a bench run with each of
-them, without a link and over an emulated one; one table, one page.
+"""`specnav bench drafts --backends torch,gguf --models A,B`: compare draft models in one table and one page.
+
+Every draft is timed, then used in bench runs without a link delay and over an emulated link.
 """
 
 from __future__ import annotations
@@ -31,25 +32,26 @@ from specnav.run_folder import started_at
 from specnav.terminal import say
 
 CONTEXT = 113
-"""Tokens in the cache while forwards are timed."""
+"""Tokens in the KV cache while forwards are timed."""
 FILES = "gguf"
 
 
 def run_drafts_study(
     flags: Mapping[str, Any], words: DraftsWords, bench: Callable[[BenchConfig], int] = run_bench
 ) -> int:
-    """Run it; returns the exit code (130 when interrupted). flags: the bench's, None where not given. bench: makes one
-    run. Raises UsageError and the rooms' errors.
+    """Run the comparison; returns the exit code (130 when interrupted). Raises UsageError and the rooms' errors.
+
+    flags: of `specnav bench`, None where not given. bench: makes one run.
     """
     if flags.get("draft_model") is not None:
-        raise UsageError("--draft-model is one draft; name those to compare with --models")
+        raise UsageError("--draft-model names a single draft; name the drafts to compare with --models")
     if flags.get("acceptance") is not None or flags.get("at_paper_acceptance"):
         raise UsageError("specnav bench drafts compares real drafts: leave --acceptance out")
     given = {name: value for name, value in flags.items() if value is not None and name not in ("out", "resume")}
     rtt = given.pop("rtt_ms", None)
     config = make_config({"methods": METHODS, "max_new_tokens": 48, "limit": 8, **given})
     rtts = RTTS if rtt is None else (RTTS[0], float(rtt)) if rtt else (0.0,)
-    candidates = candidates_of(words, config.draft_model, Path(FILES))  # wrong words end it now
+    candidates = candidates_of(words, config.draft_model, Path(FILES))  # check before a folder is made
     folder = study_folder(flags.get("out"), bool(flags.get("resume"))) / STUDY.name
     candidates = candidates_of(words, config.draft_model, folder / FILES)
     console, began = Console(stderr=True), time.monotonic()
@@ -73,10 +75,10 @@ def run_drafts_study(
 
 
 def _timed(one: DraftCandidate, config: BenchConfig, seconds: float) -> DraftRecord:
-    """Load a draft and time its forwards, in this process, which does nothing else meanwhile."""
+    """Load a draft and time its forwards in this process, which does nothing else meanwhile."""
     quantize = one.kind if one.backend == TORCH else "none"
     draft = load_draft(one.model, config.device, config.dtype, quantize, gguf=GgufOptions.read(config.gguf))
-    set_threads(0, draft)  # as the bench's own edge runs it
+    set_threads(0, draft)  # same number of threads as in the bench's edge
     kind = str(draft.dtype).removeprefix("torch.") if quantize == "none" and one.backend == TORCH else one.kind
     return DraftRecord(
         label=one.label,
@@ -123,13 +125,14 @@ def _size_mb(model: Path) -> float:
 TORCH, GGUF = "torch", "gguf"
 TORCH_KINDS = ("none", "8bit", "4bit")
 GGUF_KINDS = ("f16", "q8_0", "q4_0")
-"""Number types that a folder is converted to where none is named."""
+"""Number types to which a folder is converted if none is named."""
 
 
 @dataclass(frozen=True)
 class DraftCandidate:
-    """One draft as it is run. kind: a number type; of torch "none", "8bit" or "4bit" (bitsandbytes). convert: the
-    folder that a GGUF file is to be made from, None where `model` is there already.
+    """One draft to compare. kind: its number type; for torch "none", "8bit" or "4bit" (bitsandbytes).
+
+    convert: the folder from which to make the GGUF file; None if `model` exists already.
     """
 
     label: str
@@ -140,13 +143,14 @@ class DraftCandidate:
 
     @property
     def slug(self) -> str:
-        """A name for a folder."""
+        """The label as a folder name."""
         return "".join(letter if letter.isalnum() or letter in "-_" else "-" for letter in self.label)
 
 
 def candidates_of(asked: DraftsWords, default: str, work: Path) -> list[DraftCandidate]:
-    """Every model on every backend. default: the model where none is named. work: where files that are made on the way
-    go. Raises UsageError.
+    """Every model on every backend. Raises UsageError.
+
+    default: the model if none is named. work: folder for converted files.
     """
     backends = [_backend(word) for word in asked.backends or (TORCH, GGUF)]
     found: list[DraftCandidate] = []
@@ -176,7 +180,7 @@ def _of(path: Path, file: Path | None, backend: str, kind: str, work: Path) -> l
 
 
 def make_files(candidates: list[DraftCandidate]) -> None:
-    """Make the GGUF files that are missing. Raises UsageError or ModelError."""
+    """Convert the missing GGUF files. Raises UsageError or ModelError."""
     from specnav.convert.run import ConvertConfig, run_convert
 
     for one in candidates:

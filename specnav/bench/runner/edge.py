@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the bench's own process holds: the models of the edge, the link, and every contestant over them."""
+"""The part of a run in the bench's own process: the edge's models, the link, and all contestants."""
 
 from __future__ import annotations
 
@@ -26,8 +26,10 @@ from specnav.results.demo import percentile
 
 @dataclass(frozen=True)
 class BenchEdge:
-    """The loaded edge. front: the target for methods that run its first layers here; oracle: for the oracles, which
-    pace it themselves. notes: what the report must say about it.
+    """The loaded edge.
+
+    front: the target, for methods that run its first layers on the edge. oracle: the target for the oracles, which pace
+    it themselves. notes: remarks for the report.
     """
 
     config: BenchConfig
@@ -38,7 +40,7 @@ class BenchEdge:
     notes: tuple[str, ...]
 
     def contestants(self, stack: ExitStack, endpoint: str) -> list[Contestant]:
-        """Connect, and make every contestant. Raises LinkLost, OptionsError."""
+        """Connect and make every contestant. Raises LinkLost, OptionsError."""
         config = self.config
         profile = config.profile()
         outage_s = max((duration for _, duration in profile.outages), default=0.0)
@@ -68,7 +70,7 @@ class BenchEdge:
 
 
 def pacing_notes(edge: BenchEdge, answers: Sequence[AnswerRecord]) -> list[str]:
-    """Whether forwards kept the times that they were paced to, on both sides, in words."""
+    """Notes on whether the forwards of both sides kept their paced times."""
     config, pacer = edge.config, edge.draft.runner.pacer
     notes = []
     if isinstance(pacer, Pacer) and pacer.forwards:
@@ -81,7 +83,7 @@ def pacing_notes(edge: BenchEdge, answers: Sequence[AnswerRecord]) -> list[str]:
 
 
 def load_edge(config: BenchConfig, methods: Sequence[str]) -> BenchEdge:
-    """Load what the methods need here, paced. Raises ModelError, OptionsError."""
+    """Load the models that the methods need on the edge, and pace them. Raises ModelError, OptionsError."""
     how: dict[str, Any] = {"device": config.device, "dtype": config.dtype, "quantize": config.quantize}
     drafts = {**how, "quantize": config.quantize if config.draft_quantize is None else config.draft_quantize}
     gguf = GgufOptions.read(config.gguf)
@@ -110,16 +112,18 @@ def load_edge(config: BenchConfig, methods: Sequence[str]) -> BenchEdge:
 
 
 FEW = 0.05
-"""Of the forwards may be late: a machine has its moods."""
+"""Largest share of late forwards that still counts as keeping the pace."""
 MEAN_LATE = 1.02
 VERIFIED_LATE = 1.05
 PLAIN = ("ar", "sd")
-"""Methods whose rows in a forward are known: the token before and the draft."""
+"""Methods for which the rows of a forward are known: the previous token and the draft."""
 
 
 def draft_pace(forwards: int, late: int, mean: float, worst: float) -> str:
-    """What became of the edge's forwards. late: of them took longer than LATE times their paced time; mean, worst: what
-    they took over that.
+    """A note on whether the edge's forwards kept their paced times.
+
+    late: number of forwards that took longer than LATE times their paced time. mean, worst: mean and largest ratio of
+    measured to paced time.
     """
     within = f"{100 * (1 - late / forwards):.0f} % within {LATE:g} times, on average {mean:.3f} times"
     if late <= FEW * forwards and mean <= MEAN_LATE:
@@ -131,7 +135,7 @@ def draft_pace(forwards: int, late: int, mean: float, worst: float) -> str:
 
 
 def verify_pace(answers: Sequence[AnswerRecord], paced_ms: float) -> str:
-    """What became of the cloud's forwards, as the verdicts of PLAIN methods tell; "" where none was made."""
+    """A note on whether the cloud's forwards kept their paced times, from verdicts of PLAIN methods; "" if none."""
     ratios = []
     for answer in answers:
         if answer.method in PLAIN and get_method(answer.method).name == answer.method:

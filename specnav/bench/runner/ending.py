@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a run ends: by itself, by Ctrl-C or SIGTERM, or by an error. What was measured is kept in any case."""
+"""Records how a run ends: normally, by Ctrl-C or SIGTERM, or by an error. Measurements are kept in every case."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from specnav.signals import ends_on_signals
 
 @dataclass
 class Ending:
-    """code: the exit code, 130 where it was interrupted. error: one line, "" where nothing failed."""
+    """How a run ended. code: exit code, 130 if interrupted. error: one line, "" if nothing failed."""
 
     code: int = 0
     error: str = ""
 
     def exit_code(self) -> int:
-        """For when everything is kept and said. Raises UsageError where something failed."""
+        """The exit code, to be called after everything is saved and printed. Raises UsageError after a failure."""
         if self.error:
             raise UsageError(self.error)
         return self.code
@@ -29,7 +29,7 @@ class Ending:
 
 @contextmanager
 def noting_the_end() -> Iterator[Ending]:
-    """Notes how the block ended. Interrupts, and errors that a user can act on, do not leave it."""
+    """Record how the block ends. Interrupts, and errors that a user can act on, are not passed on."""
     ending = Ending()
     try:
         with ends_on_signals():

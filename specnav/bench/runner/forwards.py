@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures what a forward costs that many sessions share: the verifier's own forward, in this process."""
+"""Measures the cost of a forward that many sessions share: the verifier's own forward, in this process."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from specdec.models.session import ModelSession
 from specnav.bench.records.batch import CurvePoint
 
 CONTEXT = 256
-"""Tokens that each session holds."""
+"""Tokens in each session's KV cache."""
 LEAST_TIMES = 4
 
 
 def clock_of(model: LoadedModel) -> Callable[[], float]:
-    """What a model's forwards are timed with: the thread's own processor time where one thread does all of the work.
+    """The clock for a model's forwards: the thread's processor time if one thread does all the work, else wall time.
 
-    Other programs then make a forward little longer than it is on a free core.
+    Processor time is hardly affected by other programs.
     """
     alone = model.device.type == "cpu" and model.threads == 1
     return time.thread_time if alone else time.perf_counter
@@ -33,9 +33,10 @@ def clock_of(model: LoadedModel) -> Callable[[], float]:
 def measure_curve(
     model: LoadedModel, counts: Sequence[int], kinds: Sequence[int], budget_s: float
 ) -> list[CurvePoint]:
-    """Medians over as many rounds as fit into the budget, `LEAST_TIMES` at least; each round measures every point once.
+    """Measure the curve: medians over as many rounds as fit into the budget, at least `LEAST_TIMES`.
 
-    counts: sessions that share a forward; kinds: rows of each. Raises ModelError where the context is too short.
+    Each round measures every point once. counts: numbers of sessions that share a forward. kinds: rows of each session.
+    Raises ModelError if the context is too short.
     """
     drawn = random.Random(0)
     context = min(CONTEXT, model.context_limit - max(kinds) - 1)
@@ -56,7 +57,7 @@ def measure_curve(
             _roll_back(some, context)
             single = sum(_timed(model, clock, [one], draft) for one in some)
             _roll_back(some, context)
-            if times:  # the first round makes the caches and warms up
+            if times:  # the first round allocates the caches and warms up
                 together[count, rows].append(shared)
                 apart[count, rows].append(single)
         times += 1
@@ -70,7 +71,7 @@ def measure_curve(
 
 
 def plain_ids(model: LoadedModel) -> list[int]:
-    """Ids that stand for text."""
+    """Token ids that stand for text."""
     return [one for one in range(model.vocab_size) if one not in model.never_drafted and one not in model.eos_token_ids]
 
 
@@ -82,7 +83,7 @@ def _roll_back(sessions: Sequence[ModelSession], length: int) -> None:
 def _timed(
     model: LoadedModel, clock: Callable[[], float], sessions: Sequence[ModelSession], ids: Sequence[int]
 ) -> float:
-    """Seconds of one forward in which each session is extended by `ids`, the device's own work included."""
+    """Seconds of one forward that extends each session by `ids`, including the device's work."""
     began = clock()
     extend_many([session.extension(ids) for session in sessions])
     if model.device.type == "cuda":
@@ -95,8 +96,14 @@ def time_rows_of(
     model: LoadedModel, rows: Sequence[int], context: int, budget_s: float,
     clock: Callable[[], float] | None = None,
 ) -> list[tuple[int, float]]:
-    """(rows, milliseconds) of forwards behind `context` tokens, or as many as the model takes, as a drafter asks for
-    them: behind a session that is rolled back afterwards. clock: None: the one that suits the model.
+    """(rows, median milliseconds) of forwards as a drafter makes them: extend a session, then roll it back.
+
+    Args:
+        model: a draft model.
+        rows: numbers of rows to time.
+        context: tokens in the KV cache; fewer if the model's context is shorter.
+        budget_s: seconds to spend.
+        clock: None: the one that suits the model.
     """  # fmt: skip
     some = plain_ids(model)
     context = min(context, model.context_limit - max(rows) - 2)
@@ -109,7 +116,7 @@ def time_rows_of(
     while len(taken[rows[-1]]) <= LEAST_TIMES or wall() < until:
         for count in rows:
             began = timing()
-            float(session.extend(ids[:count])[-1, 0])  # a device has done it once a number is there
+            float(session.extend(ids[:count])[-1, 0])  # reading a number waits for the device
             taken[count].append(timing() - began)
             session.rollback(context)
-    return [(count, 1e3 * statistics.median(taken[count][1:])) for count in rows]  # the first one makes room
+    return [(count, 1e3 * statistics.median(taken[count][1:])) for count in rows]  # the first one allocates

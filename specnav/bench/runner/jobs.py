@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the flags of `specnav bench study` to bench runs: what goes together, and how long it will take."""
+"""Turns the flags of `specnav bench study` into bench runs: checks the flags and estimates the duration."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from specnav.results.files import read_json
 
 POINT = "go2-wifi6"
 _FLAGS = {"rtt_ms": "--rtt"}
-"""Flags that are not called as their setting is."""
+"""Flags whose name differs from their setting's."""
 
 
 @dataclass(frozen=True)
 class StudyJob:
-    """One setting as a bench run. costs: estimated seconds of all of a method's answers to one question.
+    """One setting as a bench run. costs: estimated seconds of a method's answers to all turns of one question.
 
-    start_s: what comes before the first question.
+    start_s: estimated seconds before the first question.
     """
 
     study: Study
@@ -43,17 +43,17 @@ class StudyJob:
 
     @property
     def estimate_s(self) -> float:
-        """Seconds it will take."""
+        """Estimated seconds of the run."""
         return self.start_s + self.questions * sum(self.costs.values())
 
     def within(self, folder: Path) -> StudyJob:
-        """The same, writing into a folder of studies; going on there if it was begun."""
+        """The job with its output in a folder of studies; it resumes there if it was begun."""
         place = folder / self.study.name / self.setting.folder
         return replace(self, config=replace(self.config, out=place, resume=place.is_dir()))
 
 
 def check_flags(flags: Mapping[str, Any], studies: Sequence[Study]) -> None:
-    """Raise UsageError for flags that do not go with a study. flags: None where not given."""
+    """Raise UsageError for flags that a study does not accept. flags: None where not given."""
     if len(point_names(flags.get("point"))) > 1 or flags.get("point") == "all":
         raise UsageError("a study is about one operating point; give one with --point")
     for name in ("length", "payload", "resample"):
@@ -71,7 +71,7 @@ def check_flags(flags: Mapping[str, Any], studies: Sequence[Study]) -> None:
 
 
 def make_jobs(flags: Mapping[str, Any], studies: Sequence[Study], time_scale: float) -> list[StudyJob]:
-    """The runs of some studies, in order. Raises UsageError and the rooms' errors for flags that cannot be."""
+    """The runs of some studies, in order. Raises UsageError and the rooms' errors for invalid flags."""
     return [job for study in studies for job in _jobs_of(flags, study, time_scale)]
 
 
@@ -103,12 +103,12 @@ def _job(given: Mapping[str, Any], study: Study, setting: StudySetting, time_sca
 
 
 def scaled(config: BenchConfig, scale: float) -> BenchConfig:
-    """Every time of the operating point multiplied by `scale`; the point is the study's, not its runs'."""
+    """The config with every time multiplied by `scale`, and without the point, which belongs to the study."""
     return replace(with_times(config, scale), point="")
 
 
 def exits_of(config: BenchConfig) -> tuple[int, ...]:
-    """Layers of the early exits that the verifier will have; none where it has none. Raises EvaluationError."""
+    """Layers of the verifier's early exits; empty if it has none. Raises EvaluationError."""
     if config.exits == NO_EXITS:
         return ()
     folder = Path(config.exits) if config.exits else exits_folder_of(Path(config.target_model))
@@ -116,15 +116,15 @@ def exits_of(config: BenchConfig) -> tuple[int, ...]:
 
 
 ALPHA = 0.5
-"""Chance that a draft token of the shipped text pair is accepted."""
+"""Probability that a draft token of the shipped text pair is accepted."""
 START_S = 8.0
-"""Loading a small pair and starting the processes."""
+"""Seconds to load a small pair and start the processes."""
 LEAST_DRAFT_MS, LEAST_VERIFY_MS, OVERHEAD_MS = 2.0, 4.0, 2.0
-"""What the shipped pair takes without pacing, and a round beside its parts."""
+"""Times of the shipped pair without pacing, and the overhead of a round beyond its parts."""
 
 
 def answer_s(name: str, config: BenchConfig, tokens: int) -> float:
-    """Seconds of one answer of so many tokens; pre-drafting is taken to gain nothing."""
+    """Estimated seconds of an answer of `tokens` tokens; assumes that pre-drafting gains nothing."""
     method, gamma, one_way_ms = get_method(name), config.gamma, config.rtt_ms / 2
     verify = max(config.verify_ms, LEAST_VERIFY_MS) + OVERHEAD_MS
     tau = latency.expected_tokens(ALPHA, gamma)
@@ -142,5 +142,5 @@ def answer_s(name: str, config: BenchConfig, tokens: int) -> float:
 
 
 def in_words(seconds: float) -> str:
-    """A duration for a person."""
+    """A duration as text: seconds below 90 s, else minutes."""
     return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"

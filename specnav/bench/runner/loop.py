@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The questions put to the contestants: question after question, every contestant in turn.
+"""Puts the questions to the contestants: question after question, every contestant in turn.
 
-Going question by question (and starting with another contestant each time) spreads the machine's moods over all
-contestants, and leaves whole questions behind whenever the run ends. Several turns are one conversation: each
+Going question by question, with a different contestant first each time, spreads changes in the machine's speed over all
+contestants. Whenever the run ends, the answered questions are complete. Several turns form one conversation: each
 contestant sees its own earlier answers.
 """
 
@@ -28,14 +28,14 @@ Advance = Callable[[Question, str], None]
 
 
 def prompt_of(tokenizer: Any, question: Question, answers: Sequence[Sequence[int]]) -> Prompt:
-    """The prompt of the turn that follows `answers` (token ids of the turns before it)."""
+    """The prompt of the turn that follows `answers`, the token ids of all earlier turns."""
     texts = [tokenizer.decode(list(ids), skip_special_tokens=True) for ids in answers]
     history = list(zip(question.turns, texts, strict=False))
     return chat_prompt(tokenizer, question.turns[len(texts)], history=history)
 
 
 def seeded(options: GenerationOptions, question: Question) -> GenerationOptions:
-    """The options with the question's own seed: options.seed plus a number made of its name."""
+    """The options with the question's own seed: options.seed plus a hash of its name."""
     name = f"{question.source}/{question.question_id}".encode()
     return replace(options, seed=(options.seed + zlib.crc32(name)) % (MAX_SEED + 1))
 
@@ -43,7 +43,7 @@ def seeded(options: GenerationOptions, question: Question) -> GenerationOptions:
 def split_by_length(
     questions: Sequence[Question], tokenizer: Any, context_limit: int, max_new_tokens: int
 ) -> tuple[list[Question], list[Skipped]]:
-    """Questions whose every turn fits the context with full-length answers, and those that do not."""
+    """(questions whose every turn fits the context with full-length answers, all others)."""
     fitting, skipped = [], []
     for question in questions:
         longest = max(
@@ -66,7 +66,7 @@ def split_by_length(
 def ask_question(
     contestant: Contestant, question: Question, tokenizer: Any, options: GenerationOptions, meter: Meter
 ) -> list[AnswerRecord]:
-    """All turns of one question by one contestant."""
+    """Ask one contestant all turns of a question."""
     records: list[AnswerRecord] = []
     for turn in range(len(question.turns)):
         prompt = prompt_of(tokenizer, question, [record.ids for record in records])
@@ -95,11 +95,11 @@ def run_questions(
     advance: Advance,
     meter: Meter | None = None,
 ) -> None:
-    """Put every question to every contestant; what the journal holds already is not asked again.
+    """Put every question to every contestant, except where the journal already has the answers.
 
     Each contestant first gives one short answer that is not counted. The seed of a question is options.seed plus a
-    number made of its name, so that sampled answers differ between questions, agree between contestants, and do not
-    depend on what else is asked. meter: what tells the energy of each answer; None: nothing does.
+    hash of its name. Sampled answers therefore differ between questions, agree between contestants, and do not depend
+    on the other questions. meter: measures the energy of each answer; None: energy is not measured.
     """
     meter = meter or Meter([])
     waiting = [

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where an answer leaves that of `ar` where rounding may flip tokens: was it a near-tie, or is something wrong?
+"""Decides whether an answer that deviates from `ar` does so at a near-tie, which rounding may flip, or is wrong.
 
-In float32 every greedy method gives the ids of `ar`. In float16 and bfloat16 a pass of one row and a pass of several
-round differently, and on llama.cpp a session whose cells lie out of order, so that two tokens of nearly equal logits
-may change places. Each such place is replayed on the target: the margin between both tokens against the noise, by which
-logits of the same positions differ that came one by one and in one pass. A margin above twice the noise is an error.
+In float32 every greedy method gives the ids of `ar`. In float16 and bfloat16 a forward over one row and a forward over
+several rows round differently. On llama.cpp so does a session whose cache cells are out of order. Two tokens with
+nearly equal logits may then change places. Each such position is replayed on the target, which gives the margin between
+the two tokens' logits. The numeric noise is the difference between logits of the same positions, computed one by one
+and in one pass. A margin above twice the noise is an error.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ from specnav.bench.records.summary import REFERENCE, common_answers, is_near_tie
 from specnav.bench.runner.loop import prompt_of
 
 SAMPLED = 4
-"""Answers of `ar` that noise is measured on, beside the places where answers part."""
+"""Number of answers of `ar` on which noise is measured, in addition to the positions where answers diverge."""
 
 
 @dataclass(frozen=True)
 class Replayed:
-    """flips: places where answers leave those of `ar`; noise: by how much logits of the same positions differ.
+    """flips: positions where answers diverge from `ar`. noise: largest difference of logits of the same position.
 
-    close: picks of `ar` that won by less than the noise, of this many positions that were looked at.
+    close: number of tokens of `ar` that won by less than the noise, of `positions` positions examined.
     """
 
     flips: list[Flip]
@@ -45,7 +46,7 @@ class Replayed:
 def both_ways(
     model: LoadedModel, prompt: Prompt, ids: Sequence[int], options: GenerationOptions
 ) -> tuple[Tensor, Tensor]:
-    """Logits [len(ids) + 1, vocab] before each id and after the last, one position a pass and all in one pass."""
+    """Logits [len(ids) + 1, vocab] before each id and after the last: one position per pass, and all in one pass."""
     encoded = Prepared(model.encode(prompt))
     stepping = SessionCursor(model.new_session(), options)
     steps = [stepping.prefill(encoded)]
@@ -58,7 +59,7 @@ def both_ways(
 def noise_of(
     model: LoadedModel, prompt: Prompt, ids: Sequence[int], options: GenerationOptions
 ) -> tuple[Tensor, float]:
-    """Logits [len(ids) + 1, vocab], one position a pass, and by how much others of the same positions differ."""
+    """(logits [len(ids) + 1, vocab], one position per pass; largest difference to logits computed in other ways)."""
     steps, at_once = both_ways(model, prompt, ids, options)
     noise = float((steps - at_once).abs().max())
     if model.cache_bytes:
@@ -69,7 +70,7 @@ def noise_of(
 def out_of_order(
     model: LoadedModel, prompt: Prompt, ids: Sequence[int], options: GenerationOptions
 ) -> Tensor:
-    """One position a pass, in cells of one cache for all sessions, the first of which another session has left."""
+    """Logits, one position per pass, where an evicted session has left free cells at the start of the shared cache."""
     encoded = Prepared(model.encode(prompt))
     other = model.new_session()
     SessionCursor(other, options).prefill(encoded)
@@ -87,9 +88,9 @@ def find_flips(
     methods: Sequence[str],
     options: GenerationOptions,
 ) -> Replayed:
-    """The places where answers of these methods leave those of `ar`, replayed, and the numeric noise.
+    """Replay the positions where answers of `methods` diverge from `ar`, and measure the numeric noise.
 
-    A later turn of a conversation that has parted has another prompt, and is not looked at.
+    Later turns of a diverged conversation have another prompt and are skipped.
     """
     by_name = {(question.source, question.question_id): question for question in questions}
     common = common_answers(answers, [REFERENCE, *methods])
@@ -119,7 +120,7 @@ def find_flips(
 def margin_of(
     model: LoadedModel, prompt: Prompt, right: Sequence[int], other: Sequence[int], options: GenerationOptions
 ) -> tuple[float, float]:
-    """Where two answers part: the margin between the logits of both tokens, and the numeric noise up to there."""
+    """(margin between both tokens' logits where two answers diverge, numeric noise up to that position)."""
     place = common_length(right, other)
     steps, noise = noise_of(model, prompt, right[:place], options)
     margin = abs(_logit(model, steps[-1], right, place) - _logit(model, steps[-1], other, place))
@@ -128,7 +129,7 @@ def margin_of(
 
 @dataclass
 class NearTies:
-    """Tells near-ties from errors among answers to a few prompts. right: what the target alone answers to each."""
+    """Distinguishes near-ties from errors among answers to a few prompts. right: the target's own answer to each."""
 
     model: LoadedModel
     prompts: Sequence[Prompt]
@@ -138,7 +139,7 @@ class NearTies:
     _margins: dict[tuple[int, tuple[int, ...]], float] = field(default_factory=dict)
 
     def count(self, answers: Sequence[tuple[int, tuple[int, ...]]]) -> int:
-        """How many of these answers (the number of a prompt, ids), none of them the target's, part at a near-tie."""
+        """How many of these wrong answers (index of the prompt, ids) diverge from the target's at a near-tie."""
         if not answers:
             return 0
         if not self.noise:
@@ -163,7 +164,7 @@ def _prompt(
 
 
 def _logit(model: LoadedModel, row: Tensor, ids: Sequence[int], place: int) -> float:
-    """Of the token that an answer has there; where it has ended, of the likeliest token that ends one."""
+    """Logit of the answer's token at `place`; after its end, of the likeliest EOS token."""
     if place < len(ids):
         return float(row[ids[place]])
     return max(float(row[token]) for token in model.eos_token_ids)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Contestants from outside: Hugging Face's own `generate`, same pair, same machine, one process and no link.
+"""Oracle contestants: Hugging Face's own `generate` with the same pair, on the same machine, in one process, no link.
 
-They say what the answers should be, and how fast the usual way is. Only who runs one imports the library.
+They give reference answers and the speed of ordinary decoding. transformers is imported only if an oracle runs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from specnav.results.errors import EvaluationError, one_line
 
 
 class _Arrivals(BaseStreamer):
-    """Notes when the library hands out tokens, and how many at a time; the prompt comes first and is dropped."""
+    """Records when transformers emits tokens, and how many at a time. The prompt comes first and is ignored."""
 
     def __init__(self, clock: Callable[[], float], drafted: Callable[[], int]) -> None:
         self._clock = clock
@@ -31,10 +31,10 @@ class _Arrivals(BaseStreamer):
         self._before = 0
         self._prompt_seen = False
         self.first_s: float | None = None
-        self.chunks: list[tuple[int, int]] = []  # tokens handed out, tokens drafted for them
+        self.chunks: list[tuple[int, int]] = []  # (tokens emitted, tokens drafted for them)
 
     def put(self, value: torch.Tensor) -> None:
-        """Take a prompt or some tokens."""
+        """Receive the prompt or some tokens."""
         if not self._prompt_seen:
             self._prompt_seen = True
             return
@@ -49,7 +49,7 @@ class _Arrivals(BaseStreamer):
 
 
 class _PacedForwards:
-    """Counts a library model's forwards and lets each take at least `minimum_s`."""
+    """Counts a transformers model's forwards and paces each to at least `minimum_s` seconds."""
 
     def __init__(self, minimum_s: float, clock: Callable[[], float]) -> None:
         self._minimum_s = minimum_s
@@ -59,7 +59,7 @@ class _PacedForwards:
 
     @contextmanager
     def watching(self, model: Any) -> Iterator[None]:
-        """Watch the forwards of `model` for as long as the block runs."""
+        """Count and pace the forwards of `model` during the block."""
 
         def before(module: torch.nn.Module, inputs: Any) -> None:
             self._started = self._clock()
@@ -78,7 +78,7 @@ class _PacedForwards:
 
 @contextmanager
 def _quiet_library() -> Iterator[None]:
-    """The library warns of arguments that its own assisted generation passes on: nothing a user could change."""
+    """Silence warnings about arguments that transformers' assisted generation itself passes on."""
     before = hf_logging.get_verbosity()
     hf_logging.set_verbosity_error()
     try:
@@ -100,7 +100,7 @@ class OracleContestant:
         draft_ms: float = 0.0,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """draft: the assistant; None decodes with the target alone. verify_ms, draft_ms: pacing, as elsewhere."""
+        """draft: the assistant; None decodes with the target alone. verify_ms, draft_ms: paced times of forwards."""
         self.name = name
         self._target, self._draft, self._gamma, self._clock = target, draft, gamma, clock
         self._verify = _PacedForwards(verify_ms / 1e3, clock)
@@ -110,7 +110,7 @@ class OracleContestant:
                 _ = model.hf_model  # loaded now, not while the first answer is timed
 
     def answer(self, prompt: Prompt, options: GenerationOptions) -> MeasuredAnswer:
-        """One answer in this process. Raises EvaluationError when the library refuses the pair."""
+        """Answer in this process. Raises EvaluationError if transformers rejects the pair."""
         target = self._target
         ids = torch.tensor([prompt.ids], device=target.device)
         self._drafting.count = 0
@@ -134,7 +134,7 @@ class OracleContestant:
         answer = full[0, ids.shape[1] :].tolist()
         eos = next((i for i, token in enumerate(answer) if token in target.eos_token_ids), None)
         drafted = self._draft is not None
-        # Alone, the prompt's own forward gives the first token; with an assistant it judges the first draft, too.
+        # Alone, the prompt's forward gives the first token; with an assistant it also judges the first draft.
         chunks = arrivals.chunks if drafted else arrivals.chunks[1:]
         return MeasuredAnswer(
             ids=answer[:eos],
@@ -151,7 +151,7 @@ class OracleContestant:
         )
 
     def _settings(self, options: GenerationOptions) -> dict[str, Any]:
-        """The same sampling, whatever the checkpoint's own generation settings say."""
+        """Arguments of `generate`: the run's sampling, overriding the checkpoint's generation settings."""
         target = self._target
         settings: dict[str, Any] = {
             "max_new_tokens": options.max_new_tokens,
@@ -166,7 +166,7 @@ class OracleContestant:
         }
         if self._draft is not None:
             assistant = self._draft.hf_model
-            # The same chain as ours: always gamma tokens, not fewer where the draft is unsure.
+            # A chain like ours: always gamma tokens, also where the draft is unsure.
             assistant.generation_config.num_assistant_tokens = self._gamma
             assistant.generation_config.num_assistant_tokens_schedule = "constant"
             assistant.generation_config.assistant_confidence_threshold = 0.0

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a round of rejection sampling weighs on a large vocabulary, with made-up rows and the real wire.
+"""Measures the bytes of a round of rejection sampling on a large vocabulary, with synthetic rows and the real wire.
 
-The rows are synthetic; judging, describing, recovering and encoding are the core's own code. Nothing is decoded by a
-model, so a vocabulary of 150 000 costs no GPU. Bytes are what ZeroMQ would be handed.
+Judging, describing, recovering and encoding are the code of `specdec`. No model runs, so a vocabulary of 150 000 needs
+no GPU. Bytes are those that would be passed to ZeroMQ.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from specnav.bench.studies.payloads import PayloadsAsked
 from specnav.results.demo import mean, percentile
 
 SESSION, ROUND, BASE = 3, 200, 900
-"""Numbers as they are in the middle of a long answer; they take more bytes than small ones."""
+"""Typical numbers in the middle of a long answer; they take more bytes than small ones."""
 VERIFY_US, QUEUE_US = 94_200, 350
 EXPONENTS = 1.1, 3.0
-"""Target logits are -s * ln(rank) (a Zipf law p ~ rank^-s before temperature and filters), the ranks dealt to the
-vocabulary at random. s is uniform in this range for each row, so that some rows are peaked and some are flat.
+"""Range of s. Target logits are -s * ln(rank), a Zipf law p ~ rank^-s before temperature and filters. Ranks are
+assigned to the vocabulary at random. s is uniform in this range for each row, so rows are peaked or flat.
 """
 SAMPLINGS: tuple[tuple[int, float], ...] = ((0, 1.0), (50, 1.0), (0, 0.9))
-"""(top-k, top-p) weighed where none is asked for: everything possible, and the two usual cuts."""
+"""(top-k, top-p) measured by default: the full support, and two common cuts."""
 
 
 @dataclass(frozen=True)
 class Scheme:
-    """What travels down after a rejection: a recovery and its size (samples or entries)."""
+    """What the cloud sends after a rejection: a kind of recovery and its size (samples or entries)."""
 
     name: str
     recovery: Recovery
@@ -59,8 +59,9 @@ SCHEMES = (
 
 @dataclass(frozen=True)
 class _Round:
-    """A draft and how many of it were accepted. q_x: q of its ids [gamma]. p, q: the rows [vocab] at the rejection;
-    None where all was accepted.
+    """A draft and its verdict. accepted: number of accepted tokens. q_x: probabilities of its ids under q, [gamma].
+
+    p, q: the rows [vocab] at the rejection; None if all tokens were accepted.
     """
 
     accepted: int
@@ -71,7 +72,7 @@ class _Round:
 
 
 class _Weight(NamedTuple):
-    """Bytes of a round with one scheme. again: further requests. whole: the whole row travelled."""
+    """Bytes of a round with one scheme. again: further requests. whole: whether the whole row was sent."""
 
     up: int
     down: int
@@ -81,15 +82,15 @@ class _Weight(NamedTuple):
 
 
 def weigh_all(asked: PayloadsAsked) -> list[PayloadRecord]:
-    """Every scheme with every sampling."""
-    torch.set_num_threads(1)  # the rows are short work: more threads wait for each other
+    """Measure every scheme with every sampling."""
+    torch.set_num_threads(1)  # rows are little work, so more threads would only wait for each other
     if asked.top_k is not None or asked.top_p is not None:
         return payloads(asked)
     return [one for top_k, top_p in SAMPLINGS for one in payloads(replace(asked, top_k=top_k, top_p=top_p))]
 
 
 def payloads(asked: PayloadsAsked, schemes: Sequence[Scheme] = SCHEMES) -> list[PayloadRecord]:
-    """The schemes on the same rounds, with one sampling."""
+    """Measure the schemes on the same rounds, with one sampling."""
     options = GenerationOptions(
         temperature=asked.temperature, top_k=asked.top_k or 0, top_p=1.0 if asked.top_p is None else asked.top_p
     )
@@ -100,7 +101,7 @@ def payloads(asked: PayloadsAsked, schemes: Sequence[Scheme] = SCHEMES) -> list[
     for number, one in enumerate(_rounds(asked, options)):
         drafted, accepted = drafted + len(one.ids), accepted + one.accepted
         for scheme in schemes:
-            # The token recovered after a rejection travels with the next round's draft.
+            # The token recovered after a rejection is sent with the next round's draft.
             weighed[scheme.name].append(_weigh(scheme, one, one.ids[0] if fix else None, asked.seed, number))
         fix = one.p is not None
     return [
@@ -110,7 +111,7 @@ def payloads(asked: PayloadsAsked, schemes: Sequence[Scheme] = SCHEMES) -> list[
 
 
 def _rounds(asked: PayloadsAsked, options: GenerationOptions) -> Iterator[_Round]:
-    """Rounds of rejection sampling. What was drafted after the first rejection only weighs something: any ids do."""
+    """Rounds of rejection sampling. Tokens after the first rejection only count as bytes, so they are random."""
     vocab, gamma, (low, high) = asked.vocab, asked.gamma, EXPONENTS
     generator = torch.Generator().manual_seed(asked.seed)
     ranks = torch.arange(1, vocab + 1, dtype=torch.float32).log()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`specnav bench points A,B` or `all`: every operating point a run of its own below one folder, and an index page.
+"""`specnav bench points A,B` or `all`: one run per operating point, all in one folder, and an index page.
 
-A point that is finished is not run again with `--resume`; whatever ends the whole, the page shows what there is.
+`--resume` skips finished points. However the command ends, the page shows the existing runs.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from specnav.terminal import say
 ALL = "all"
 FIGURES = ROOT / "docs" / "figures.md"
 _SHORT = {"limit": 2, "max_new_tokens": 48}
-"""Questions and tokens where every method runs at its paper's acceptance: all points within about an hour."""
+"""Default questions and tokens at the papers' acceptance, so that all points take about an hour."""
 
 
 def run_point(flags: Mapping[str, Any]) -> int:
-    """One run, at an operating point or at none; returns the exit code. Raises UsageError and the rooms' errors."""
+    """One run, with or without an operating point; returns the exit code. Raises UsageError and the rooms' errors."""
     point = flags.get("point")
     if point is not None and (point == ALL or "," in point):
         raise UsageError(f"--point must be one operating point, got {point!r}: specnav bench points runs several")
@@ -49,29 +49,29 @@ def run_point(flags: Mapping[str, Any]) -> int:
 
 
 def _short(flags: Mapping[str, Any]) -> Mapping[str, Any]:
-    """With few questions and tokens where the papers' acceptance is asked for, unless others are given."""
+    """The flags with few questions and tokens at the papers' acceptance, unless other numbers are given."""
     if not flags.get("at_paper_acceptance"):
         return flags
     return {**flags, **{name: value for name, value in _SHORT.items() if flags.get(name) is None}}
 
 
 def run_points(flags: Mapping[str, Any], write: bool = False) -> int:
-    """A run for each of several points, or the one; returns the exit code. Raises UsageError and the rooms' errors.
+    """One run per named point; returns the exit code. Raises UsageError and the rooms' errors.
 
-    write: of a checkout, also the tables in its points' files and in its page of figures.
+    write: also write the tables into the checkout's files of points and its page of figures.
     """
     if write and (flags.get("point") != ALL or not flags.get("at_paper_acceptance")):
-        raise UsageError("--write keeps the tables of all points: give all --at-paper-acceptance with it")
+        raise UsageError("--write needs the results of all points: give all --at-paper-acceptance with it")
     names = point_names(flags.get("point"))
     if not names:
-        raise UsageError("an operating point must be named: give NAME, several by commas, or all")
+        raise UsageError("an operating point must be named: give NAME, several separated by commas, or all")
     flags = _short(flags)
     if len(names) == 1:
         return run_point(flags)
     out = flags.get("out")
     if flags.get("resume"):
         if out is None:
-            raise UsageError("--resume goes on with an earlier run; name its folder with --out")
+            raise UsageError("--resume continues an earlier run; name its folder with --out")
         folder = Path(out).resolve()
         if not folder.is_dir():
             raise UsageError(f"{folder} holds no runs to resume; leave --resume out to start them")
@@ -92,7 +92,7 @@ def run_points(flags: Mapping[str, Any], write: bool = False) -> int:
 
 
 def _config_of(flags: Mapping[str, Any]) -> BenchConfig:
-    """One run's settings. At the papers' acceptance it asks every method that is another at that temperature."""
+    """One run's settings. At the papers' acceptance the default is every method that differs at its temperature."""
     config = make_config(flags)
     if flags.get("at_paper_acceptance") and not config.methods:
         return replace(config, methods=unlike_methods(config.temperature))
@@ -116,7 +116,7 @@ def _run_each(names: list[str], folder: Path, flags: Mapping[str, Any]) -> int:
 
 
 def _say_anew(place: Path, name: str) -> None:
-    """Let the report of a run that is done say what its point's file says now: nothing of that was measured."""
+    """Update the report of a finished run from its point's file, which contains no measurement of the run."""
     before, point = load_bench(place), load_point(name)[1]
     if before.point != point:
         save_bench(place, msgspec.structs.replace(before, point=point))
@@ -124,7 +124,7 @@ def _say_anew(place: Path, name: str) -> None:
 
 
 def point_names(given: str | None) -> list[str]:
-    """The points that a `--point` names; every file of config/points for "all". Raises UsageError."""
+    """The points named by `--point`; for "all", every file in config/points. Raises UsageError."""
     if given == ALL:
         return sorted(path.stem for path in POINTS.glob("*.yaml"))
     names = list(parts(given or ""))
@@ -134,12 +134,12 @@ def point_names(given: str | None) -> list[str]:
 
 
 def _own_name(point: str) -> str:
-    """Of a point that is named or given as a file; a name may hold dots, as dssd-opt6.7b does."""
+    """The name of a point given by name or file; a name may contain dots, like dssd-opt6.7b."""
     return Path(point).name.removesuffix(".yaml")
 
 
 def is_finished(config: BenchConfig, folder: Path) -> bool:
-    """Whether a run in `folder` has answered all that the config asks, with the same settings."""
+    """Whether a run in `folder` has the same settings and has answered everything that the config asks."""
     if not (folder / RESULTS_FILE).is_file():
         return False
     methods, _ = methods_of(config)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The bench's processes: a verifier, and the link emulator where a link is emulated; on this machine only."""
+"""The bench's processes: a verifier and, for an emulated link, the link emulator; on this machine only."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class BenchProcesses:
     verifier: Child
 
     def open_link(self) -> str:
-        """Wait until the verifier serves, let the link come up, and return where the edge connects.
+        """Wait until the verifier serves, start the link emulator, and return the endpoint for the edge.
 
-        Called last, so that outages are counted from the first question on. Raises ChildFailed.
+        Called last, because outages count from the start of the emulator. Raises ChildFailed.
         """
         config = self.config
         endpoint = self._ready(self.verifier)
@@ -47,10 +47,10 @@ def surroundings(
     config: BenchConfig, logs: Path, drafts_in_cloud: bool, server_flags: Sequence[str] = (),
     disturbance: Disturbance | None = None,
 ) -> Iterator[BenchProcesses]:
-    """Start the verifier; everything is stopped in any case. Raises ChildFailed, UsageError where vLLM is not set up.
+    """Start the verifier; all processes stop with the block. Raises ChildFailed, or UsageError if vLLM is not set up.
 
-    drafts_in_cloud: give the verifier the draft model, too. server_flags: more words of its command line.
-    disturbance: of the draft model, where acceptance is emulated.
+    drafts_in_cloud: whether the verifier also loads the draft model. server_flags: further arguments of its command
+    line. disturbance: of the draft model, where acceptance is emulated.
     """  # fmt: skip
     server = replace(
         served_target(config),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures what a long prompt does to others: sessions verify drafts on the verifier's engine while one comes in."""
+"""Measures how a long prompt delays others: sessions verify drafts on the verifier's engine during its prefill."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ TOKENS = 1000
 SHORT = "what is to the left of the red ball?"
 PROMPTS = 8
 ALONE, BETWEEN = 60, 5
-"""Verdicts of each session before the prompts, and between two."""
+"""Verdicts of each session before the first prompt, and between two prompts."""
 TIMEOUT_S = 60.0
 PICTURE = (448, 448)
 _NEWCOMER = SESSIONS + 1
 _ANSWER = 1500
-"""No session ends before it is closed."""
+"""Tokens of an answer: so many that no session ends before it is closed."""
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,9 @@ class _Said:
 
 
 def measure_prompt(model: LoadedModel, chunk: int, sessions: int = SESSIONS) -> PromptDelay:
-    """Let prompts of about `TOKENS` tokens come in, one after the other, beside sessions that verify without a pause.
+    """Prefill prompts of about `TOKENS` tokens one after another, while other sessions verify without a pause.
 
-    The prompt has a picture where the model takes one. chunk: rows of it in a forward, at most. Raises HarnessError.
+    The prompt has an image if the model accepts one. chunk: most prompt rows per forward. Raises HarnessError.
     """
     said: queue.SimpleQueue[_Said] = queue.SimpleQueue()
 
@@ -106,9 +106,9 @@ def _measure(
 
 
 def long_prompt(model: LoadedModel, number: int) -> Prompt:
-    """About `TOKENS` tokens, or what the context has room for, a picture first where the model takes one.
+    """A prompt of about `TOKENS` tokens (fewer in a short context), with an image first if the model accepts one.
 
-    number: prompts of different numbers have nothing in common that could be worked out once.
+    number: prompts with different numbers share no prefix that a cache could reuse.
     """
     images = [picture(number)] if model.is_multimodal else []
     most = min(TOKENS, model.context_limit - 64)
@@ -119,7 +119,7 @@ def long_prompt(model: LoadedModel, number: int) -> Prompt:
 
 
 def picture(seed: int) -> bytes:
-    """A JPEG of coloured blocks."""
+    """A JPEG image of coloured blocks."""
     width, height = PICTURE
     blocks = np.random.default_rng(seed).integers(0, 256, size=(8, 8, 3), dtype=np.uint8)
     buffer = io.BytesIO()
@@ -128,12 +128,12 @@ def picture(seed: int) -> bytes:
 
 
 class _Edges:
-    """Sessions that hand in the next draft as soon as the verdict on the last one is there."""
+    """Sessions that submit the next draft as soon as the previous verdict arrives."""
 
     def __init__(
         self, engine: Engine, said: queue.SimpleQueue[_Said], prompt: Prompt, ids: Sequence[int], sessions: int
     ) -> None:
-        """ids: of every draft."""
+        """Open the sessions and submit their first drafts. ids: the tokens of every draft."""
         self._engine, self._said = engine, said
         self._drafts: dict[int, DraftUp] = {}
         self._handed_s: dict[int, float] = {}
@@ -143,11 +143,11 @@ class _Edges:
             self._hand_in(DraftUp(opened.session, 1, 1, list(ids)))
 
     def verdicts(self, each: int) -> list[float]:
-        """Seconds from draft to verdict, of this many of each session."""
+        """Seconds from draft to verdict, for `each` verdicts per session on average."""
         return [self._one(self._take()) for _ in range(each * len(self._drafts))]
 
     def until_opened(self, session: int) -> tuple[list[float], float]:
-        """The same until a prompt is in, and when it was; the verdicts that were out then count, too."""
+        """(seconds from draft to verdict until a prompt is prefilled, time at which it was)."""
         took: list[float] = []
         while True:
             one = self._take()
@@ -174,7 +174,7 @@ class _Edges:
         try:
             said = self._said.get(timeout=TIMEOUT_S)
         except queue.Empty:
-            raise HarnessError(f"the engine said nothing for {TIMEOUT_S:g} s") from None
+            raise HarnessError(f"the engine sent no message for {TIMEOUT_S:g} s") from None
         if isinstance(said.message, ErrorDown):
             raise HarnessError(f"the engine refused: {said.message.message}")
         return said

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`specnav bench`: the whole run, from the processes' start to the report.
+"""`specnav bench`: the whole run, from starting the processes to the report.
 
-Whatever happens (the verifier dies, Ctrl-C), answered questions stay on disk, the report is drawn and no process is
-left; `--resume` goes on with what is missing.
+If the run is interrupted or the verifier dies, answered questions stay on disk, the report is drawn and no process is
+left; `--resume` asks the missing questions.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ if TYPE_CHECKING:
 
 LOGS = "logs"
 MAY_DIFFER = frozenset({"methods", "limit", "questions"})
-"""Settings that a resumed run may change: they only say what more is asked."""
+"""Settings that a resumed run may change, because they only add questions or methods."""
 
 
 @dataclass
 class BenchRun:
-    """A run in progress: where it writes, what it was asked, and how it ends."""
+    """A run in progress: its folder, its settings, and how it ends."""
 
     folder: Path
     config: BenchConfig
@@ -73,7 +73,7 @@ class BenchRun:
     started_at: str = field(default_factory=started_at)
 
     def results(self, answers: Sequence[AnswerRecord]) -> BenchResults:
-        """results.json of the answers so far."""
+        """The content of results.json for the answers so far."""
         return BenchResults(
             schema=SCHEMA,
             config=settings_of(self.config, self.methods),
@@ -94,7 +94,7 @@ class BenchRun:
 
 
 def settings_of(config: BenchConfig, methods: Sequence[str]) -> dict[str, Setting]:
-    """The settings as results.json keeps them."""
+    """The settings in the form of results.json."""
     hidden = ("out", "resume", "start_timeout_s")
     shown = shown_settings(config, leave_out=hidden, paths=("target_model", "draft_model"))
     questions = ", ".join(name.removeprefix(f"{ROOT}/") for name in config.questions)
@@ -103,7 +103,7 @@ def settings_of(config: BenchConfig, methods: Sequence[str]) -> dict[str, Settin
 
 
 def open_folder(config: BenchConfig, methods: Sequence[str]) -> tuple[Path, BenchResults | None]:
-    """A new folder, or the one to go on in with its results. Raises UsageError when its settings differ."""
+    """(new folder, None), or (folder to resume, its results). Raises UsageError if its settings differ."""
     if not config.resume or config.out is None:
         return new_run_folder(config.out, "bench", datetime.now()), None
     folder = config.out.resolve()
@@ -121,7 +121,7 @@ def open_folder(config: BenchConfig, methods: Sequence[str]) -> tuple[Path, Benc
 
 
 def changed_settings(config: BenchConfig, methods: Sequence[str], before: BenchResults) -> str:
-    """Which settings differ from those of an earlier run, in words; "" where it can go on."""
+    """The settings that differ from an earlier run's, in words; "" if the run can be resumed."""
     now = settings_of(config, methods)
     differing = [
         name for name in now if name not in MAY_DIFFER and now[name] != before.config.get(name, now[name])
@@ -130,9 +130,10 @@ def changed_settings(config: BenchConfig, methods: Sequence[str], before: BenchR
 
 
 def methods_of(config: BenchConfig) -> tuple[tuple[str, ...], str]:
-    """The contestants with the axes that were asked for, and what is to be said about those left out ("": nothing).
+    """(contestants with the requested axes, a note about methods left out or "").
 
-    Methods that were named must go with the axes; of all methods those that do. Raises OptionsError, EvaluationError.
+    Named methods must support the axes. By default, methods that do not support them are left out.
+    Raises OptionsError, EvaluationError.
     """
     from specdec.errors import OptionsError
     from specdec.methods import METHODS, get_method, with_axes
@@ -146,7 +147,7 @@ def methods_of(config: BenchConfig) -> tuple[tuple[str, ...], str]:
                 name if name in ORACLES else with_axes(name, config.length, config.payload, config.resample)
             )
         except OptionsError:
-            with_axes("sd", config.length, config.payload, config.resample)  # a value that does not occur
+            with_axes("sd", config.length, config.payload, config.resample)  # raises for an unknown value
             if config.methods:
                 raise
             left_out.append(name)
@@ -156,14 +157,16 @@ def methods_of(config: BenchConfig) -> tuple[tuple[str, ...], str]:
     check_names(names)
     if config.acceptance and "hf-assisted" in names:
         raise EvaluationError(
-            "hf-assisted drafts with transformers' own forward pass: leave it or --acceptance out"
+            "hf-assisted drafts with transformers' own forward pass: leave out either it or --acceptance"
         )
     if config.engine != "own" and (named := [name for name in names if name in ORACLES]):
         raise EvaluationError(
-            f"{', '.join(named)} computes on torch, and not what --engine {config.engine} computes: leave it out"
+            f"{', '.join(named)} computes on torch, not on --engine {config.engine}: leave it out"
         )
     if config.engine == "vllm" and not config.methods:
-        raise EvaluationError("with --engine vllm methods must be named, e.g. --methods ar,sd: it lacks several")
+        raise EvaluationError(
+            "with --engine vllm methods must be named, e.g. --methods ar,sd: vLLM lacks several"
+        )
     what = f"{'these axes' if config.engine == 'own' else 'engine or axes'} do not go with them"
     return tuple(names), f"left out, for {what}: {', '.join(left_out)}" * bool(left_out)
 
@@ -171,7 +174,7 @@ def methods_of(config: BenchConfig) -> tuple[tuple[str, ...], str]:
 def run_bench(config: BenchConfig, view: BenchView | None = None) -> int:
     """Run the benchmark; returns the exit code (130 when interrupted). Raises UsageError and the rooms' errors.
 
-    view: what the user sees of it, where it is a part of something larger.
+    view: the output to the user; another one if the run is part of a study.
     """
     view = view or BenchView()
     methods, left_out = methods_of(config)
@@ -189,18 +192,18 @@ def run_bench(config: BenchConfig, view: BenchView | None = None) -> int:
         _answer_all(run, questions, view, stack)
     run.interrupted, run.error = bool(ending.code), ending.error
     answers = load_answers(folder)
-    if run.error and not (answers and run.questions):  # it ended before there was anything new to keep
+    if run.error and not (answers and run.questions):  # it ended before there were results to keep
         raise UsageError(run.error)
     save_bench(folder, run.results(answers))
     report = write_bench_report(folder)
     view.finished(run.results(answers), report)
     if run.error:
-        raise UsageError(f"{run.error} (what was answered before is in {folder})")
+        raise UsageError(f"{run.error} (earlier answers are in {folder})")
     return ending.code
 
 
 def _answer_all(run: BenchRun, questions: Sequence[Question], view: BenchView, stack: ExitStack) -> None:
-    """Start the processes, load what the edge needs, and put the questions to every contestant."""
+    """Start the processes, load the edge's models, and put the questions to every contestant."""
     from specdec.energy import Meter, find_sensors
     from specdec.errors import LinkLost
     from specdec.methods import get_method
@@ -214,10 +217,10 @@ def _answer_all(run: BenchRun, questions: Sequence[Question], view: BenchView, s
     drafts_in_cloud = any(name not in ORACLES and get_method(name).cloud_drafts for name in run.methods)
     edge, disturbance = None, None
     if config.acceptance:
-        view.say("loading the target, which drafts")
+        view.say("loading the target, which also drafts")
         edge = load_edge(config, run.methods)
         _fit(run, questions, edge)
-        # Answers of an earlier part of the run were drafted as it found then.
+        # A resumed run keeps the noise strength of its earlier answers.
         run.acceptance = run.acceptance or find_acceptance(config, edge.draft, run.questions, view.working)
         edge.draft.disturbance = disturbance = disturbance_of(run.acceptance)
     view.say("loading the pair, starting the verifier" if edge is None else "starting the verifier")
@@ -239,7 +242,7 @@ def _answer_all(run: BenchRun, questions: Sequence[Question], view: BenchView, s
         try:
             run_questions(run.questions, contestants, edge.draft.tokenizer, options, journal, advance, meter)
         except LinkLost:
-            place.supervisor.check()  # the process that ended says more than the silence after it
+            place.supervisor.check()  # a dead process explains more than the lost link
             raise
         finally:
             run.notes += pacing_notes(edge, journal.answers)
@@ -249,7 +252,7 @@ def _answer_all(run: BenchRun, questions: Sequence[Question], view: BenchView, s
 
 
 def _fit(run: BenchRun, questions: Sequence[Question], edge: BenchEdge) -> None:
-    """The questions that both models have room for. Raises EvaluationError where there is none."""
+    """Select the questions that fit into both models' contexts. Raises EvaluationError if none fits."""
     from specnav.bench.runner.loop import split_by_length
 
     room = min(edge.draft.context_limit, context_of(run.config.target_model))
@@ -259,7 +262,7 @@ def _fit(run: BenchRun, questions: Sequence[Question], edge: BenchEdge) -> None:
 
 
 def _replay_flips(run: BenchRun, options: GenerationOptions, view: BenchView) -> None:
-    """Where answers left those of `ar`, was it a near-tie? Of half precision it is told how many picks are near one."""
+    """Check whether answers deviate from `ar` only at near-ties, and report how often `ar` itself is near a tie."""
     from specnav.bench.runner.near_ties import find_flips
     from specnav.bench.runner.target import load_target
 
@@ -271,7 +274,7 @@ def _replay_flips(run: BenchRun, options: GenerationOptions, view: BenchView) ->
     if "ar" not in run.methods or (on_llamacpp and not suspects):
         return
     where = "llama.cpp" if on_llamacpp else "half precision"
-    view.say(f"{where}: replaying on the target how near to ties its picks are, and where answers differ")
+    view.say(f"{where}: replaying on the target, to find near-ties and the positions where answers differ")
     model = load_target(config)
     if not on_llamacpp:
         where += f" ({str(model.dtype).removeprefix('torch.')})"
@@ -290,13 +293,13 @@ def _replay_flips(run: BenchRun, options: GenerationOptions, view: BenchView) ->
 
 
 def new_folder(place: Path) -> Path:
-    """`place`, or with a number behind it where it is there: a ready line of an earlier run must not be read."""
+    """`place`, or `place-N` if it exists, so that the ready line of an earlier run is not read."""
     names = itertools.chain([place.name], (f"{place.name}-{number}" for number in itertools.count(2)))
     return next(found for name in names if not (found := place.with_name(name)).exists())
 
 
 def context_of(model: str) -> int:
-    """Tokens the model's context holds."""
+    """Size of the model's context in tokens."""
     from specdec.models.direct import read_shape
     from specdec.models.gguf.files import check_file, gguf_file
 

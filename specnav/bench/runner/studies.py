@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`specnav bench study`: from its words to what makes the study."""
+"""`specnav bench study`: dispatches to the code that makes the named study."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from specnav.settings import make_settings, shown_settings
 
 
 def run_named(flags: Mapping[str, Any], words: StudyWords) -> int:
-    """Run what was named; returns the exit code. Raises UsageError and the rooms' errors."""
+    """Run the named studies; returns the exit code. Raises UsageError and the rooms' errors."""
     if words.redraw is not None:
         if words.names is not None:
             raise UsageError("--redraw runs nothing: leave the study out")
@@ -49,7 +49,7 @@ def run_named(flags: Mapping[str, Any], words: StudyWords) -> int:
 
 
 def _check(study: Study, words: StudyWords, scaled: bool) -> None:
-    """Raise UsageError for what does not go with a study."""
+    """Raise UsageError for a flag that the study does not use."""
     for flag, given, kinds in (
         ("--clients", words.clients, ("clients", "batch")),
         ("--seconds", words.seconds, ("clients", "batch")),
@@ -58,11 +58,11 @@ def _check(study: Study, words: StudyWords, scaled: bool) -> None:
         ("--time-scale", scaled or None, ("runs", "clients")),
     ):
         if given is not None and study.kind not in kinds:
-            raise UsageError(f"study {study.name} has nothing to do with {flag}: leave it out")
+            raise UsageError(f"study {study.name} does not use {flag}: leave it out")
 
 
 def run_computed(study: Study, flags: Mapping[str, Any], own: Sequence[str]) -> int:
-    """A study that starts no process: compute, draw and report. Raises UsageError, EvaluationError."""
+    """Compute, draw and report a study that starts no process. Raises UsageError, EvaluationError."""
     assert study.own is not None
     known = settings_of(study.own)
     if others := sorted(name for name in flags if name not in ("out", "resume")):
@@ -90,7 +90,7 @@ def run_computed(study: Study, flags: Mapping[str, Any], own: Sequence[str]) -> 
 
 
 def _pair(word: str, known: Mapping[str, Any]) -> tuple[str, Any]:
-    """NAME=VALUE of `--with`, the value as its setting has it."""
+    """Parse NAME=VALUE of `--with`; the value gets its setting's type."""
     name, _, value = word.partition("=")
     kind = known[name].kind if name in known else str
     try:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`specnav bench study`: every setting of a study is an ordinary bench run in a folder of its own, one page over all.
+"""`specnav bench study`: each setting of a study is an ordinary bench run in its own folder; one page shows them all.
 
-Whatever ends a study, what was measured stays, the page shows it, and `--resume` goes on with what is missing.
+However a study ends, its measurements are kept and the page shows them; `--resume` makes the missing ones.
 """
 
 from __future__ import annotations
@@ -51,10 +51,13 @@ def run_studies(
     time_scale: float = TIME_SCALE,
     run: Callable[[BenchConfig, StudyTerminalView], int] = run_bench,
 ) -> int:
-    """Run the studies that `given` names; returns the exit code. flags: the bench's, None where not given.
+    """Run the named studies; returns the exit code. Raises UsageError and the rooms' errors.
 
-    time_scale: every time of the operating point is multiplied by it. run: makes one setting's bench run.
-    Raises UsageError and the rooms' errors.
+    Args:
+        flags: of `specnav bench`, None where not given.
+        given: names of studies.
+        time_scale: factor on every time of the operating point.
+        run: makes one setting's bench run.
     """
     studies = [study_named(name) for name in study_names(given)]
     check_flags(flags, studies)
@@ -88,7 +91,7 @@ def run_studies(
 
 
 def show(folder: Path, console: Console) -> None:
-    """Print what the studies in a folder found, and draw their page; nothing where nothing was measured."""
+    """Print the results of the studies in a folder and draw their page; do nothing without measurements."""
     if kept := load_studies(folder):
         for _, results in kept:
             for one in study_named(results.name).read(results).tables[:1]:
@@ -105,7 +108,7 @@ def on_terminal(one: Table) -> RichTable:
 
 
 def redraw(folder: Path) -> int:
-    """Draw the studies in a folder again, from their runs where they are still there. Raises EvaluationError."""
+    """Draw the studies in a folder again, from their runs if these still exist. Raises EvaluationError."""
     for name, results in load_studies(folder):
         keep_study(folder / name, results)
     say(Console(stderr=True), f"report: {write_studies(folder)}")
@@ -113,12 +116,12 @@ def redraw(folder: Path) -> int:
 
 
 def is_done(job: StudyJob) -> bool:
-    """Whether a run has answered all that it was asked."""
+    """Whether a job's run is complete."""
     return job.config.out is not None and is_finished(job.config, job.config.out)
 
 
 def _check_same(job: StudyJob) -> None:
-    """Raise UsageError where a run was begun with other settings, such as another time scale."""
+    """Raise UsageError if the job's run was begun with other settings, for example another time scale."""
     place = job.config.out
     if place is None or not (place / RESULTS_FILE).is_file():
         return
@@ -127,11 +130,11 @@ def _check_same(job: StudyJob) -> None:
 
 
 def study_folder(out: Path | None, resumed: bool) -> Path:
-    """A new folder for studies, or the one to go on in. Raises UsageError."""
+    """A new folder for studies, or the one to resume. Raises UsageError."""
     if not resumed:
         return new_run_folder(out, "study", datetime.now())
     if out is None:
-        raise UsageError("--resume goes on with an earlier study; name its folder with --out")
+        raise UsageError("--resume continues an earlier study; name its folder with --out")
     folder = Path(out).resolve()
     if not folder.is_dir():
         raise UsageError(f"{folder} holds no study to resume; leave --resume out to start one")
@@ -139,7 +142,7 @@ def study_folder(out: Path | None, resumed: bool) -> Path:
 
 
 def _announce(console: Console, jobs: Sequence[StudyJob], missing: Sequence[StudyJob], time_scale: float) -> None:
-    """How long it will take, before anything starts."""
+    """Print how long the studies will take."""
     for study in dict.fromkeys(job.study for job in jobs):
         mine = [job for job in missing if job.study is study]
         asked = sum(job.study is study for job in jobs)
@@ -158,7 +161,7 @@ def _announce(console: Console, jobs: Sequence[StudyJob], missing: Sequence[Stud
 
 
 def _asked_of(study: Study, jobs: Sequence[StudyJob], point: str, time_scale: float, error: str) -> StudyResults:
-    """A study as it was asked for, nothing measured yet."""
+    """The record of a study before any measurement."""
     complete = all(is_done(job) for job in jobs)
     settings = [job.setting for job in jobs]
     return StudyResults(
@@ -174,7 +177,7 @@ def _asked_of(study: Study, jobs: Sequence[StudyJob], point: str, time_scale: fl
 
 
 def keep_study(folder: Path, results: StudyResults) -> None:
-    """Write `study.json` with what the measurements in its folder say, if there are any. Raises EvaluationError."""
+    """Write `study.json` from the measurements in its folder, if there are any. Raises EvaluationError."""
     found = gather(folder, results)
     there = {"batch": found.curve is not None, "computed": True}
     if there.get(study_named(results.name).kind, found.done):
@@ -182,11 +185,11 @@ def keep_study(folder: Path, results: StudyResults) -> None:
 
 
 _SPEED_OVER_S = 600.0
-"""The time left is worked out from how fast it went for this long."""
+"""Period over which speed is averaged to estimate the time left."""
 
 
 class StudyTerminalView(BenchView):
-    """The view of every run of some studies. Progress is counted in estimated seconds; a bar only on a terminal."""
+    """The view of all runs of some studies. Progress is measured in estimated seconds; the bar needs a terminal."""
 
     def __init__(self, console: Console, jobs: Sequence[StudyJob]) -> None:
         """jobs: those still to be run."""
@@ -212,7 +215,7 @@ class StudyTerminalView(BenchView):
         self._task = self.bar.add_task("starting", total=sum(job.estimate_s for job in self._jobs))
 
     def begin(self, job: StudyJob) -> None:
-        """This run is next."""
+        """Start showing the next run."""
         if self._job is not None:
             self._before_s += self._job.estimate_s
         self._job = job
@@ -224,15 +227,15 @@ class StudyTerminalView(BenchView):
             say(self.console, words)
 
     def say(self, words: str) -> None:
-        """What a run says of its start is left out."""
+        """Ignore a run's messages about its start."""
 
     def working(self, words: str) -> None:
-        """Shown beside the bar."""
+        """Show the text beside the bar."""
         self._show(0.0, words)
 
     @contextmanager
     def answering(self, answers: int, questions: int) -> Iterator[Advance]:
-        """Answers of the run that began last follow."""
+        """Show the progress of the current run's answers."""
         assert self._job is not None
         job, done_s, last = self._job, self._job.start_s, ""
 
@@ -247,7 +250,7 @@ class StudyTerminalView(BenchView):
         self._show(job.estimate_s, "done")
 
     def finished(self, results: BenchResults, report: Path) -> None:
-        """A run's own table is left to its report."""
+        """Print nothing; a run's table is in its report."""
 
     def _show(self, done_s: float, who: str) -> None:
         assert self._job is not None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The target of a bench run: how its verifier serves it, and the same here, to say what it says alone."""
+"""The target of a bench run: the verifier's settings for it, and the same model loaded here to answer alone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from specnav.supervise.children import LOOPBACK
 
 
 def served_target(config: BenchConfig) -> ServerConfig:
-    """The verifier's settings, as far as its answers depend on them."""
+    """The verifier's settings that affect its answers."""
     return ServerConfig(
         model=config.target_model,
         bind=f"{LOOPBACK}:0",
@@ -27,12 +27,12 @@ def served_target(config: BenchConfig) -> ServerConfig:
         compile=config.compile,
         exits=config.exits,
         exit_layers=config.exit_layers,
-        share="none",  # the second method must not find what the first one has worked out
+        share="none",  # a method must not reuse what an earlier one computed
     )
 
 
 def load_target(config: BenchConfig) -> LoadedModel:
-    """The target as its verifier computes it; of vLLM, our own forward. Raises ModelError, VerifierError."""
+    """Load the target on the verifier's engine; for vLLM, on our own. Raises ModelError, VerifierError."""
     if config.engine == "llamacpp":
         from cloud_verifier.engine_llamacpp.target import load_target as load_on_llamacpp
 
@@ -44,5 +44,5 @@ def load_target(config: BenchConfig) -> LoadedModel:
 
 
 def may_round(config: BenchConfig, target: LoadedModel) -> bool:
-    """Whether a token's logits may depend on what shares its forward, so that near-ties may flip."""
+    """Whether a token's logits may depend on the other rows of its forward, so that near-ties may flip."""
     return config.engine == "llamacpp" or target.dtype.itemsize < 4

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the user sees of a bench run: a progress bar on a terminal, plain lines elsewhere, and the table at the end."""
+"""The output of a bench run: a progress bar on a terminal, plain lines elsewhere, and the table at the end."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from specnav.terminal import RunView, progress_bar, say
 
 
 class BenchView(RunView):
-    """What the user sees of one run."""
+    """The output of one run."""
 
     @contextmanager
     def answering(self, answers: int, questions: int) -> Iterator[Advance]:
-        """Shows which answer of how many is being made: a bar over all answers, or a line for every question."""
+        """Show progress: a bar over all answers on a terminal, else a line per question."""
         if not self.console.is_terminal:
             seen: set[tuple[str, str]] = set()
 
@@ -49,11 +49,11 @@ class BenchView(RunView):
             yield advance
 
     def working(self, words: str) -> None:
-        """What takes a while before the first question."""
+        """Print a message about work before the first question."""
         self.say(words)
 
     def finished(self, results: BenchResults, report: Path) -> None:
-        """What was measured, and where the report is."""
+        """Print the table of results and the path of the report."""
         console = Console()
         console.print(table(results.rows))
         if results.acceptance is not None:
@@ -62,14 +62,14 @@ class BenchView(RunView):
 
 
 def as_ar(row: BenchRow) -> str:
-    """Whether the ids are those of `ar`; "≈ 3": except for 3 near-ties that rounding flipped."""
+    """Whether the ids equal those of `ar`: yes, NO, –, or "≈ 3" for equal except at 3 near-ties."""
     if row.near_ties and not row.errors:
         return f"≈ {row.near_ties}"
     return {True: "yes", False: "NO", None: "–"}[row.identical_to_ar]
 
 
 def table(rows: Sequence[BenchRow]) -> Table:
-    """The rows as a terminal's table."""
+    """The rows as a table for the terminal."""
     found = Table(box=None, pad_edge=False)
     for title in (
         "method",

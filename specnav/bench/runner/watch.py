@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Looks at a verifier and at the machine: two looks make the figures of the time between them."""
+"""Samples the counters of a verifier and of the machine; two samples give the figures for the time between them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ METRICS_FLAGS = ("--metrics", "127.0.0.1:0")
 
 
 class LoadSample(NamedTuple):
-    """Counters at one moment, seconds and numbers since they began. ours_s: CPU of this process and all below it."""
+    """Counters at one moment, cumulative. ours_s: CPU seconds of this process and its descendants."""
 
     at_s: float
     forwards: float
@@ -35,7 +35,10 @@ class LoadSample(NamedTuple):
 
 @dataclass(frozen=True)
 class Between:
-    """The time between two looks. server: the engine's figures; shares of all cores' time."""
+    """Figures for the time between two samples.
+
+    server: the engine's figures. cores_busy, cores_ours: shares of all cores' time.
+    """
 
     server: dict[str, float]
     cores_busy: float
@@ -43,7 +46,7 @@ class Between:
 
 
 def metrics_of(log: Path) -> str:
-    """Where a verifier's metrics are, HOST:PORT, as its log says. Raises HarnessError."""
+    """HOST:PORT of a verifier's metrics, read from its log. Raises HarnessError."""
     for line in log.read_text(errors="replace").splitlines():
         if METRICS.search(line):
             return str(json.loads(line)["bind"])
@@ -51,7 +54,7 @@ def metrics_of(log: Path) -> str:
 
 
 def look(metrics: str) -> LoadSample:
-    """Look now. Raises HarnessError where the verifier does not answer."""
+    """Take a sample. Raises HarnessError if the verifier does not answer."""
     found = parse(fetch(Address.parse(metrics)), time.monotonic())
     times = psutil.cpu_times()
     return LoadSample(
@@ -67,7 +70,7 @@ def look(metrics: str) -> LoadSample:
 
 
 def between(before: LoadSample, after: LoadSample) -> Between:
-    """What happened from one look to the other."""
+    """The figures for the time between two samples."""
     passed = LoadSample(*map(operator.sub, after, before))
     whole, cores_s = max(passed.at_s, 1e-9), max(passed.cores_s, 1e-9)
     each = max(passed.forwards, 1.0)
@@ -84,7 +87,7 @@ def between(before: LoadSample, after: LoadSample) -> Between:
 
 
 def _own_s() -> float:
-    """CPU seconds of this process and all its children."""
+    """CPU seconds of this process and all its descendants."""
     total = 0.0
     for process in (psutil.Process(), *psutil.Process().children(recursive=True)):
         try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each part of PicoSpec's pipeline is worth: one left out at a time, as in its Tables 2 and 3."""
+"""The value of each part of PicoSpec's pipeline: one part left out at a time, as in its Tables 2 and 3."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ PARTS = {
     "no fast verification": (f"{FULL}+leave:whole", "no_fast_verify"),
     "whole rows up, no separate rejection": (f"{FULL}+payload:rows", "no_split_rejection"),
 }
-"""By words: our method, and the paper's row."""
+"""Variant in words: (our method, the paper's row)."""
 TABLES = {"picospec-qwen32b": "ablation_qwen_gsm8k", "picospec-llama70b": "ablation_llama_gsm8k"}
 ROW_BYTES = 4 * 3072
-"""Of the shipped target's rows."""
+"""Size of a row of the shipped target."""
 BANDWIDTH_MBPS = 100.0 * ROW_BYTES / (2 * 151_936)
-"""At which a row of ours takes as long as one of Qwen's, of two bytes a number, at the 100 Mb/s of the point."""
+"""Bandwidth at which our row takes as long as Qwen's, with two bytes per number, at the point's 100 Mb/s."""
 SPEEDUPS = {"picospec-qwen32b": "qwen_gsm8k", "picospec-llama70b": "llama_gsm8k"}
 
 
@@ -35,7 +35,7 @@ def _settings(asked: StudyRequest) -> Sequence[StudySetting]:
 
 
 def _printed(results: StudyResults, row: str) -> float | None:
-    """What the paper prints of a row, over its AR."""
+    """The paper's figure for a row, relative to its AR."""
     name = results.point.name if results.point else ""
     if name not in TABLES:
         return None
@@ -69,9 +69,9 @@ def _read(results: StudyResults) -> StudyFindings:
         "Down",
     )  # fmt: skip
     caption = (
-        f"A row of ours has 3,072 numbers where the paper's has 152 thousand: the link is emulated with "
-        f"{BANDWIDTH_MBPS:.1f} Mb/s, at which it takes as long as that does at 100. "
-        f"Sampled at temperature 1, for greedy drafts carry no rows; sd there: {times(run.value('sd', speedup))}."
+        f"Our row has 3,072 numbers, the paper's 152 thousand. The emulated link has "
+        f"{BANDWIDTH_MBPS:.1f} Mb/s, at which our row takes as long as the paper's at 100 Mb/s. "
+        f"Sampled at temperature 1, because greedy drafts carry no rows; sd: {times(run.value('sd', speedup))}."
     )
     return StudyFindings([chart], [Table("One part left out at a time", head, rows, caption)])
 

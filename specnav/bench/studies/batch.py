@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The study of forwards: what many sessions cost together, and what a long prompt does to the others."""
+"""The study of forwards: the cost of many sessions together, and how a long prompt delays other sessions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from specnav.report.page import shown
 
 SESSIONS = (1, 2, 4, 8, 16, 32)
 ROWS = (1, 5, 9, 33)
-"""Of a session: a token, chains of 4 and 8, a tree of 32; the session's own last token included."""
+"""Rows per session: one token, chains of 4 and 8, a tree of 32, each with the session's last token."""
 
 
 def _read(results: StudyResults) -> StudyFindings:
@@ -38,7 +38,7 @@ def _read(results: StudyResults) -> StudyFindings:
 
     charts = [
         LineChart("One shared forward", "sessions in it", "ms", lines("ms"), counts),
-        LineChart("One after the other, over shared", "sessions", "times as long", lines("times"), counts, level=1.0),
+        LineChart("One after another, over shared", "sessions", "times", lines("times"), counts, level=1.0),
     ]
     return StudyFindings(charts, [_table(curve), _prompt_table(curve)])
 
@@ -54,14 +54,14 @@ def _table(curve: BatchCurve) -> Table:
         )
         for one in sorted(curve.points, key=lambda one: (one.rows, one.sessions))
     )
-    head = ("Sessions × rows", "Shared,\nms", "One after the\nother, ms", "Gain", "µs a row,\nshared")
-    return Table("Forwards", head, rows, f"Medians. Each session holds {curve.context} tokens.")
+    head = ("Sessions × rows", "Shared,\nms", "One after\nanother, ms", "Gain", "µs per row,\nshared")
+    return Table("Forwards", head, rows, f"Medians. Each session has {curve.context} tokens in its KV cache.")
 
 
 def _prompt_table(curve: BatchCurve) -> Table:
     head = (
-        "A prompt comes in", "Sessions\nbeside it", "Rows a\nforward", "Verdict\nwithout, ms", "With,\nmedian",
-        "With,\nlongest", "Median over\nwithout", "Longest over\nwithout", "Prompt in\nafter, ms",
+        "Prompt", "Other\nsessions", "Rows per\nforward", "Verdict\nwithout, ms", "With,\nmedian",
+        "With,\nlongest", "Median over\nwithout", "Longest over\nwithout", "Prefill,\nms",
     )  # fmt: skip
     rows = tuple(
         (
@@ -71,7 +71,7 @@ def _prompt_table(curve: BatchCurve) -> Table:
         )
         for one in curve.prompts
     )  # fmt: skip
-    return Table("What a long prompt does to the verdicts of others", head, rows, "Through the engine, without a link.")
+    return Table("How a long prompt delays other verdicts", head, rows, "Through the engine, without a link.")
 
 
 def _how(results: StudyResults) -> list[tuple[str, str]]:
@@ -81,17 +81,17 @@ def _how(results: StudyResults) -> list[tuple[str, str]]:
     facts = [
         ("Model", f"{curve.model} on {curve.device}, the verifier's own forward, not paced"),
         ("CPU threads of a forward", str(curve.threads)),
-        ("Milliseconds of forwards", f"of the {curve.clock}"),
-        ("Milliseconds of verdicts beside a prompt", "of the wall"),
+        ("Times of forwards", f"{curve.clock} time"),
+        ("Times of verdicts during a prompt", "wall time"),
     ]
     if curve.cores_busy is not None:
-        facts.append(("The machine's cores were busy", percent(100 * curve.cores_busy)))
+        facts.append(("Busy share of the machine's cores", percent(100 * curve.cores_busy)))
     return facts
 
 
 STUDY = Study(
     name="batch",
-    title="What a shared forward costs",
+    title="Cost of a shared forward",
     question="How much longer does a forward take for many sessions than for one?",
     read=_read,
     kind="batch",

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the study of many clients measures, and its measurements by round trip, method and number of clients.
+"""The cells of the study of many clients, and its measurements by round trip, method and number of clients.
 
-A *cell* is one measurement: a method, a round trip, this many clients. Fixed draft lengths are searched first, with
-one client, as SpecEdge's paper does for its baseline.
+A *cell* is one measurement: a method, a round trip and a number of clients. The best fixed draft lengths are searched
+first, with one client, as SpecEdge's paper does for its baseline.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ METHODS = ("ar", "cloud-sd", "sd", "fsd", "specedge", "auto")
 GROUPS = {"specedge": (1, 2)}
 GAMMAS = (2, 4, 7)
 BOUND = 10.0
-"""Tokens a second that a client must get, at the operating point's own times."""
+"""Tokens per second that a client must get, at the operating point's own times."""
 BASELINE = "cloud-sd"
 
 ByCount = Mapping[int, CellRecord]
@@ -29,7 +29,7 @@ ByCount = Mapping[int, CellRecord]
 
 @dataclass(frozen=True)
 class ServingCell:
-    """One measurement to make. rtt_ms: of the operating point, before it is scaled."""
+    """One measurement to make. rtt_ms: at the operating point's own times, unscaled."""
 
     name: str
     method: str
@@ -40,7 +40,7 @@ class ServingCell:
 
     @property
     def file(self) -> str:
-        """Where it is kept."""
+        """Name of its file."""
         method = re.sub(r"[^\w.]+", "-", self.method)
         return f"{method}-gamma{self.gamma}-groups{self.groups}-rtt{self.rtt_ms:g}-n{self.clients}.json"
 
@@ -50,7 +50,7 @@ class ServingCell:
 
 
 def searches(methods: Sequence[str], rtt_ms: float) -> list[ServingCell]:
-    """The cells that find the draft length of the methods that keep one."""
+    """The cells that find the best draft length of the methods with a fixed one."""
     return [
         ServingCell(method, method, gamma, 1, rtt_ms, 1)
         for method in methods
@@ -60,9 +60,9 @@ def searches(methods: Sequence[str], rtt_ms: float) -> list[ServingCell]:
 
 
 def best_gammas(cells: Iterable[CellRecord]) -> dict[str, int]:
-    """By method, the draft length with the most tokens a second, of those that one client was measured with.
+    """For each method, the draft length with the most tokens per second for one client.
 
-    Nothing of a method that was measured with one length only.
+    Methods that were measured with one length only are left out.
     """
     tried: dict[tuple[str, float], list[CellRecord]] = {}
     for one in cells:
@@ -82,7 +82,7 @@ def cells(
     gammas: Mapping[str, int],
     gamma: int,
 ) -> list[ServingCell]:
-    """All the others, one round trip after the other. gammas: by method; gamma: of those that are not in it."""
+    """All other cells, ordered by round trip. gammas: draft length by method; gamma: of all other methods."""
     return [
         ServingCell(
             method if groups == 1 else f"{method}, {groups} groups",
@@ -107,42 +107,45 @@ def _keeps_length(name: str) -> bool:
 
 @dataclass(frozen=True)
 class ServingMeasurements:
-    """What was measured, read at the operating point's own times. cells: by round trip, name and number of clients."""
+    """The measurements at the operating point's own times. cells: by round trip, name and number of clients."""
 
     cells: Mapping[float, Mapping[str, ByCount]]
     rtt_ms: float
     scale: float
 
     def rates(self, rtt: float, name: str) -> dict[int, float]:
-        """Tokens a second of all clients together, by their number."""
+        """Tokens per second of all clients together, by number of clients."""
         return {n: one.row.rate * self.scale for n, one in self.cells[rtt].get(name, {}).items()}
 
     def slow(self, rtt: float, name: str) -> dict[int, float]:
-        """What all but a twentieth of the clients get, by their number."""
+        """Tokens per second that 95 % of the clients reach, by number of clients."""
         return {n: one.row.slow * self.scale for n, one in self.cells[rtt].get(name, {}).items()}
 
     def capacity(self, rtt: float, name: str) -> tuple[Capacity, float]:
-        """The most clients that get the bound, and tokens a second of the verifier with this many; 0 without any."""
+        """(largest number of clients that get BOUND, the verifier's tokens per second with them); 0 if none does."""
         most = most_clients(self.slow(rtt, name), BOUND)
         rates = sorted((float(n), rate) for n, rate in self.rates(rtt, name).items())
         return most, on_line(rates, most.clients) if most.clients else 0.0
 
     def names(self) -> list[str]:
-        """Everything measured, in order."""
+        """Names of all measured variants, in order."""
         return list(dict.fromkeys(name for by_name in self.cells.values() for name in by_name))
 
     def equal_batches(self, rtt: float, name: str) -> dict[int, float]:
-        """By clients of the baseline: twice as many with this method, over it; their forwards hold as many sessions."""
+        """For n clients of the baseline: the rate of 2n clients with this method over the baseline's rate.
+
+        Their forwards are shared by equally many sessions.
+        """
         base, ours = self.rates(rtt, BASELINE), self.rates(rtt, name)
         return {n: ours[2 * n] / rate for n, rate in base.items() if rate and 2 * n in ours}
 
     def on_the_edge(self) -> list[str]:
-        """Those that draft on the edge."""
+        """Names of the variants that draft on the edge."""
         return [name for name in self.names() if get_method(name.split(",")[0]).drafts]
 
 
 def seen_in(results: StudyResults) -> ServingMeasurements | None:
-    """The cells without those of a draft length that was not chosen; None before there is one."""
+    """The cells with the chosen draft lengths; None before there is one."""
     chosen = best_gammas(results.cells)
     found: dict[float, dict[str, dict[int, CellRecord]]] = {}
     for one in results.cells:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The study of many clients: how many one verifier serves, by method and round trip; with SpecEdge's interleaved groups
-and without.
+"""The study of many clients: how many one verifier serves, by method and round trip.
+
+SpecEdge is measured with and without its interleaved groups.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def _charts(results: StudyResults, seen: ServingMeasurements) -> list[LineChart]
     charts = [
         LineChart(f"Tokens a second of one verifier, {here}", "clients", "tok/s", tuple(rates), tuple(counts)),
         LineChart(
-            f"What all but a twentieth of the clients get, {here}", "clients", "tok/s each", tuple(slow),
+            f"Rate that 95 % of the clients reach, {here}", "clients", "tok/s each", tuple(slow),
             tuple(counts), level=BOUND,
         ),
     ]  # fmt: skip
@@ -61,7 +62,7 @@ def _charts(results: StudyResults, seen: ServingMeasurements) -> list[LineChart]
     ratios = [_line(name, seen.equal_batches(rtt, name)) for name in seen.on_the_edge()]
     if ns := tuple(sorted({n for one in ratios for n, _ in one.points})):
         paper = ChartLine("paper, SpecEdge", ((1.0, figure(PAPER)),), "paper", paper=True, joined=False)
-        title = f"Twice the clients on the edge, over {BASELINE} with as many sessions a forward, {here}"
+        title = f"Twice the clients on the edge, over {BASELINE} with as many sessions per forward, {here}"
         labels = (f"clients of {BASELINE}", f"times {BASELINE}")
         charts.append(LineChart(title, *labels, (*ratios, paper), ns, level=1.0))
     if results.curve:
@@ -97,8 +98,8 @@ def _headline(seen: ServingMeasurements) -> Table:
             cells.append(times(rate / base if known and base else None))
         rows.append(tuple(cells))
     caption = (
-        f"The most clients of which all but a twentieth still get {BOUND:g} tokens a second, and what the verifier "
-        "gives them together. ≥: every number that was measured holds it. Straight lines between the numbers measured."
+        f"The largest number of clients of which 95 % still get {BOUND:g} tokens per second, and their rate together. "
+        "≥: true for every number measured. Interpolated linearly between the numbers measured."
     )
     return Table("Capacity", tuple(head), tuple(rows), caption)
 
@@ -112,15 +113,15 @@ def _equal_batches_table(seen: ServingMeasurements) -> Table:
                 rows.append((f"{name}, RTT {rtt:g}", *(times(ratios.get(n)) for n in counts)))
     head = ("Method", *(f"{2 * n} over\n{n} {BASELINE}" for n in counts))
     caption = (
-        "The paper's own comparison: while half of the edges draft, the others are verified, so that a forward holds "
-        f"as many sessions as with half the clients of {BASELINE}. The paper prints {figure(PAPER):g} times, with one "
-        "session a forward."
+        "The paper's own comparison: half of the edges draft while the other half is verified. A forward then has as "
+        f"many sessions as with half the clients of {BASELINE}. The paper prints {figure(PAPER):g} times, with one "
+        "session per forward."
     )
-    return Table("Server throughput with as many sessions a forward", head, tuple(rows), caption)
+    return Table("Server throughput with as many sessions per forward", head, tuple(rows), caption)
 
 
 def _cost_table(seen: ServingMeasurements) -> Table:
-    """Tokens a dollar beside the paper's: its server, and its GPUs on the edge where these draft."""
+    """Tokens per dollar beside the paper's, with its prices for the server and for edge GPUs that draft."""
     paper = figures()["specedge_001"]
     server, edge = paper["prices_per_hour"]["a100_80"], paper["prices_per_hour"]["rtx4090"]
     rows = []
@@ -155,8 +156,8 @@ def _cost_table(seen: ServingMeasurements) -> Table:
         "cost\nefficiency",
     )  # fmt: skip
     caption = (
-        f"SpecEdge's prices: ${server:g} an hour for the server, ${edge:g} for each edge GPU, two of them a session of "
-        "a forward; with as many sessions a forward as in the table above."
+        f"SpecEdge's prices: ${server:g} per hour for the server, ${edge:g} for each edge GPU; two edge GPUs per "
+        "session of a forward. As many sessions per forward as in the table above."
     )
     return Table("What it costs", head, tuple(rows), caption)
 
@@ -175,9 +176,9 @@ def _predictions_table(results: StudyResults, seen: ServingMeasurements) -> Tabl
                     )
     head = ("Method", "Clients", "Planned\ntok/s", "Measured\ntok/s", "Measured over\nplanned", "")
     caption = (
-        "A closed queueing network: n clients think (draft, and wait for the link), one server serves all who wait. "
-        "Thinking and tokens a round are those of one client, the forward is as long as it was paced to, or as the "
-        "curve says where that is more."
+        "A closed queueing network: n clients think (draft and wait for the link), one server serves all waiting "
+        "clients in one forward. Think time and tokens per round are those measured with one client. The forward takes "
+        "its paced time, or the curve's time if that is longer."
     )
     return Table("Planned and measured", head, tuple(rows), caption)
 
@@ -200,9 +201,9 @@ def _table(results: StudyResults, seen: ServingMeasurements, rtt: float) -> Tabl
                 )
             )  # fmt: skip
     caption = (
-        "p95: what all but a twentieth of the clients reach. Forward, wait: of a verdict, in the cloud; a draft "
-        "model's forwards there included, which count in sessions a forward, too. Cores busy, for more than "
-        f"{BUSY:.0%} of the time: client-bound where it was the clients, disturbed where it was mostly other programs."
+        "p95: rate that 95 % of the clients reach. Forward, wait: per verdict, in the cloud, including forwards of a "
+        "draft model there, which also count in sessions per forward. If the cores were busy for more than "
+        f"{BUSY:.0%} of the time: client-bound if clients used them, disturbed if mostly other programs did."
     )
     return Table(f"Every measurement at a round trip of {rtt:g} ms", head, tuple(rows), caption)
 
@@ -215,7 +216,7 @@ def _how(results: StudyResults) -> list[tuple[str, str]]:
     facts = [
         ("Clients", "a process each, through an emulated link"),
         ("Draft forwards, as run", f"{config.get('draft_ms')} ms"),
-        ("Verification, as run", f"{config.get('verify_ms')} ms, however many share it"),
+        ("Verification, as run", f"{config.get('verify_ms')} ms for any number of sessions"),
         ("Rows of a forward", f"at most {config.get('forward_rows')}"),
         ("Temperature", str(config.get("temperature"))),
         ("Answers", f"at most {config.get('max_new_tokens')} tokens"),
@@ -224,7 +225,7 @@ def _how(results: StudyResults) -> list[tuple[str, str]]:
             "Answers that are the target's own",
             f"{answers - wrong} of {answers}" + ", the others DIFFER" * bool(wrong),
         ),
-        ("Time scale", f"{scale:g}; figures are given without it"),
+        ("Time scale", f"{scale:g}; figures are scaled back"),
     ]
     if emulated := config.get("acceptance"):
         facts.append(("Acceptance", str(emulated)))
@@ -248,7 +249,7 @@ def _how(results: StudyResults) -> list[tuple[str, str]]:
 STUDY = Study(
     name="clients",
     title="Many clients on one verifier",
-    question="How many clients does one verifier serve, and does drafting on the edge make it more?",
+    question="How many clients does one verifier serve, and does drafting on the edge increase this number?",
     read=_read,
     takes_methods=True,
     max_new_tokens=64,
@@ -258,13 +259,13 @@ STUDY = Study(
 
 
 FORWARD_ROWS = 256
-"""Rows of a forward at most, where a study's settings do not say."""
+"""Most rows of a forward, if a study's settings have no value."""
 
 
 def predicted(results: StudyResults, seen: ServingMeasurements, rtt: float, name: str) -> dict[int, float]:
-    """Tokens a second by number of clients, planned from the cell with one client and the curve; none without them.
+    """Tokens per second by number of clients, planned from the cell with one client and the curve.
 
-    Interleaved groups are not in the formula.
+    Empty without these. The formula does not cover interleaved groups.
     """
     by_count = seen.cells[rtt].get(name, {})
     one = by_count.get(1)
@@ -275,9 +276,9 @@ def predicted(results: StudyResults, seen: ServingMeasurements, rtt: float, name
 
 
 def flow_of(results: StudyResults, row: ClientsRow) -> Flow:
-    """What a method's rounds ask of the verifier, from what one client measured; times as they were run.
+    """The load of a method's rounds on the verifier, from the measurement with one client; times as run, scaled.
 
-    What the verifier does not do is thinking. Where the cloud goes on alone, all of a round is the verifier's.
+    Think time is all time that the verifier does not use. If the cloud continues alone, it uses the whole round.
     """
     curve = results.curve
     assert curve is not None

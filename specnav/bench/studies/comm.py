@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What DSSD's rounds pay for communication, by acceptance and draft length: its Table 1, on a link where a row of ours
-takes as long as one of its own does.
+"""Communication time of DSSD's rounds by acceptance and draft length, as in its Table 1.
+
+The emulated link's bandwidth is chosen so that our row takes as long as the paper's.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ ALPHAS = (0.5, 0.7, 0.9)
 GAMMAS = (2, 4, 8)
 METHOD = "dssd"
 ROW_MS, TRIP_MS = 8.0, 20.0
-"""Of the paper's Table 1: |V| b / R_down, and T_NTT."""
+"""From the paper's Table 1: |V| b / R_down, and T_NTT."""
 ROW_BYTES = 4 * 3072
-"""Of the shipped target's rows."""
+"""Size of a row of the shipped target."""
 BANDWIDTH_MBPS = 8 * ROW_BYTES / (ROW_MS * 1e3)
 
 
@@ -54,7 +55,7 @@ def _read(results: StudyResults) -> StudyFindings:
             ChartLine(f"γ = {gamma}", points, METHOD),
             ChartLine(f"γ = {gamma}, paper", printed, "paper", paper=True),
         ]
-    words = "α, chance that a draft token is accepted"
+    words = "α, probability that a draft token is accepted"
     chart = LineChart("Communication of a round", words, "ms", tuple(lines), ALPHAS)
     rows = tuple(_line(gamma, one, results) for gamma, settings in by_gamma.items() for one in settings)
     head = (
@@ -69,9 +70,9 @@ def _read(results: StudyResults) -> StudyFindings:
         "Measured\nover paper",
     )
     caption = (
-        f"A row of the target is {ROW_BYTES} bytes here, so the link is emulated with {BANDWIDTH_MBPS:.1f} Mb/s, at "
-        f"which it takes the paper's {ROW_MS:g} ms, and a round trip of {TRIP_MS:g} ms. Tcomm: waiting for the verdict "
-        "less the forward and its queue."
+        f"A row of the target has {ROW_BYTES} bytes here. The emulated link has {BANDWIDTH_MBPS:.1f} Mb/s, at "
+        f"which a row takes the paper's {ROW_MS:g} ms, and a round trip of {TRIP_MS:g} ms. Tcomm: time waiting for the "
+        "verdict minus the forward and its queue."
     )
     table = Table("Beside DSSD's Table 1", head, rows, caption)
     return StudyFindings([chart] if rows else [], [table])

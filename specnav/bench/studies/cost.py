@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an answer costs in dollars: API prices (early-exit paper, Table 1) and GPU hours (SpecEdge, Table 1)."""
+"""The cost of answers in dollars: API prices (early-exit paper, Table 1) and GPU hours (SpecEdge, Table 1)."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class Price(NamedTuple):
 
 
 def api_cost(target: Price, draft: Price, work: CostAsked) -> dict[str, float]:
-    """Dollars for the whole workload by WAYS, when a verified round is billed as one output token of the target.
+    """Dollars for the whole workload by WAYS, if a verified round is billed as one output token of the target.
 
-    This reading reproduces all twelve figures of the early-exit paper's Table 1 (which truncates to whole dollars):
-    edge SD bills n/tau output tokens; cloud SD adds the draft's prompt and its gamma tokens a round.
+    This assumption reproduces all twelve figures of the early-exit paper's Table 1 (which truncates to whole dollars):
+    edge SD bills n/tau output tokens; cloud SD adds the draft's prompt and its gamma tokens per round.
     """
     millions_in = work.requests * work.tokens_in / 1e6
     millions_out = work.requests * work.tokens_out / 1e6
@@ -44,21 +44,21 @@ def api_cost(target: Price, draft: Price, work: CostAsked) -> dict[str, float]:
 def kilotokens_per_dollar(
     tokens_per_s: float, server_per_hour: float, edges: int = 0, edge_per_hour: float = 0.0
 ) -> float:
-    """Cost efficiency of a server (and its edge devices), thousands of tokens a dollar (SpecEdge, Table 1)."""
+    """Cost efficiency of a server and its edge devices, thousands of tokens per dollar (SpecEdge, Table 1)."""
     return tokens_per_s * 3.6 / (server_per_hour + edges * edge_per_hour)
 
 
 @dataclass(frozen=True)
 class CostAsked:
-    """The numbers of the study: what is paid for, and its prices. Raises UsageError."""
+    """The numbers of the study: the workload and its prices. Raises UsageError."""
 
     target_price: str = setting("", "IN,OUT dollars per million tokens; none: the early-exit paper's four pairs.")
-    draft_price: str = setting("0,0", "IN,OUT of a draft model that runs in the cloud.")
+    draft_price: str = setting("0,0", "IN,OUT for a draft model that runs in the cloud.")
     requests: int = setting(1_000_000, "Requests to pay for.", 1)
     tokens_in: int = setting(100, "Prompt tokens per request.", 0)
-    tokens_out: int = setting(500, "Answer tokens a request.", 1)
+    tokens_out: int = setting(500, "Answer tokens per request.", 1)
     gamma: int = same_as(DecodingOptions, "gamma")
-    tau: float = setting(2.5, "Tokens gained a round.", 1)
+    tau: float = setting(2.5, "Tokens gained per round.", 1)
 
     def __post_init__(self) -> None:
         check_settings(self, UsageError)
@@ -67,7 +67,7 @@ class CostAsked:
 
 
 def parse_price(text: str) -> Price:
-    """`IN,OUT` in dollars per million tokens. Raises UsageError."""
+    """Parse `IN,OUT` in dollars per million tokens. Raises UsageError."""
     try:
         price = Price(*map(float, text.split(",")))
     except (TypeError, ValueError):

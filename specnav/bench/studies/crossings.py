@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where one measured line overtakes another."""
+"""Finds where one measured line crosses another."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from itertools import combinations
 
 Points = Sequence[tuple[float, float]]
 TELL_APART = 0.01
-"""Two values closer than this share of the smaller are the same: runs differ by this much."""
+"""Values that differ by less than this share of the smaller count as equal, because runs vary by this much."""
 
 
 @dataclass(frozen=True)
 class Crossing:
-    """Up to x `before` is less, from there on `after` is."""
+    """Below x the line `before` is lower, above x the line `after` is."""
 
     x: float
     y: float
@@ -23,9 +23,9 @@ class Crossing:
 
 
 def crossings(lines: Mapping[str, Points]) -> list[Crossing]:
-    """Every place where two lines, straight between their points, change places; in order of x.
+    """Every crossing of two piecewise linear lines, ordered by x.
 
-    Only points that both have count, and a crossing needs a clear order on both of its sides.
+    Only x values that both lines have are used. A crossing needs a clear order on both sides.
     """
     found = [
         one
@@ -36,7 +36,7 @@ def crossings(lines: Mapping[str, Points]) -> list[Crossing]:
 
 
 def _meeting(low: float, high: float, one: Mapping[float, float], other: Mapping[float, float]) -> float:
-    """Where two lines meet between two of their points; the middle where they do not."""
+    """The x at which two lines meet between two of their points; the middle if they do not."""
     first, last = one[low] - other[low], one[high] - other[high]
     if first == last or first * last > 0:
         return (low + high) / 2

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The study of drafts: the same questions with several draft models, or one in several number types and on several
-engines.
-"""
+"""The study of drafts: the same questions with several draft models, number types or engines."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ METHODS = ("ar", "sd", "fsd", "auto")
 RTTS = (0.0, 40.0)
 ROWS = (1, 2, 4, 8, 16)
 TAU_OF = "sd"
-"""The method whose accepted tokens say how good a draft is: chains, nothing else."""
+"""The method whose accepted tokens measure the quality of a draft: plain chains."""
 
 
 def _read(results: StudyResults) -> StudyFindings:
@@ -25,7 +23,7 @@ def _read(results: StudyResults) -> StudyFindings:
         return StudyFindings()
     charts: list[LineChart | RowChart] = [
         LineChart(
-            "One draft forward by its rows",
+            "One draft forward by rows",
             "rows",
             "ms",
             tuple(
@@ -52,7 +50,7 @@ def _settings(results: StudyResults, draft: DraftRecord) -> list[SettingRecord]:
 
 
 def _value(results: StudyResults, draft: DraftRecord, method: str, of: object) -> float | None:
-    """A method's figure with a draft, where the link is shortest."""
+    """A method's figure with a draft on the link with the shortest round trip."""
     found = sorted(_settings(results, draft), key=lambda one: one.x)
     return found[0].value(method, of) if found else None  # type: ignore[arg-type]
 
@@ -94,7 +92,7 @@ def _cost_table(results: StudyResults) -> Table:
         )
     one = results.drafts[0]
     said = f"Medians, {one.threads} CPU thread{'s' * (one.threads > 1)} a forward, {one.context} tokens in the cache."
-    return Table("What a draft forward takes, and what it is worth", head, tuple(rows), said)
+    return Table("Time of a draft forward, and acceptance", head, tuple(rows), said)
 
 
 def _speed_table(results: StudyResults) -> Table:
@@ -128,7 +126,7 @@ def _how(results: StudyResults) -> list[tuple[str, str]]:
 STUDY = Study(
     name="drafts",
     title="Draft models, engines and number types",
-    question="What does a draft token take, how often is it accepted, and what is that worth?",
+    question="How long does a draft token take, how often is it accepted, and how fast are the methods with it?",
     read=_read,
     takes_methods=True,
     kind="drafts",

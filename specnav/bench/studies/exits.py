@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which early exits the verifier should work out."""
+"""The study of early exits: which ones the verifier should compute."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from specnav.report.charts import RowChart, RowSeries
 from specnav.report.page import shown
 
 METHOD = "fsd+overlap:hints"
-"""Hints alone: with guesses of the edge beside them, a bad exit would hide."""
+"""Hints only: the edge's own guesses would hide a bad exit."""
 SETS = {"every:2": "every second", "all": "all", "auto": "auto"}
 
 
@@ -36,12 +36,12 @@ def _read(results: StudyResults) -> StudyFindings:
     speeds = tuple(one.value(METHOD, speedup) for one in done)
     paper = (system.miss, "paper, all exits, miss") if system else (None, "")
     ready = (
-        RowSeries("verdicts whose next draft did not stand ready, whole (miss)", missed),
+        RowSeries("verdicts whose next draft was not completely prepared (miss)", missed),
         RowSeries("draft tokens drafted only after the verdict (r)", late, shade=1),
     )
     charts = [
         RowChart(
-            "What was not ready when the verdict came",
+            "Drafts not ready when the verdict came",
             "%",
             names,
             ready,
@@ -62,7 +62,7 @@ def _read(results: StudyResults) -> StudyFindings:
 
 
 def _hits_a_hint(one: SettingRecord) -> float | None:
-    """Percent of the hints received whose draft was then sent: with hints alone every hit is owed to one."""
+    """Percent of received hints whose draft was then sent; with hints only, every hit comes from a hint."""
     missed, hints = one.value(METHOD, miss_percent), one.value(METHOD, _hints)
     return (100 - missed) / hints if missed is not None and hints else None
 
@@ -76,8 +76,8 @@ def _table(done: Sequence[SettingRecord], scale: float) -> Table:
         "Exits",
         "Miss",
         "r, tokens\ndrafted late",
-        "Hints\na round",
-        "Hits\na hint",
+        "Hints\nper round",
+        "Hits\nper hint",
         "Over ar",
         "Forward\nms",
     )

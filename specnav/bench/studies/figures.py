@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What several studies take from a run's rows and from the papers."""
+"""Helpers of several studies: figures from a run's rows and from the papers."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from specnav.report.page import shown
 
 FSD_PAPER = "fsd_000"
 OFF_WORDS = (
-    "Off: a token's measured time over what the paper's formula makes of the run's own parts. An answer's first draft "
-    "is made while the cloud reads the prompt, which the formulas do not know: short answers are faster than they say."
+    "Off: measured time per token relative to the paper's formula with the run's own times. An answer's first draft "
+    "is made while the cloud prefills the prompt. The formulas ignore this, so short answers are faster than predicted."
 )
 
 
 def miss_percent(row: BenchRow) -> float | None:
-    """Verdicts whose next draft did not stand ready, percent."""
+    """Verdicts whose next draft was not completely prepared, percent."""
     return None if row.miss_rate is None else 100 * row.miss_rate
 
 
 def speedup(row: BenchRow) -> float | None:
-    """Tokens a second over those of `ar` in the same run."""
+    """Tokens per second relative to `ar` in the same run."""
     return row.speedup_vs_ar
 
 
@@ -45,8 +45,9 @@ def times(value: float | None) -> str:
 
 @dataclass(frozen=True)
 class System:
-    """One system of the early-exit paper. path: its place in papers.yaml. miss: percent. over_ar: `fsd` over cloud AR,
-    where printed in two steps their product.
+    """One system of the early-exit paper. path: its place in papers.yaml. miss: miss rate, percent.
+
+    over_ar: speed-up of `fsd` over cloud AR; the product, if it is printed in two steps.
     """
 
     name: str
@@ -75,13 +76,13 @@ def systems() -> list[System]:
 
 
 def system_of(point: PointRecord | None) -> System | None:
-    """The paper's system that an operating point is about."""
+    """The paper's system to which an operating point refers; None without one."""
     places = [figure.where for figure in point.figures] if point else []
     return next((one for one in systems() if any(place.startswith(f"{one.path}.") for place in places)), None)
 
 
 def printed_speedups(point: PointRecord | None) -> Mapping[str, float]:
-    """By method, what the paper of the point prints over `ar`; `fsd` also where it is printed in two steps."""
+    """The paper's speed-ups over `ar` by method; `fsd` also if it is printed in two steps."""
     found = {
         one.method: one.value
         for one in (point.figures if point else ())

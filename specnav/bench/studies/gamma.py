@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long a draft should be, with and without pre-drafting."""
+"""The study of draft lengths: how long a draft should be, with and without pre-drafting."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ def _read(results: StudyResults) -> StudyFindings:
     charts = [
         LineChart(
             "Speed-up over cloud AR",
-            "γ, draft tokens a round",
+            "γ, draft tokens per round",
             "times ar",
             (*lines, *_paper_lines(results)),
             GAMMAS,
-            (Mark(pays_to, "paper: past here sd is slower than ar"),),
+            (Mark(pays_to, "paper: beyond this, sd is slower than ar"),),
             level=1.0,
-            caption="The paper's mark is of an RTX client on GSM8K, its single diamonds of this operating point; "
-            "picospec's curve is of its own pair, link and method.",
+            caption="The paper's mark is for an RTX client on GSM8K, its single diamonds are for this operating point; "
+            "picospec's curve is for its own pair, link and method.",
         )
     ]
     if {"sd", "fsd"} <= set(methods):
         charts.append(
             LineChart(
-                "What pre-drafting adds: fsd over sd",
-                "γ, draft tokens a round",
+                "Gain from pre-drafting: fsd over sd",
+                "γ, draft tokens per round",
                 "times sd",
                 (
                     ChartLine("measured", _ratios(results, "measured_token"), "fsd"),
@@ -68,8 +68,8 @@ def _read(results: StudyResults) -> StudyFindings:
 
 
 def _paper_lines(results: StudyResults) -> list[ChartLine]:
-    """The point's printed figures at its own γ, and PicoSpec's own curve."""
-    gamma = 4.0  # of all operating points whose paper prints `sd` or `fsd` over AR
+    """The point's printed figures at its own γ, and PicoSpec's curve."""
+    gamma = 4.0  # γ of all operating points whose paper prints `sd` or `fsd` over AR
     found = [
         ChartLine(f"paper, {name}", ((gamma, value),), name, paper=True, joined=False)
         for name, value in printed_speedups(results.point).items()
@@ -98,7 +98,7 @@ def _table(results: StudyResults, methods: Sequence[str]) -> Table:
 
 
 def _is_picospec(results: StudyResults) -> bool:
-    """Whether the point is that of PicoSpec's table of draft lengths."""
+    """Whether the point belongs to PicoSpec's table of draft lengths."""
     return results.point is not None and any(PICOSPEC_PAIR in one.where for one in results.point.figures)
 
 

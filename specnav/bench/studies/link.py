@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far away the cloud may be, for whom."""
+"""The study of the round trip: how far away the cloud may be, for which method."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from specnav.report.page import shown
 
 RTTS = (0, 5, 15, 40, 80, 150, 250)
 MOST_RINGS = 9
-"""With more crossovers than these only those with `ar` are drawn; the table has all."""
+"""If there are more crossovers than this, only those with `ar` are drawn; the table has all."""
 SPECEDGE_POINT = "specedge-32b"
 
 
@@ -34,9 +34,9 @@ def _read(results: StudyResults) -> StudyFindings:
     if len(found) > MOST_RINGS:
         found = [one for one in found if "ar" in (one.before, one.after)]
     chart = LineChart(
-        "Time of a token against the round trip",
+        "Time per token by round trip",
         "emulated round trip, ms",
-        "ms a token after the first",
+        "ms per token after the first",
         (*(ChartLine(name, points, name) for name, points in lines.items()), *_paper_lines(results, lines)),
         RTTS,
         tuple(
@@ -49,13 +49,13 @@ def _read(results: StudyResults) -> StudyFindings:
 
 
 def _a_token(results: StudyResults, name: str) -> tuple[tuple[float, float], ...]:
-    """Milliseconds as they would be at the operating point's own times."""
+    """(round trip, milliseconds per token), scaled back to the operating point's own times."""
     points = results.series(name, lambda row: row.tpot_ms)
     return tuple((x, ms / results.time_scale) for x, ms in points)
 
 
 def _paper_lines(results: StudyResults, lines: Mapping[str, Points]) -> list[ChartLine]:
-    """The one paper that prints the time of a token against the round trip, at its own operating point."""
+    """Lines of SpecEdge's paper, the only one that prints time per token by round trip, at its own operating point."""
     if results.point is None or results.point.name != SPECEDGE_POINT:
         return []
     paper = figures()["specedge_001"]["itl_by_rtt_32b"]
@@ -73,15 +73,15 @@ def _paper_lines(results: StudyResults, lines: Mapping[str, Points]) -> list[Cha
 
 def _crossing_table(lines: Mapping[str, Points]) -> Table:
     rows = tuple((f"{one.x:.0f} ms", one.before, one.after, f"{one.y:.0f}") for one in crossings(lines))
-    head = ("Round trip", "Faster below", "Faster above", "ms a token")
-    return Table("Every crossover", head, rows, "Straight lines between the measured round trips.")
+    head = ("Round trip", "Faster below", "Faster above", "ms per token")
+    return Table("Every crossover", head, rows, "Interpolated linearly between the measured round trips.")
 
 
 def _time_table(results: StudyResults, lines: Mapping[str, Points]) -> Table:
     head = ["RTT, ms"]
     formulas = results.with_formula()
     for name in lines:
-        head += [f"{name}\nms a token"] + ["off its\nformula"] * (name in formulas)
+        head += [f"{name}\nms per token"] + ["off its\nformula"] * (name in formulas)
     rows = []
     for one in results.settings:
         cells = [f"{one.x:g}"]
@@ -89,11 +89,11 @@ def _time_table(results: StudyResults, lines: Mapping[str, Points]) -> Table:
             cells += [shown(dict(points).get(one.x), 1)] + [signed(one.off(name))] * (name in formulas)
         if one.rows:
             rows.append(tuple(cells))
-    return Table("Milliseconds a token after the first", tuple(head), tuple(rows), OFF_WORDS)
+    return Table("Milliseconds per token after the first", tuple(head), tuple(rows), OFF_WORDS)
 
 
 def _eq_9(results: StudyResults) -> list[Table]:
-    """Eq. 9 is about no link at all."""
+    """The comparison with Eq. 9, which assumes no link, at a round trip of 0."""
     here: SettingRecord | None = next((one for one in results.settings if one.x == 0 and one.rows), None)
     sd, fsd = (here.formula("sd"), here.formula("fsd")) if here else (None, None)
     if sd is None or fsd is None:

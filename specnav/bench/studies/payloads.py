@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a round of rejection sampling weighs on a large vocabulary: synthetic rows on the real wire."""
+"""The study of payloads: bytes of a round of rejection sampling on a large vocabulary; synthetic rows, real wire."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class PayloadsAsked:
 def _read(results: StudyResults) -> StudyFindings:
     rows = results.payloads
     table = Table(
-        "Bytes of a round",
+        "Bytes per round",
         (
             "Scheme", "Sampling", "Acceptance", "B up", "B down", "B down on\nrejection", "p95", "most", "asked\nagain",
             "whole\nrows",
@@ -47,7 +47,7 @@ def _read(results: StudyResults) -> StudyFindings:
             for one in rows
         ),
         "Synthetic rows, p ~ rank^-s at temperature 1 with s uniform in 1.1 to 3; the draft's logits are the target's "
-        "plus normal noise. Describing, encoding and recovering are the real ones.",
+        "plus normal noise. The code that describes, encodes and recovers rows is the real one.",
     )  # fmt: skip
     charts = [
         RowChart(
@@ -63,8 +63,8 @@ def _read(results: StudyResults) -> StudyFindings:
 
 STUDY = Study(
     name="payloads",
-    title="Bytes of a round",
-    question="What does a round of rejection sampling weigh on a large vocabulary?",
+    title="Bytes per round",
+    question="How many bytes does a round of rejection sampling take on a large vocabulary?",
     read=_read,
     kind="computed",
     how=lambda results: [(name, str(value)) for name, value in results.config.items() if value is not None],

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a study asks for: its settings, and what its findings are made of. Data only."""
+"""Data types of studies: what a study runs, and what it finds."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Kind = Literal["runs", "clients", "batch", "drafts", "computed"]
 
 @dataclass(frozen=True)
 class StudySetting:
-    """One bench run of a study. x: its place on the axis. changes: settings of the bench beside the common ones.
+    """One bench run of a study. x: its place on the axis. changes: bench settings that differ from the common ones.
 
-    Times in `changes` are those of the operating point, before they are scaled.
+    Times in `changes` are those of the operating point, unscaled.
     """
 
     folder: str
@@ -30,7 +30,7 @@ class StudySetting:
 
 @dataclass(frozen=True)
 class StudyRequest:
-    """What a plan depends on. available: the core's methods. methods: named by the user, else empty.
+    """The inputs of a study's plan. available: methods of `specdec`. methods: those named by the user, or empty.
 
     layers: of the target's early exits.
     """
@@ -40,7 +40,7 @@ class StudyRequest:
     layers: tuple[int, ...] = ()
 
     def choose(self, *usual: str) -> tuple[str, ...]:
-        """The methods the user named, `ar` among them, or of the usual ones those that there are."""
+        """The methods named by the user plus `ar`, else those of the usual ones that are available."""
         if self.methods:
             return self.methods if "ar" in self.methods else ("ar", *self.methods)
         return tuple(name for name in usual if name.split("+")[0] in self.available)
@@ -58,7 +58,7 @@ class Table:
 
 @dataclass(frozen=True)
 class StudyFindings:
-    """What a study shows."""
+    """The charts and tables of a study."""
 
     charts: Sequence[LineChart | RowChart] = ()
     tables: Sequence[Table] = ()
@@ -66,13 +66,13 @@ class StudyFindings:
 
 @dataclass(frozen=True)
 class Study:
-    """One study. sets: the bench's settings that it varies itself, which no flag may fix.
+    """One study. sets: bench settings that the study varies itself, which no flag may fix.
 
-    takes_methods: whether the user may name the methods. needs_exits: without early exits it would say nothing.
-    limit, max_new_tokens: questions and tokens by default. kind: what its measurements are: bench runs of single
-    clients, many clients on one verifier, forwards, bench runs with several drafts, or nothing that needs a process.
-    how: name and value of how it was measured; None: as bench runs are. point: the operating point that it is about,
-    unless another is named. own: the class of the numbers that it takes beside the bench's settings.
+    takes_methods: whether the user may name the methods. needs_exits: whether it needs a target with early exits.
+    limit, max_new_tokens: default numbers of questions and tokens. kind: the kind of measurement: bench runs of single
+    clients, many clients on one verifier, forwards, bench runs with several drafts, or computed without a process.
+    how: (name, value) facts about how it was measured; None: those of bench runs. point: its default operating point.
+    own: the class of its own numbers, which replace the bench's settings.
     """
 
     name: str

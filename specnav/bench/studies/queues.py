@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""In which order hints are sent by the cloud and pre-drafted by the edge."""
+"""The study of queue policies: the order in which the cloud sends hints and the edge pre-drafts for them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ ROWS = (3, 5, 10)
 
 
 def policies() -> dict[str, list[float]]:
-    """By "edge/cloud", the paper's miss rates, percent, with this many rows."""
+    """The paper's miss rates in percent, by policy "edge/cloud"; one value for each of ROWS."""
     return figures()[FSD_PAPER]["queue_ablation_miss"]
 
 
 def method_of(policy: str, rows: int) -> str:
-    """The method that a cell of the table is about; in the paper only hints are pre-drafted."""
+    """The method of a cell of the table; as in the paper, only hints are pre-drafted."""
     return f"fsd+overlap:hints+queues:{policy}+rows:{rows}"
 
 
@@ -42,7 +42,7 @@ def _read(results: StudyResults) -> StudyFindings:
             RowSeries(f"{rows} rows, paper", printed, paper=True, shade=place),
         ]
     chart = RowChart(
-        "Rounds whose next draft did not stand ready, by policy (edge/cloud)",
+        "Rounds whose next draft was not ready, by policy (edge/cloud)",
         "miss rate, %",
         names,
         tuple(series),
@@ -74,7 +74,7 @@ def _table(run: SettingRecord) -> Table:
 STUDY = Study(
     name="queues",
     title="Queue policies",
-    question="Does it matter which hint is sent, and prepared for, first?",
+    question="Does the order matter in which hints are sent and drafts are prepared?",
     settings=_settings,
     read=_read,
     needs_exits=True,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many possible verdicts to prepare for at once: the rows of one batch here, threads in the paper."""
+"""The study of pre-draft rows: for how many verdicts to prepare at once (rows of one batch; threads in the paper)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _settings(asked: StudyRequest) -> Sequence[StudySetting]:
 def _read(results: StudyResults) -> StudyFindings:
     run = results.settings[0] if results.settings else SettingRecord(folder="", label="", x=0.0)
     plateau = figure(f"{FSD_PAPER}.ablations.threads_plateau")
-    mark = Mark(plateau, "paper: little more past here")
+    mark = Mark(plateau, "paper: little gain beyond this")
     miss_lines = [
         *(ChartLine(name, _by_rows(run, kind, miss_percent), kind) for name, kind in KINDS.items()),
         ChartLine("paper, Table 7", tuple(table_7().items()), "paper", paper=True),
@@ -56,7 +56,7 @@ def _read(results: StudyResults) -> StudyFindings:
         )
     charts = [
         LineChart(
-            "Rounds whose next draft did not stand ready",
+            "Rounds whose next draft was not ready",
             "verdicts prepared for at once (rows; the paper's threads)",
             "miss rate, %",
             tuple(miss_lines),
@@ -69,7 +69,7 @@ def _read(results: StudyResults) -> StudyFindings:
 
 
 def table_7() -> dict[float, float]:
-    """By threads, the paper's miss rates."""
+    """The paper's miss rates by number of threads."""
     return dict(zip(TABLE_7_THREADS, figures()[FSD_PAPER]["queue_ablation_miss"]["priority/priority"], strict=True))
 
 
@@ -103,7 +103,7 @@ def _table(run: SettingRecord) -> Table:
         "over ar",
         "Paper's miss,\nTable 7",
     )
-    words = "Miss: verdicts whose next draft did not stand ready, whole. r: draft tokens drafted after the verdict."
+    words = "Miss: verdicts whose next draft was not completely prepared. r: draft tokens drafted after the verdict."
     return Table("By rows", head, tuple(lines), words)
 
 

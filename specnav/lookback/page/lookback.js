@@ -1,4 +1,4 @@
-// A walk looked at again: one time, and everything that is about it.
+// Shows a recorded walk at one chosen time: picture, decision, labels and events.
 import { card, make } from './cards.js';
 
 const $ = (id) => document.getElementById(id);
@@ -71,7 +71,7 @@ function draw() {
     if (e.what === 'motion_status') mark(e.t, 74, 20, style(/REACHED|MOVING|SETTLING|STOPPED|IDLE/.test(e.text) ? '--soft' : '--bad'), 3);
     else if (/stop|instruction/.test(e.what)) mark(e.t, 100, 20, style('--warn'), 3);
   }
-  for (const one of again.answers) { // what differs is higher, too: colour alone tells not everybody
+  for (const one of again.answers) { // differences are also higher, because not everyone can see colours
     const differs = DIFFERENT.includes(one.differs), tall = one.differs === 'action' || one.differs === 'failed';
     mark(one.t, tall ? 50 : 55, tall ? 18 : 8, style(tall ? '--bad' : differs ? '--warn' : '--soft'), 5);
   }
@@ -94,7 +94,7 @@ function showAgain(d) {
   $('difference').dataset.level = one && (one.differs === 'action' || one.differs === 'failed') ? 'bad' : '';
   if (one && d && DIFFERENT.includes(one.differs)) markFrom($('again-decision').querySelector('.tokens'), d.text);
 }
-function markFrom(shown, before) { // the words from where they part
+function markFrom(shown, before) { // marks the words from the first difference on
   const words = shown.textContent;
   let same = 0;
   while (same < words.length && words[same] === before[same]) same += 1;
@@ -108,7 +108,7 @@ function nextDifference() {
 }
 function toldAgain(told) {
   if (told.wrong) { $('again-state').textContent = told.wrong; $('again-state').dataset.level = 'bad'; return; }
-  if (told.run !== again.run) { // another one began, perhaps from another page
+  if (told.run !== again.run) { // another replay began, perhaps from another page
     Object.assign(again, { run: told.run, answers: [], byStamp: new Map() });
     show(now);
     if (told.done > told.answers.length) { askAgain(); return; }

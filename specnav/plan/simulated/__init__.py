@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A fleet simulated: robots, their links, a directory, and verifiers that serve them in shared forwards.
+"""Simulation of a fleet: robots, their links, a directory, and verifiers that serve them in shared forwards.
 
-`simulate` plays one fleet through, `study` asks it what a fleet needs. Everything here is a model: nothing is measured,
-and what it is calibrated from is named in every result. Milliseconds; needs no language model.
+`simulate` runs one fleet; `study` uses it to find what a fleet needs. Nothing here is measured, and every result names
+the source of its calibration. Times are milliseconds; needs no language model.
 """

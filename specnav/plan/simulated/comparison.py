@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The simulation beside real processes: a saved run of `specnav bench clients`, played again as it was set."""
+"""Compares the simulation with real processes: simulates a saved run of `specnav bench clients` with its settings."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from specnav.results.files import read_json
 
 FILE = "clients.json"
 SECONDS = 60.0
-"""Simulated, after the warm-up."""
+"""Simulated time after the warm-up."""
 WARM_MS = 5_000.0
 RATE_MAY, GAP_MAY = 0.15, 0.25
-"""By so much the simulation may be off, of throughput and of the 95th percentile."""
+"""Allowed relative error of the simulation, for throughput and for the 95th percentile."""
 NO_TIME_MS = 0.05
-"""Of a draft forward, where it was not paced: the file does not say what it took."""
+"""Assumed time of an unpaced draft forward, which the file does not contain."""
 
 
 class SavedClients(msgspec.Struct, frozen=True, kw_only=True):
-    """`clients.json`, as far as the simulation reads it."""
+    """The part of `clients.json` that the simulation reads."""
 
     rows: list[ClientsRow]
     config: dict[str, Setting] = msgspec.field(default_factory=dict)
@@ -42,8 +42,10 @@ class SavedClients(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class MeasuredComparison:
-    """One measurement and what the simulation makes of it. Rates: tokens a second of all clients; gaps, ms: the 95th
-    percentile of the time between two chunks of an answer at a client. None: the file does not have it.
+    """One measurement and its simulation.
+
+    Rates: tokens per second of all clients. Gaps: 95th percentile of the time between two chunks of an answer at a
+    client, milliseconds; None if the file has none.
     """
 
     method: str
@@ -58,33 +60,33 @@ class MeasuredComparison:
 
     @property
     def rate_off(self) -> float:
-        """Simulated over measured, less one."""
+        """Relative error of the rate: simulated over measured, minus one."""
         return self.simulated_rate / self.rate - 1
 
     @property
     def gap_off(self) -> float | None:
-        """The same of the percentile."""
+        """Relative error of the gap."""
         return self.simulated_gap_ms / self.gap_ms - 1 if self.gap_ms else None
 
     @property
     def off(self) -> bool:
-        """Whether it is further off than allowed."""
+        """Whether an error is larger than allowed."""
         return abs(self.rate_off) > RATE_MAY or abs(self.gap_off or 0.0) > GAP_MAY
 
 
 def load_clients(place: Path) -> SavedClients:
-    """A saved run, from its file or folder. Raises EvaluationError."""
+    """Load a saved run from its file or folder. Raises EvaluationError."""
     found = read_json(place / FILE if place.is_dir() else place, SavedClients)
     rows = [row for row in found.rows if row.method in METHODS and row.rate > 0]
     if not rows:
         raise EvaluationError(
-            f"{place} holds no measurement of a method that is modelled ({', '.join(METHODS)})"
+            f"{place} contains no measurement of a method that can be simulated ({', '.join(METHODS)})"
         )
     return msgspec.structs.replace(found, rows=rows)
 
 
 def number(config: Mapping[str, Setting], name: str, default: float = 0.0) -> float:
-    """A setting that is a number, or a time by rows."""
+    """A setting as a number, or as a time by rows."""
     value = config.get(name)
     if isinstance(value, str):
         return read_ms(value)
@@ -92,22 +94,22 @@ def number(config: Mapping[str, Setting], name: str, default: float = 0.0) -> fl
 
 
 def paced(ms: float) -> SimulatedForwardTimes:
-    """A paced forward: as long for one row as for many, or as its rows say, level beyond them."""
+    """Times of a paced forward: constant, or by rows and constant beyond the last."""
     return RowTimes(
         RowMs((*ms.points, (1_000_000, ms.points[-1][1]))) if isinstance(ms, RowMs) else ms, float("inf")
     )
 
 
 def fleet_of(saved: SavedClients, row: ClientsRow, overhead_ms: float = OVERHEAD_MS) -> Fleet:
-    """The fleet that a measurement was: this many clients that ask one question after the other, and one verifier.
+    """The fleet of a measurement: its clients, which ask one question after another, and one verifier.
 
-    overhead_ms: of a round on the edge. Raises EvaluationError where nothing was paced: then times are not known.
+    overhead_ms: of a round on the edge. Raises EvaluationError if the verifier was not paced, since times are unknown.
     """
     config = saved.config
     verify_ms = number(config, "verify_ms")
     if not verify_ms:
         raise EvaluationError(
-            "that run's verifier was not paced, so the file does not say what its forwards took"
+            "that run's verifier was not paced, so the times of its forwards are unknown"
         )
     draft_ms = number(config, "draft_ms") or NO_TIME_MS
     gamma = int(number(config, "gamma", DecodingOptions.gamma))
@@ -143,7 +145,7 @@ def fleet_of(saved: SavedClients, row: ClientsRow, overhead_ms: float = OVERHEAD
 def played_beside(
     saved: SavedClients, row: ClientsRow, seed: int = 0, overhead_ms: float = OVERHEAD_MS
 ) -> MeasuredComparison:
-    """One measurement, simulated with its own settings. Raises EvaluationError."""
+    """Simulate one measurement with its own settings. Raises EvaluationError."""
     window = Window(WARM_MS, 1e3 * SECONDS, 0.0)
     played = simulate(fleet_of(saved, row, overhead_ms), row.method, seed, window, keep=True)
     tokens, gaps = delivered(
@@ -168,7 +170,7 @@ def played_beside(
 def delivered(
     chunks: Sequence[Sequence[tuple[float, int]]], robots: Sequence[int], begin: float, end: float
 ) -> tuple[int, list[float]]:
-    """Tokens that came in a stretch of time, and the times between two chunks of one client, prompts included."""
+    """(tokens delivered between `begin` and `end`, times between two chunks of one client, including prompts)."""
     tokens, gaps = 0, []
     last: dict[int, float] = {}
     for answer, robot in zip(chunks, robots, strict=True):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The links that robots are on, by name, and the profile each stands for."""
+"""The robots' links by name, with their profiles."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ PRESETS = {
     "5g": LinkProfile(rtt_ms=25.0, jitter_ms=12.0, bandwidth_mbps=50.0, loss=0.002),
     "lte": LinkProfile(rtt_ms=50.0, jitter_ms=25.0, bandwidth_mbps=12.0, loss=0.005),
 }
-"""Assumptions of ours, of a link to a verifier in the same building or region; measure your own. Bandwidth: upwards."""
+"""Our assumptions for links to a verifier in the same building or region; measure your own. Bandwidth: uplink."""
 
 
 def profile_of(link: str, **parts: Any) -> LinkProfile:
-    """A preset's profile, or that of a round trip in milliseconds. parts: fields that are given replace its own.
+    """The profile of a preset, or of a round trip in milliseconds. parts: fields that replace the profile's own.
 
-    Raises EvaluationError for a link that is neither, and for figures that no link has.
+    Raises EvaluationError for an unknown link and for invalid figures.
     """
     found = PRESETS.get(link)
     if found is None:
@@ -43,7 +43,7 @@ def profile_of(link: str, **parts: Any) -> LinkProfile:
 
 
 def in_words(link: LinkProfile) -> str:
-    """E.g. "RTT 8 ms, jitter 4 ms, 200 Mbit/s, loss 0.1 %"."""
+    """The profile as text, e.g. "RTT 8 ms, jitter 4 ms, 200 Mbit/s, loss 0.1 %"."""
     words = [f"RTT {link.rtt_ms:g} ms"]
     words += [f"jitter {link.jitter_ms:g} ms"] * (link.jitter_ms > 0)
     words += [f"{link.bandwidth_mbps:g} Mbit/s"] * (link.bandwidth_mbps > 0)

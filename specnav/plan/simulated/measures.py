@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The figures of one simulated run, with confidence intervals from its batches."""
+"""Figures of one simulated run, with confidence intervals by batch means."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ BATCHES = 10
 T_9 = 2.262
 """Student's t for 95 % with nine degrees of freedom."""
 LATE_SHARE = 0.02
-"""With more decisions than this unfinished when all is over, the fleet is overloaded."""
+"""A fleet is overloaded if more than this share of its decisions is unfinished at the end."""
 
 
 class FleetFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """What a simulated fleet came to. Times in ms; *_ci: half of a 95 % confidence interval, over the run's batches.
+    """Figures of a simulated fleet. Times are milliseconds. *_ci: half of a 95 % confidence interval by batch means.
 
-    decision_ms_*: from when a decision is due until its answer is at the robot. token_ms_*: the same over its tokens.
-    due: decisions that fell due in the time that counts. wait_ms: of a verdict in the cloud. outside: sessions that had
-    to wait for room in the cache. idle: of the GPUs' time. batch, rows: of a forward. ways: share of decisions by the
-    method that answered them, for `auto`.
+    decision_ms_*: from the time a decision is due until its answer is at the robot. token_ms_*: this time per token of
+    the answer. due: decisions due within the measured time. wait_ms: mean wait of a verdict in the cloud. outside,
+    outside_ms: sessions that waited for room in the KV cache, and for how long. idle: share of the GPUs' time. batch,
+    rows: sessions and rows per forward. ways: for `auto`, the share of decisions by answering method.
     """
 
     method: str
@@ -53,14 +53,14 @@ class FleetFigures(msgspec.Struct, frozen=True, kw_only=True):
     ways: dict[str, float] = msgspec.field(default_factory=dict)
 
     def p95(self, of: str) -> tuple[float, float | None]:
-        """Of a "decision" or a "token", and half of its confidence interval."""
+        """(95th percentile for a "decision" or a "token", half of its confidence interval)."""
         if of == "token":
             return self.token_ms_p95, self.token_ms_p95_ci
         return self.decision_ms_p95, self.decision_ms_p95_ci
 
 
 def figures_of(played: FleetRun, method: str, work: Workload, gpus: int) -> FleetFigures:
-    """The figures of a run. What has not ended counts with the time it has lasted, and makes the fleet overloaded."""
+    """The figures of a run. An unfinished decision counts with its time so far; many of them mean overload."""
     window = played.window
     until = window.end_ms + window.drain_ms
     took: list[tuple[float, float, int]] = []
@@ -100,9 +100,9 @@ def figures_of(played: FleetRun, method: str, work: Workload, gpus: int) -> Flee
 
 
 def batch_ci(values: Sequence[tuple[float, float]], begin: float, end: float, percent: float = 95) -> float | None:
-    """Half of the 95 % confidence interval of a percentile: of those of ten equal stretches of time (batch means).
+    """Half of the 95 % confidence interval of a percentile, from the percentiles of ten equal batches of time.
 
-    values: (when, value). None where a stretch has none.
+    values: (time, value). None if a batch is empty.
     """
     parts: list[list[float]] = [[] for _ in range(BATCHES)]
     for at, value in values:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page over a plan of a fleet: one HTML file that opens offline, drawn from `fleet.json` alone. All of it is said
-to be simulated.
+"""Draws the page about a fleet's plan from `fleet.json`: one HTML file that opens offline.
+
+Every part of the page says that it is simulated.
 """
 
 from __future__ import annotations
@@ -18,20 +19,20 @@ from specnav.plan.simulated.study import order
 from specnav.report.charts import ChartLine, LineChart, Mark, RowChart, RowSeries
 from specnav.report.page import REPORT_FILE, Figure, shown, when, words_of, write_page
 
-QUESTION = "How many GPUs do the robots need, by method, and what decides?"
+QUESTION = "How many GPUs do the robots need, by method, and what determines the number?"
 AMONG_THE_BEST = 0.98
 SHOWN_OVER = 1.6
-"""Loads whose p95 is over this many times the promise are left out of the picture."""
+"""Loads whose p95 exceeds the promise by this factor are not drawn."""
 
 
 def headline(results: FleetResults) -> list[Figure]:
-    """GPUs needed, by method."""
+    """Headline figures: GPUs needed, by method."""
     return [
         Figure(
             one.method,
             "–" if one.needed is None else str(one.needed),
             "" if one.needed is None else "GPUs",
-            "cannot keep the promise" if one.needed is None else f"{one.dollars_robot_hour or 0:.3f} $ a robot-hour",
+            "cannot keep the promise" if one.needed is None else f"{one.dollars_robot_hour or 0:.3f} $ per robot-hour",
         )
         for one in order(results.methods)
     ]
@@ -77,7 +78,7 @@ def _charts(results: FleetResults) -> list[LineChart | RowChart]:
         )  # fmt: skip
         prices = tuple(one.dollars_robot_hour for one in able)
         charts.append(
-            RowChart("What a robot-hour costs, simulated", "$", names, (RowSeries("$", prices),), digits=3)
+            RowChart("Cost of a robot-hour, simulated", "$", names, (RowSeries("$", prices),), digits=3)
         )
     charts += [_load_chart(results), *_sweep_charts(results)]
     return charts
@@ -91,7 +92,7 @@ def _load_chart(results: FleetResults) -> LineChart:
             lines.append(ChartLine(one.method, tuple(points), one.method))
     return LineChart(
         f"p95 of a {results.promise_of} on {results.gpus} GPUs, simulated", "robots", "ms", tuple(lines),
-        level=results.promise_ms, caption="Dashed: what is promised. A dot is a simulated fleet; a line ends before "
+        level=results.promise_ms, caption="Dashed: the promise. Each dot is a simulated fleet; a line ends before "
         f"the fleet is overloaded, or at {SHOWN_OVER:g} times the promise.",
     )  # fmt: skip
 
@@ -104,13 +105,13 @@ def _sweep_charts(results: FleetResults) -> list[LineChart]:
     borne = _lines(results, names, "robots")
     alone = _lines(results, names, "alone")
     marks = tuple(
-        Mark(one.x, f"RTT {one.x:.0f} ms: beyond it {one.after} bears more than {one.before}", one.y)
+        Mark(one.x, f"RTT {one.x:.0f} ms: above it {one.after} serves more robots than {one.before}", one.y)
         for one in overtakings(results)
     )
     return [
         LineChart(
-            "Robots that one GPU bears, simulated", "round trip, ms", "robots", borne, rtts, marks,
-            caption="Rings: where another method begins to bear most; auto is left out of that.",
+            "Robots that one GPU serves, simulated", "round trip, ms", "robots", borne, rtts, marks,
+            caption="Rings: where another method begins to serve the most robots; without auto.",
         ),
         LineChart(
             f"p95 of a {results.promise_of} of one robot alone, simulated", "round trip, ms", "ms", alone, rtts,
@@ -149,14 +150,14 @@ def _tables(results: FleetResults) -> list[Table]:
             )
         )  # fmt: skip
     head = (
-        "Method", "GPUs\nneeded", "$ a\nrobot-hour", "idle\nthere", f"{results.gpus} GPUs\nbear", "one GPU\nmore",
-        "p95,\nms", "95 %\ninterval", "idle", "wait,\nms", "sessions\na forward", "rows\na forward", "forward,\nms",
-        "τ",
+        "Method", "GPUs\nneeded", "$ per\nrobot-hour", "their\nidle share", f"{results.gpus} GPUs\nserve",
+        "one GPU\nmore", "p95,\nms", "95 %\ninterval", "idle", "wait,\nms", "sessions\nper forward",
+        "rows\nper forward", "forward,\nms", "τ",
     )  # fmt: skip
     caption = (
         f"Simulated. GPUs needed, their price and idle share: for {results.robots} robots with {results.promise}. "
-        f"From p95 on: all robots on {results.gpus} GPUs. Idle: share of the GPUs' time without a forward. Wait: of a "
-        "draft, or a streamed token, before its forward. The interval is over ten stretches of the run."
+        f"Columns from p95 on: all robots on {results.gpus} GPUs. Idle: share of the GPUs' time without a forward. "
+        "Wait: of a draft, or a streamed token, before its forward. The interval is by means of ten batches of the run."
     )
     tables = [Table("Methods", head, tuple(rows), caption)]
     if results.sweep:
@@ -164,7 +165,7 @@ def _tables(results: FleetResults) -> list[Table]:
         found = tuple(
             (f"RTT {one.rtt_ms:g} ms", *(str(one.robots.get(name, "–")) for name in names)) for one in results.sweep
         )
-        tables.append(Table("Robots that one GPU bears", ("Round trip", *names), found, "Simulated, to 4 %."))
+        tables.append(Table("Robots that one GPU serves", ("Round trip", *names), found, "Simulated, within 4 %."))
     mixed = [
         (f"{one.method}, {words}", *(f"{name} {share:.0%}" for name, share in list(figures.ways.items())[:3]))
         for one in results.methods
@@ -174,14 +175,14 @@ def _tables(results: FleetResults) -> list[Table]:
     if mixed:
         width = max(len(row) for row in mixed)
         padded = tuple((*row, *[""] * (width - len(row))) for row in mixed)
-        tables.append(Table("What auto chose", ("", *(["share of decisions"] + [""] * (width - 2))), padded))
+        tables.append(Table("Methods chosen by auto", ("", *(["share of decisions"] + [""] * (width - 2))), padded))
     return tables
 
 
 def overtakings(results: FleetResults) -> list[Crossing]:
-    """Where another method begins to bear most robots a GPU; `auto`, which is some of the others, left out.
+    """Round trips above which another method serves the most robots per GPU, without `auto`, which mixes the others.
 
-    `before` bears most up to x. y is a number of robots.
+    `before` serves the most robots below x; y is a number of robots.
     """
     lines = {one.name: [(x, -y) for x, y in one.points] for one in _lines(results, _named(results), "robots")}
     return [

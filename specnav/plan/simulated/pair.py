@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A pair of models as the simulation sees it: what a draft takes, how much of it is accepted, and a method's rounds."""
+"""The simulation's model of a pair: time and acceptance of drafts, and the rounds of a method."""
 
 from __future__ import annotations
 
@@ -16,28 +16,30 @@ from specnav.plan.simulated.times import SimulatedForwardTimes
 from specnav.results.errors import EvaluationError
 
 METHODS = ("ar", "cloud-sd", "sd", "fsd", "specedge", "auto")
-"""Those that are modelled."""
+"""Methods that can be simulated."""
 TREE_FAILS = 0.66
-"""A level of a tree of 32 nodes fails this many times as often as a token of a chain: τ 3.28 with depth 10 on the
-shipped text pair, where a chain of 4 has 2.06.
+"""Ratio of the rejection rate of a level in a tree of 32 nodes to that of a token in a chain. On the shipped text pair,
+a tree of depth 10 has τ 3.28, a chain of 4 has τ 2.06.
 """
 MAX_DEPTH = 16
 DRAFT_BYTES, TREE_BYTES, VERDICT_BYTES, HINTED_BYTES = 18, 125, 15, 173
-"""A round's messages on the shipped text pair: a chain, a tree; a verdict, and one with its hints."""
+"""Sizes of a round's messages on the shipped text pair: a chain, a tree, a verdict, and a verdict with its hints."""
 OVERHEAD_MS = 1.0
-"""Of a round, between a verdict and what follows it (docs/figures.md: 0.35 on quiet cores, 1.3 to 4 beside other work).
-Without it a draft that stands ready would still join the forward that begins as its verdict leaves.
+"""Time of a round between a verdict and the next message (docs/figures.md: 0.35 on quiet cores, 1.3 to 4 with other
+work). Without it, a draft that is ready could join the forward that begins when its verdict is sent.
 """
 TOKEN_BYTES = 3
-"""Of a prompt's ids on the wire."""
+"""Bytes per prompt token on the wire."""
 
 
 @dataclass(frozen=True)
 class SimulatedPair:
-    """draft_ms: a draft forward on the edge, a number or by rows (RowMs). cloud_draft: the same model beside the
-    target. gamma: draft tokens of a chain. alpha, tree_alpha: chance that a token of a chain, a level of a tree, is
-    accepted where all before it were. miss: share of verdicts that fsd has no draft ready for. overhead_ms: of a
-    round on the edge beside drafting.
+    """Times and acceptance of a pair.
+
+    draft_ms: time of a draft forward on the edge, a number or by rows (RowMs). cloud_draft: times of the draft model
+    in the cloud. gamma: draft tokens of a chain. alpha, tree_alpha: probability that a token of a chain, or a level of
+    a tree, is accepted if all before it were. miss: share of verdicts for which fsd has no draft ready. overhead_ms:
+    time of a round on the edge in addition to drafting.
     """
 
     draft_ms: float
@@ -49,7 +51,7 @@ class SimulatedPair:
     overhead_ms: float = OVERHEAD_MS
 
     def __post_init__(self) -> None:
-        """Raises EvaluationError for chances that are none."""
+        """Check the values. Raises EvaluationError."""
         for name in ("alpha", "tree_alpha", "miss"):
             if not 0 <= getattr(self, name) <= 1:
                 raise EvaluationError(f"{name} is {getattr(self, name):g}: a share is from 0 to 1")
@@ -57,27 +59,28 @@ class SimulatedPair:
             raise EvaluationError("a draft must have at least one token and a time of at least 0")
 
     def draft_at(self, rows: int) -> float:
-        """Milliseconds of a draft forward with this many rows."""
+        """Milliseconds of a draft forward over `rows` rows."""
         return self.draft_ms.for_rows(rows) if isinstance(self.draft_ms, RowMs) else self.draft_ms
 
     @property
     def log_alpha(self) -> float:
-        """For drawing how many tokens of a chain are accepted."""
+        """Logarithm of `alpha`, for drawing the number of accepted tokens of a chain."""
         return math.log(max(self.alpha, 1e-12)) if self.alpha < 1 else -1e-12
 
     @property
     def log_tree_alpha(self) -> float:
-        """The same of a tree's levels."""
+        """Logarithm of `tree_alpha`, for drawing the number of accepted levels of a tree."""
         return math.log(max(self.tree_alpha, 1e-12)) if self.tree_alpha < 1 else -1e-12
 
 
 @dataclass(frozen=True)
 class MethodModel:
-    """How one method answers on one link: what the simulation needs of a method.
+    """The simulation's model of one method on one link.
 
-    streams: the cloud goes on alone. cloud_drafts: with a draft model of its own. size: tokens of a chain, levels of a
-    tree; 0 where nothing is drafted. rows: of the verification. draft_ms: a draft forward on the edge. predrafts: for
-    likely verdicts, prepare_ms in all. grows: a tree grows on while its verdict is out. up, down: bytes of a round.
+    streams: whether the cloud decodes without the edge. cloud_drafts: whether the cloud has its own draft model. size:
+    tokens of a chain, or levels of a tree; 0 without drafts. rows: of the verification. draft_ms: time of a draft
+    forward on the edge. tree: whether drafts are trees, which keep growing during verification. predrafts: whether the
+    edge drafts for likely verdicts, which takes prepare_ms in all. up, down: bytes of a round.
     """
 
     name: str
@@ -94,18 +97,21 @@ class MethodModel:
 
 
 def checked(name: str) -> Method:
-    """A method that is modelled. Raises EvaluationError."""
+    """The method of this name, if it can be simulated. Raises EvaluationError."""
     try:
         method = get_method(name)
     except OptionsError as error:
         raise EvaluationError(str(error)) from None
     if name not in METHODS:
-        raise EvaluationError(f"method {name!r} is not modelled: choose from {', '.join(METHODS)}")
+        raise EvaluationError(f"method {name!r} cannot be simulated: choose from {', '.join(METHODS)}")
     return method
 
 
 def way_of(name: str, pair: SimulatedPair, target: SimulatedForwardTimes, rtt_ms: float) -> MethodModel:
-    """A method's way, with a tree as deep as fills a verification of it alone (SpecEdge). Raises EvaluationError."""
+    """The model of a method; a tree is as deep as the edge can draft during one verification (SpecEdge).
+
+    Raises EvaluationError.
+    """
     method = checked(name)
     draft_ms = pair.draft_at(1)
     if method.cloud == "stream":
@@ -126,5 +132,5 @@ def way_of(name: str, pair: SimulatedPair, target: SimulatedForwardTimes, rtt_ms
 
 
 def accepted(drawn: Random, log_alpha: float, most: int) -> int:
-    """Tokens accepted of `most`, each with the same chance after the one before it."""
+    """Draw the number of accepted tokens, at most `most`; each has the same probability after the one before it."""
     return min(most, int(math.log(1.0 - drawn.random()) / log_alpha))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `specnav plan fleet` leaves on disk: `fleet.json`, enough to draw it again. Times are milliseconds."""
+"""The file of `specnav plan fleet`, `fleet.json`, which is enough to draw it again. Times are milliseconds."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ FLEET_FILE = "fleet.json"
 
 
 class MethodPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What one method needs. needed: GPUs for all robots, None where the promise cannot be kept. most: robots that the
-    given GPUs bear; marginal: that one GPU more brings. here: all robots on the given GPUs; alone: one robot on one.
-    dollars_robot_hour: of the GPUs needed and, where it drafts, of the edge. loads: (robots, p95, half of its
-    confidence interval) on the given GPUs.
+    """The plan for one method.
+
+    needed: GPUs for all robots; None if the promise cannot be kept. most: robots that the given GPUs serve. marginal:
+    further robots per additional GPU. here: figures with all robots on the given GPUs. alone: figures of one robot on
+    one GPU. at_needed: figures with the GPUs needed. dollars_robot_hour: price of the GPUs needed and, if the edge
+    drafts, of the edge. loads: (robots, p95, half of its confidence interval) on the given GPUs.
     """
 
     method: str
@@ -33,7 +35,7 @@ class MethodPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SweepPoint(msgspec.Struct, frozen=True, kw_only=True):
-    """One round trip: robots that one GPU bears, and p95 of a robot alone, by method."""
+    """One round trip: robots that one GPU serves, and p95 of a single robot, by method."""
 
     rtt_ms: float
     robots: dict[str, int]
@@ -41,7 +43,7 @@ class SweepPoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FleetResults(Versioned, frozen=True, kw_only=True):
-    """`fleet.json`. calibrated: what the figures come from, in sentences. promise: in words."""
+    """`fleet.json`. calibrated: sources of the figures, in sentences. promise: in words."""
 
     robots: int
     gpus: int

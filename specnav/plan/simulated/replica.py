@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A verifier in the simulation: the real engine's scheduler says what shares the next forward, the clock is simulated.
+"""A simulated verifier: the real engine's scheduler chooses what shares the next forward; the clock is simulated.
 
-Between two forwards it takes in what has come. What a session may come to hold is a budget; who finds no room waits
-outside.
+New work is accepted between two forwards. A session reserves all KV cache that it may need; if there is no room, it
+waits outside.
 """
 
 from __future__ import annotations
@@ -23,9 +23,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ReplicaPolicy:
-    """rows: of a forward at most; chunk: of prompts, while other sessions are open; both as `specnav serve` has them.
-
-    kv_tokens: that the caches of all sessions may hold.
+    """Limits of a verifier. rows, chunk: as in `specnav serve`, most rows per forward, and most prompt rows in it while
+    other sessions are open. kv_tokens: capacity of all sessions' KV caches, in tokens.
     """
 
     rows: int = Policy.rows
@@ -34,8 +33,8 @@ class ReplicaPolicy:
 
 
 class QueuedSession(Protocol):
-    """A session, as a verifier sees it. tokens: that it may come to hold. rank, owner, number: as the scheduler needs
-    them of a session's work.
+    """A session as seen by a verifier. tokens: the most that its KV cache may need. rank, owner, number: read by the
+    scheduler.
     """
 
     tokens: int
@@ -44,15 +43,16 @@ class QueuedSession(Protocol):
     number: int
 
     def ran(self, now_ms: float, since_ms: float) -> None:
-        """What it asked for has run; it came at `since_ms`."""
+        """Called when the requested rows have run; the request arrived at `since_ms`."""
         ...
 
 
 @dataclass
 class SimulatedRows:
-    """Rows that a session wants of a forward; what the scheduler asks of an extension, it answers.
+    """Rows that a session requests from a forward, with the properties that the scheduler reads.
 
-    prompt: they may come in parts. drafts: they go through the draft model beside the target. since_ms: when it came.
+    prompt: whether they belong to a prompt, which may be split into chunks. drafts: whether they run through the draft
+    model in the cloud. since_ms: time of arrival.
     """
 
     who: QueuedSession
@@ -63,30 +63,30 @@ class SimulatedRows:
 
     @property
     def together_with(self) -> bool:
-        """Only what goes through one model shares a forward."""
+        """Only rows for the same model share a forward."""
         return self.drafts
 
     @property
     def last_only(self) -> bool:
-        """Of a prompt only the last row's logits are wanted."""
+        """Whether only the last row's logits are needed: true for a prompt."""
         return self.prompt
 
     @property
     def divisible(self) -> bool:
-        """Whether it may be done in parts."""
+        """Whether the rows may be split into chunks."""
         return self.prompt and self.rows > 1
 
     def divide(self, rows: int) -> tuple[SimulatedRows, SimulatedRows]:
-        """Its first `rows` rows, and the others."""
+        """Split into the first `rows` rows and the rest."""
         return replace(self, rows=rows), replace(self, rows=self.rows - rows)
 
 
 @dataclass
 class Counted:
-    """What the verifiers of a fleet did in the time that counts, and what came of it.
+    """Counters of all verifiers of a fleet, over the measured time from begin_ms to end_ms.
 
-    begin_ms, end_ms: of that time. wait_ms: of verdicts and streamed tokens, before their forwards. rounds, gained: of
-    verdicts, in the whole run. cloud_ms: waiting and forward of each, where that is kept.
+    wait_ms, waited: total wait of verdicts and streamed tokens before their forwards, and their number. rounds, gained:
+    verdicts and the tokens gained, over the whole run. cloud_ms: wait plus forward of each verdict, if kept.
     """
 
     begin_ms: float
@@ -104,11 +104,11 @@ class Counted:
     cloud_ms: list[float] = field(default_factory=list)
 
     def counts(self, at_ms: float) -> bool:
-        """Whether a moment is in the time that counts."""
+        """Whether a moment lies in the measured time."""
         return self.begin_ms <= at_ms < self.end_ms
 
     def ran(self, verified: Sequence[WaitingSession], prompts: int, rows: int, began: float, takes: float) -> None:
-        """A forward: over what is verified or streamed, beside this many prompts, with all their rows."""
+        """Count a forward: `verified` sessions that verify or stream, `prompts` prompts, and `rows` rows in all."""
         self.busy_ms += max(0.0, min(began + takes, self.end_ms) - max(began, self.begin_ms))
         if self.counts(began):
             self.forwards += 1
@@ -119,8 +119,10 @@ class Counted:
 
 
 class SimulatedReplica:
-    """One verifier. Its process sleeps until something comes: what is on its way is in a heap, not an event each, so
-    that a fleet costs an event a forward and not several a round.
+    """One verifier. Its process sleeps until a request arrives.
+
+    Requests in transit are kept in a heap instead of one event each. A fleet thus costs one event per forward, not
+    several per round.
     """
 
     def __init__(
@@ -131,7 +133,7 @@ class SimulatedReplica:
         policy: ReplicaPolicy,
         counted: Counted,
     ) -> None:
-        """counted: of all verifiers of the fleet."""
+        """counted: counters shared by all verifiers of the fleet."""
         self._env = env
         self._target = target
         self._draft = draft
@@ -149,7 +151,7 @@ class SimulatedReplica:
         env.process(self._run())
 
     def admit(self, ask: SimulatedRows, at_ms: float) -> None:
-        """A session's prompt arrives at `at_ms`; it counts as open from now on, as the directory has it."""
+        """Accept a session whose prompt arrives at `at_ms`; it counts as open at once, as in the directory."""
         self.open += 1
         who = ask.who
         if self._outside or (self._held and self._held + who.tokens > self._policy.kv_tokens):
@@ -159,7 +161,7 @@ class SimulatedReplica:
         self.comes(ask, at_ms)
 
     def leave(self, who: QueuedSession) -> None:
-        """A session has ended; who waits outside may come in."""
+        """End a session, and admit sessions that wait outside."""
         self.open -= 1
         self._held -= who.tokens
         now = self._env.now
@@ -175,7 +177,7 @@ class SimulatedReplica:
             self.comes(ask, max(now, at_ms))
 
     def comes(self, ask: SimulatedRows, at_ms: float) -> None:
-        """What a session wants arrives at `at_ms`, now or later."""
+        """Schedule a request to arrive at `at_ms`, now or later."""
         ask.since_ms = at_ms
         self._number += 1
         heappush(self._coming, (at_ms, self._number, ask))
@@ -183,7 +185,7 @@ class SimulatedReplica:
             self._asleep.succeed()
 
     def wants(self, ask: SimulatedRows, now_ms: float) -> None:
-        """A session that goes on by itself wants this of the next forward."""
+        """Queue a request for the next forward, from a session that the cloud continues without the edge."""
         ask.since_ms = now_ms
         self._queue(ask)
 
@@ -216,7 +218,7 @@ class SimulatedReplica:
             self._ran(picked)
 
     def _ran(self, picked: Sequence[WaitingSession]) -> None:
-        """A forward has run: prompts that are not whole yet wait on, all others are told."""
+        """Finish a forward: incomplete prompts stay queued, all other sessions are notified."""
         now = self._env.now
         places = {id(one) for one in picked}
         left = [(one, one.after(cast(Any, None), one.since_s)) for one in picked]
@@ -233,8 +235,9 @@ class SimulatedReplica:
 
 @dataclass
 class SimulatedDirectory:
-    """Sends a session to the verifier with the fewest; with locality to the robot's last one, while that has no more
-    than `slack` sessions over the fewest.
+    """Sends a session to the verifier with the fewest open sessions.
+
+    If `local`, it prefers the robot's last verifier, unless that has more than `slack` sessions above the minimum.
     """
 
     replicas: list[SimulatedReplica]
@@ -244,9 +247,9 @@ class SimulatedDirectory:
     _turn: int = 0
 
     def choose(self, robot: int) -> tuple[SimulatedReplica, bool]:
-        """The verifier, and whether it served this robot the last time."""
+        """(the verifier, whether it served this robot last time)."""
         replicas, count = self.replicas, len(self.replicas)
-        self._turn = (self._turn + 1) % count  # of equals it is another one each time
+        self._turn = (self._turn + 1) % count  # ties go to a different verifier each time
         least = self._turn
         fewest = replicas[least].open
         if fewest:

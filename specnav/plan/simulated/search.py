@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a fleet needs, by simulating it again and again: robots that this many GPUs bear, GPUs that robots need."""
+"""Finds what a fleet needs by repeated simulation: how many robots some GPUs serve, how many GPUs some robots need."""
 
 from __future__ import annotations
 
@@ -15,48 +15,56 @@ from specnav.results.errors import EvaluationError
 
 MOST_ROBOTS, MOST_GPUS = 1_000_000, 100_000
 FINE, COARSE = 0.01, 0.04
-"""A number is searched for until it is known so exactly, as a share of it, or to one."""
+"""Relative precision at which a search for a number ends, if that is coarser than 1."""
 ENOUGH, FEW = 1500, 600
-"""Decisions that count in a run, at least."""
+"""Least number of measured decisions in a run."""
 STEP_OUT = 1.15
 NUDGE = 1.02
 POOL = 4
 """GPUs on which methods are compared for `auto`."""
 CROWDED = 4.0
-"""A run is broken off with this many times the decisions in progress that the promise allows."""
+"""A run is aborted if the decisions in progress exceed those that the promise allows by this factor."""
 
 
 @dataclass(frozen=True)
 class Promise:
-    """95 % of the decisions take no longer, in all or a token of their answers. ms: milliseconds."""
+    """A bound in milliseconds that 95 % of the decisions meet, in total or per token of the answer."""
 
     ms: float
     of: Literal["decision", "token"] = "decision"
 
     def value(self, figures: FleetFigures) -> float:
-        """What it came to."""
+        """The value that the bound limits."""
         return figures.p95(self.of)[0]
 
     def held(self, figures: FleetFigures) -> bool:
-        """Whether it was kept."""
+        """Whether the promise was kept."""
         return not figures.overloaded and self.value(figures) <= self.ms
 
     @property
     def words(self) -> str:
-        """E.g. "p95 of a decision within 2000 ms"."""
+        """The promise as text, e.g. "p95 of a decision within 2000 ms"."""
         return f"p95 of a {self.of} within {self.ms:g} ms"
 
 
 class Planner:
-    """Simulates what it is asked, each fleet once."""
+    """Simulates fleets on request, each one only once."""
 
     def __init__(
         self, fleet: Fleet, promise: Promise, seed: int, methods: Sequence[str] = METHODS, coarse: bool = False,
         auto: Mapping[LinkProfile, str] | None = None,
         tell: Callable[[FleetFigures], None] = lambda figures: None,
     ) -> None:  # fmt: skip
-        """methods: that `auto` is some of. auto: what it takes on each link; None: that is found out. coarse: fewer
-        decisions a run, and a search that ends earlier. tell: called with every run.
+        """Prepare a planner.
+
+        Args:
+            fleet: the fleet; its numbers of robots and GPUs are varied.
+            promise: the bound to keep.
+            seed: of the simulation.
+            methods: methods from which `auto` chooses.
+            coarse: fewer decisions per run, and a less precise search.
+            auto: the method that `auto` uses on each link; None: find it by simulation.
+            tell: called with the figures of every run.
         """
         self.fleet, self.promise = fleet, promise
         self._seed, self._tell = seed, tell
@@ -66,14 +74,14 @@ class Planner:
         self.seen: dict[tuple[str, int, int], FleetFigures] = {}
 
     def window(self, robots: int) -> Window:
-        """How long a fleet is simulated: until enough decisions have come, and some times the promise."""
+        """The simulated time: long enough for the needed number of decisions and for several times the promise."""
         work = self.fleet.work
         whole = self.promise.ms * (1.0 if self.promise.of == "decision" else work.answer_mean)
         measure = max(3 * whole, 1e3 * self._decisions / (robots * work.rate))
         return Window(2 * whole + 2e3, measure, 2 * whole)
 
     def look(self, method: str, robots: int, gpus: int) -> FleetFigures:
-        """One fleet, simulated. Raises EvaluationError."""
+        """Simulate one fleet, or return its known figures. Raises EvaluationError."""
         key = (method, robots, gpus)
         if key not in self.seen:
             work = replace(self.fleet.work, robots=robots)
@@ -89,7 +97,7 @@ class Planner:
         return self.seen[key]
 
     def best_on_links(self) -> Mapping[LinkProfile, str]:
-        """By link, the method with which GPUs bear most robots on it; of equals the one that is quickest alone."""
+        """For each link, the method that serves the most robots; ties go to the one fastest for a single robot."""
         if self._auto is None:
             found: dict[LinkProfile, str] = {}
             for profile, _ in self.fleet.links:
@@ -109,19 +117,17 @@ class Planner:
         return max(ranks, key=lambda name: ranks[name])
 
     def held(self, method: str, robots: int, gpus: int) -> bool:
-        """Whether the promise is kept."""
+        """Whether a fleet keeps the promise."""
         return self.promise.held(self.look(method, robots, gpus))
 
     def most_robots(self, method: str, gpus: int, guess: int = 0) -> int:
-        """How many robots this many GPUs bear; 0 where the promise is not even kept for one."""
+        """How many robots `gpus` GPUs serve; 0 if the promise fails even for one robot."""
         if not self.held(method, 1, gpus):
             return 0
         return self._last(lambda robots: self.held(method, robots, gpus), guess or 2 * gpus, not guess, MOST_ROBOTS)
 
     def enough_gpus(self, method: str, robots: int, guess: int) -> int | None:
-        """The guess that a part of the fleet has given, or somewhat more where that is not enough; None: a third more
-        is not.
-        """
+        """The guess from a part of the fleet, or somewhat more if that is too few; None if a third more is too few."""
         gpus = guess
         while not self.held(method, robots, gpus):
             gpus = max(gpus + 1, int(gpus * NUDGE))
@@ -130,7 +136,7 @@ class Planner:
         return gpus
 
     def gpus_needed(self, method: str, robots: int, guess: int = 1) -> int | None:
-        """The fewest GPUs with which this many robots are served as promised; None where no number is enough."""
+        """The fewest GPUs that keep the promise for `robots` robots; None if no number does."""
         if not self.held(method, 1, 1):
             return None
         low, high = 0, max(1, guess)
@@ -155,7 +161,7 @@ class Planner:
         return high
 
     def _last(self, holds: Callable[[int], bool], guess: int, doubling: bool, limit: int) -> int:
-        """The largest number that holds, where 1 does; steps out from the guess, then halves."""
+        """The largest number that holds, given that 1 does; steps outwards from the guess, then bisects."""
         factor = 2.0 if doubling else STEP_OUT
         low, high = 1, max(2, guess)
         if holds(high):
@@ -181,12 +187,12 @@ class Planner:
 
 
 def check_possible(planner: Planner, methods: Sequence[str]) -> None:
-    """Raise EvaluationError where not even one robot alone gets what is promised, with any of the methods."""
+    """Raise EvaluationError if no method keeps the promise even for a single robot."""
     alone = {method: planner.look(method, 1, 1) for method in methods}
     if any(planner.promise.held(figures) for figures in alone.values()):
         return
     best = min(alone, key=lambda method: planner.promise.value(alone[method]))
     raise EvaluationError(
         f"{planner.promise.words} is out of reach on this link and GPU: one robot alone on a GPU takes "
-        f"{planner.promise.value(alone[best]):.0f} ms ({best}); promise more, or take a faster GPU or link"
+        f"{planner.promise.value(alone[best]):.0f} ms ({best}); raise the promise, or use a faster GPU or link"
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One decision in the simulation: the prompt goes up, rounds between edge and verifier, until the answer is there."""
+"""One simulated decision: the prompt is sent, then edge and verifier exchange rounds until the answer is complete."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from specnav.plan.simulated.replica import Counted, SimulatedReplica, SimulatedR
 
 
 class SimulatedEdge:
-    """A robot's link, each way as the bench's emulator shapes it, and its robot's decisions that wait."""
+    """A robot with its link, shaped as by the link emulator in each direction, and its waiting decisions."""
 
     def __init__(self, number: int, profile: LinkProfile, seed: int) -> None:
         self.number = number
@@ -24,19 +24,21 @@ class SimulatedEdge:
         self.waiting: list[float] = []
 
     def up_ms(self, now_ms: float, size: int) -> float:
-        """When bytes handed over at `now_ms` arrive at the verifier."""
+        """The time at which a message of `size` bytes, sent at `now_ms`, arrives at the verifier."""
         return 1e3 * self._up.arrival(now_ms / 1e3, size)
 
     def down_ms(self, now_ms: float, size: int) -> float:
-        """The same at the robot."""
+        """The time at which a message of `size` bytes, sent at `now_ms`, arrives at the robot."""
         return 1e3 * self._down.arrival(now_ms / 1e3, size)
 
 
 @dataclass
 class SimulatedDecision:
-    """What became of one. due_ms: when the robot wanted it; began_ms: when its prompt left; ended_ms: the answer was
-    there, -1 while it is not. prompt, answer: their tokens. way: the method that answered. chunks: (ms, tokens) as they
-    came to the robot.
+    """The record of one decision.
+
+    due_ms: when the robot requested it. began_ms: when its prompt was sent. ended_ms: when the answer was complete at
+    the robot; -1 before. prompt, answer: lengths in tokens. way: the method that answered. chunks: (ms, tokens) in
+    order of arrival at the robot.
     """
 
     robot: int
@@ -50,7 +52,10 @@ class SimulatedDecision:
 
 
 class RobotSession:
-    """Asks a verifier, round after round, as its way says. `done` is told when the answer will be at the robot."""
+    """Sends a prompt and drafts to a verifier, round after round, according to its method's model.
+
+    `done` is called with the time at which the answer will be complete at the robot.
+    """
 
     def __init__(
         self,
@@ -64,7 +69,7 @@ class RobotSession:
         counted: Counted,
         keep: bool,
     ) -> None:
-        """keep: whether each chunk's time, and each verdict's, is wanted."""
+        """keep: whether to record the time of each chunk and of each verdict."""
         self.decision = decision
         self.tokens = decision.prompt + decision.answer
         self.rank, self.number, self.owner = 0, edge.number, edge.number.to_bytes(4, "big")
@@ -80,16 +85,16 @@ class RobotSession:
         self._whole = False
 
     def open(self, now_ms: float, picture_bytes: int, known_rows: int, picture_ms: float) -> None:
-        """The prompt leaves. known_rows: that the verifier keeps from before; picture_ms: that its picture takes."""
+        """Send the prompt. known_rows: rows that the verifier has cached. picture_ms: time to prepare its picture."""
         size = picture_bytes + TOKEN_BYTES * self._prompt
         at_ms = self._edge.up_ms(now_ms, size) + picture_ms
         self._replica.admit(SimulatedRows(self, max(1, self._prompt - known_rows), prompt=True), at_ms)
 
     def ran(self, now_ms: float, since_ms: float) -> None:
-        """A forward that this session asked for has run."""
-        if not self._opened:  # the last row of a prompt brings the first token
+        """Continue after a forward that this session requested."""
+        if not self._opened:  # the last row of a prompt gives the first token
             self._opened = True
-            if self._way.cloud_drafts:  # the draft model must read the prompt, too
+            if self._way.cloud_drafts:  # the draft model prefills the prompt, too
                 self._drafting = -(-self._prompt // 64)
             self._gain(1, now_ms)
         elif self._drafting:
@@ -116,7 +121,7 @@ class RobotSession:
         self._gain(kept + 1, now_ms)
 
     def _gain(self, tokens: int, now_ms: float) -> None:
-        """Tokens leave the verifier; then the next round begins, or it was the last."""
+        """Send tokens from the verifier, then begin the next round or end the decision."""
         self._left -= tokens
         way = self._way
         if self._left > 0 and way.streams and not self._keep:
@@ -140,7 +145,7 @@ class RobotSession:
             self._replica.wants(SimulatedRows(self, 1 + max(0, min(self._way.size, self._left - 1))), now_ms)
 
     def _send(self, there_ms: float) -> None:
-        """A verdict is at the robot: draft what is not ready yet, and send it."""
+        """After a verdict at the robot: finish the next draft, and send it."""
         way = self._way
         leaves_ms = there_ms + self._pair.overhead_ms + self._drafting_ms(there_ms)
         self._sent_ms = leaves_ms
@@ -153,6 +158,6 @@ class RobotSession:
         if way.predrafts and self._sent_ms and self._drawn.random() >= pair.miss:
             return max(0.0, way.prepare_ms - away_ms)
         if way.tree and self._sent_ms and self._whole and self._drawn.random() < pair.alpha:
-            # The branch that grew on meanwhile goes along with the verdict and its token (SpecEdge).
+            # The branch drafted meanwhile agrees with the verdict and its token (SpecEdge).
             return max(0.0, size * way.draft_ms - away_ms)
         return size * way.draft_ms

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plays one fleet through for a while: a discrete-event simulation on SimPy."""
+"""Simulates one fleet for some time: a discrete-event simulation on SimPy."""
 
 from __future__ import annotations
 
@@ -23,13 +23,15 @@ if TYPE_CHECKING:
 
 EMPTY: Mapping[LinkProfile, str] = MappingProxyType({})
 TICKS = 20
-"""How many times a run reports its progress."""
+"""Number of progress reports of a run."""
 
 
 @dataclass(frozen=True)
 class Fleet:
-    """What is simulated. links: a profile and its share of the robots each. kept: share of a prompt that a verifier
-    which served the robot before need not compute again; above 0 the directory sends a robot where it was before.
+    """The fleet to simulate.
+
+    links: (profile, share of the robots). kept: share of a prompt that the robot's last verifier has cached; above 0
+    the directory prefers that verifier.
     """
 
     work: Workload
@@ -41,11 +43,11 @@ class Fleet:
     kept: float = 0.0
 
     def __post_init__(self) -> None:
-        """Raises EvaluationError."""
+        """Check the fleet. Raises EvaluationError."""
         if self.gpus < 1:
             raise EvaluationError("a fleet needs at least one GPU")
         if not self.links or min(share for _, share in self.links) <= 0:
-            raise EvaluationError("each link has a share of the robots above 0")
+            raise EvaluationError("each link needs a share of the robots above 0")
         longest = max(self.work.prompts) + max(self.work.answers)
         if longest > self.policy.kv_tokens:
             raise EvaluationError(
@@ -55,7 +57,7 @@ class Fleet:
 
 @dataclass(frozen=True)
 class Window:
-    """Milliseconds: what is cut off at the beginning, what counts, and how long is waited for the last decisions."""
+    """Milliseconds of a run: warm-up, measured time, and the wait for the last decisions."""
 
     warm_ms: float
     measure_ms: float
@@ -63,17 +65,18 @@ class Window:
 
     @property
     def end_ms(self) -> float:
-        """When counting ends."""
+        """End of the measured time."""
         return self.warm_ms + self.measure_ms
 
 
 @dataclass(frozen=True)
 class FleetRun:
-    """What came of a run. decisions: that fell due while it counted, the unfinished among them. overloaded: this
-    many decisions were in progress that it was broken off. idle: share of the GPUs' time without a forward. wait_ms:
-    of a verdict, before its forward. outside, outside_ms: sessions that waited for room in the cache, and how long.
-    batch,
-    rows: of a forward. tau: tokens a verdict. cloud_ms: of each verdict, waiting and forward, where chunks are kept.
+    """The result of a run.
+
+    decisions: those due in the measured time, including unfinished ones. overloaded: the run was aborted because of too
+    many decisions in progress. idle: share of the GPUs' time without a forward. wait_ms: mean wait of a verdict before
+    its forward. outside, outside_ms: sessions that waited for room in the KV cache, and their mean wait. batch, rows:
+    sessions and rows per forward. tau: tokens per verdict. cloud_ms: wait plus forward of each verdict, if kept.
     """
 
     decisions: list[SimulatedDecision]
@@ -92,7 +95,7 @@ class FleetRun:
 
 
 def simpy_module() -> Any:
-    """SimPy, which is needed here only. Raises EvaluationError where it is missing."""
+    """The module SimPy, which only this package needs. Raises EvaluationError if it is missing."""
     try:
         import simpy
     except ImportError:
@@ -101,7 +104,7 @@ def simpy_module() -> Any:
 
 
 class _FleetState:
-    """One run's state."""
+    """The state of one run."""
 
     def __init__(
         self,
@@ -139,7 +142,7 @@ class _FleetState:
         }
 
     def due(self, edge: SimulatedEdge, now: float) -> None:
-        """A robot wants a decision."""
+        """A robot requests a decision."""
         self.in_progress += 1
         self.overloaded = self.overloaded or self.in_progress > self.most_open
         if edge.busy:
@@ -157,7 +160,7 @@ class _FleetState:
         if self.window.warm_ms <= due_ms < self.window.end_ms or self.keep:
             self.decisions.append(decision)
         picture_ms = 0.0
-        if work.picture_ms:  # one picture after the other, beside the forwards
+        if work.picture_ms:  # pictures are prepared one after another, parallel to forwards
             begins = max(now, self.pictures_free[id(replica)])
             self.pictures_free[id(replica)] = begins + work.picture_ms
             picture_ms = begins + work.picture_ms - now
@@ -177,7 +180,7 @@ class _FleetState:
     def ended(
         self, session: RobotSession, edge: SimulatedEdge, replica: SimulatedReplica, at_ms: float
     ) -> None:
-        """The answer's end will be at the robot at `at_ms`."""
+        """Schedule the end of a session for `at_ms`, when its answer is complete at the robot."""
         event = self.env.timeout(max(0.0, at_ms - self.env.now))
         assert event.callbacks is not None
         event.callbacks.append(lambda _: self._over(session, edge, replica))
@@ -198,7 +201,7 @@ class _FleetState:
             self.later(pause, edge)
 
     def later(self, pause_ms: float, edge: SimulatedEdge) -> None:
-        """A robot that pauses between decisions."""
+        """Schedule a robot's next decision after a pause."""
         if self.env.now + pause_ms >= self.window.end_ms:
             return
         event = self.env.timeout(pause_ms)
@@ -206,7 +209,7 @@ class _FleetState:
         event.callbacks.append(lambda _: self.due(edge, self.env.now))
 
     def arrivals(self, seed: int) -> Generator[simpy.Event, None, None]:
-        """All robots' decisions, one process for the fleet."""
+        """Process that makes all robots' decisions due."""
         times, robots = arrivals_of(self.fleet.work, self.window.end_ms, seed)
         for at_ms, robot in zip(times.tolist(), robots.tolist(), strict=True):
             if at_ms > self.env.now:
@@ -214,7 +217,7 @@ class _FleetState:
             self.due(self.edges[robot], self.env.now)
 
     def play(self, seed: int, tick: Callable[[float], None]) -> None:
-        """Until all that counts has ended, or it is broken off."""
+        """Run until all measured decisions have ended, or the run is aborted."""
         env, window, work = self.env, self.window, self.fleet.work
         if work.arrivals == "after":
             for edge in self.edges:
@@ -232,13 +235,13 @@ class _FleetState:
             env.run(until=env.now + max(1.0, window.drain_ms / TICKS))
 
     def _unfinished(self) -> bool:
-        if self.keep:  # what was delivered counts, not what was asked
+        if self.keep:  # only delivered chunks are measured
             return False
         return any(edge.waiting for edge in self.edges) or any(one.ended_ms < 0 for one in self.decisions)
 
 
 def _dealt(links: Sequence[tuple[LinkProfile, float]]) -> Generator[LinkProfile, None, None]:
-    """Profiles in turn, each as often as its share says."""
+    """Yield profiles in turn, each in proportion to its share."""
     given = [0.0] * len(links)
     whole = sum(share for _, share in links)
     for number in itertools.count(1):
@@ -258,10 +261,20 @@ def simulate(
     auto: Mapping[LinkProfile, str] = EMPTY,
     tick: Callable[[float], None] = lambda share: None,
 ) -> FleetRun:
-    """Play a fleet with one method. most_open: decisions in progress at which it is broken off as overloaded.
+    """Simulate a fleet with one method.
 
-    keep: keep when each chunk came, and count what was delivered; decisions of the whole run are then given. auto:
-    the method that `auto` takes on each link. tick: called with which share more is done. Raises EvaluationError.
+    Args:
+        fleet: the fleet.
+        method: one of `pair.METHODS`.
+        seed: of all random draws.
+        window: warm-up, measured time and drain.
+        most_open: decisions in progress at which the run is aborted as overloaded.
+        keep: record the time of each chunk and return the decisions of the whole run.
+        auto: the method that `auto` uses on each link.
+        tick: called with the additional share that is done.
+
+    Raises:
+        EvaluationError: for an unknown method, or for `auto` without a method for each link.
     """
     checked(method)
     if method == "auto" and not all(profile in auto for profile, _ in fleet.links):
@@ -288,7 +301,7 @@ def simulate(
 
 
 def _unbegun(run: _FleetState) -> list[SimulatedDecision]:
-    """Decisions that still waited on their robots."""
+    """Decisions that still wait on their robots at the end."""
     window = run.window
     return [
         SimulatedDecision(edge.number, due, -1.0, 0, 1, run.method)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A plan, method by method: GPUs needed, robots borne, what one GPU more brings, costs, round trips."""
+"""Makes a plan, method by method: GPUs needed, robots served, gain of one more GPU, costs, round trips."""
 
 from __future__ import annotations
 
@@ -13,15 +13,18 @@ from specnav.plan.simulated.search import Planner, Promise, check_possible
 from specnav.plan.simulated.simulation import Fleet
 
 PART = 500
-"""Robots that are searched with; a larger fleet is taken to be this many of these."""
+"""Largest number of robots in a search; a larger fleet is treated as several parts of this size."""
 MORE = 0.25
-"""Share of the GPUs that is added to see what one more brings."""
+"""Share of the GPUs that is added to measure the gain per additional GPU."""
 
 
 @dataclass(frozen=True)
 class PlanQuestion:
-    """fleet: its number of GPUs is not looked at. gpus: that are there, 0: as many as the best method needs. Prices:
-    dollars an hour, of a GPU and of an edge that drafts. rtts: round trips to compare one GPU at, ms.
+    """The question of a plan.
+
+    fleet: its number of GPUs is ignored. gpus: available GPUs; 0: as many as the best method needs. gpu_price,
+    edge_price: dollars per hour for a GPU and for an edge that drafts. rtts: round trips at which to compare the
+    methods on one GPU, milliseconds.
     """
 
     fleet: Fleet
@@ -35,18 +38,18 @@ class PlanQuestion:
 
     @property
     def steps(self) -> int:
-        """How much there is to do, for a progress bar."""
+        """Number of steps for a progress bar."""
         return 2 * len(self.methods) + len(self.methods) * len(self.rtts)
 
 
 def answer_methods(
     asked: PlanQuestion, step: Callable[[str], None], tell: Callable[[FleetFigures], None] = lambda figures: None
 ) -> Iterator[tuple[int, MethodPlan]]:
-    """Plans as they are made, each with the number of GPUs that "given" means. step: called with what is being done,
-    before.
+    """Yield (number of available GPUs, plan of a method) for each method.
 
-    Of a large fleet a part with its share of the GPUs is searched, and the result tried with all of it. Raises
-    EvaluationError where the promise is out of reach.
+    For a large fleet, a part with its share of the GPUs is searched, and the result is tested with the whole fleet.
+    step: called with a description before each step. tell: called with the figures of every run.
+    Raises EvaluationError if the promise is out of reach.
     """
     robots = asked.fleet.work.robots
     parts = max(1, robots // PART)
@@ -70,24 +73,24 @@ def answer_methods(
     found = [count for count in needed.values() if count]
     gpus = asked.gpus or min(found, default=1)
     for method in asked.methods:
-        step(f"{method}: robots on {gpus} GPUs, and what more would bring")
+        step(f"{method}: robots on {gpus} GPUs, and the gain of more")
         yield gpus, _plan(whole, part, asked, method, gpus, needed[method])
 
 
 def _plan(
     whole: Planner, part: Planner, asked: PlanQuestion, method: str, gpus: int, needed: int | None
 ) -> MethodPlan:
-    """part: the planner that searches; a part of the fleet has as many GPUs as make whole numbers."""
+    """Plan one method. whole: planner of the whole fleet. part: planner of a part, with a whole number of GPUs."""
     robots = asked.fleet.work.robots
     parts = max(1, min(robots // PART, gpus))
     some = max(1, round(gpus / parts))
     guess = max(2, round(robots * some / needed)) if needed else 0
     most = part.most_robots(method, some, guess)
-    more = max(1, round(some * MORE))  # of one GPU more than many the search's own tolerance would be as large
+    more = max(1, round(some * MORE))  # the gain of one GPU among many would drown in the search's tolerance
     most_more = part.most_robots(method, some + more, max(2, round(most * (some + more) / some))) if most else 0
     here = whole.look(method, robots, gpus)
     borne = round(most * gpus / some)
-    if asked.promise.held(here):  # the fleet itself says more than a part of it
+    if asked.promise.held(here):  # the whole fleet is more reliable than a part
         borne = max(borne, robots)
     loads = sorted(
         (round(figures.robots * gpus / some), *figures.p95(asked.promise.of))
@@ -113,7 +116,7 @@ def _plan(
 def sweep_links(
     asked: PlanQuestion, step: Callable[[str], None], tell: Callable[[FleetFigures], None] = lambda figures: None
 ) -> Iterator[SweepPoint]:
-    """One GPU at other round trips, all else as on the first link."""
+    """Yield the methods' results on one GPU at other round trips, with all else as on the first link."""
     profile = asked.fleet.links[0][0]
     for rtt in asked.rtts:
         fleet = replace(asked.fleet, links=((replace(profile, rtt_ms=rtt), 1.0),))
@@ -129,5 +132,5 @@ def sweep_links(
 
 
 def order(methods: Sequence[MethodPlan]) -> list[MethodPlan]:
-    """Those that need the fewest GPUs first, those that cannot last."""
+    """Sort by GPUs needed; methods that cannot keep the promise come last."""
     return sorted(methods, key=lambda one: (one.needed is None, one.needed or 0, -one.most))

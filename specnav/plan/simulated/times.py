@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a forward takes that many sessions share: from a measured curve, or from what a paper or a pacing says.
+"""Times of a forward that many sessions share: from a measured curve, a paper, or a pacing.
 
-A `SimulatedForwardTimes` answers for a forward of `sessions` that verify or decode with `rows` rows together, and
-`prompt_rows`
-of prompts beside them.
+A `SimulatedForwardTimes` gives the time of a forward for `sessions` sessions that verify or decode `rows` rows in all,
+together with `prompt_rows` rows of prompts.
 """
 
 from __future__ import annotations
@@ -15,19 +14,19 @@ from specnav.bench.records.batch import BatchCurve, on_line
 from specnav.results.errors import EvaluationError
 
 KNEE_ROWS = 156.0
-"""Of an A100 in 16 bits: 312 TFLOP/s over 2 TB/s. Up to there reading the weights takes longer than computing."""
+"""Knee of an A100 in 16 bits: 312 TFLOP/s over 2 TB/s. Below it, reading the weights takes longer than computing."""
 
 
 class SimulatedForwardTimes(Protocol):
     """Milliseconds of a forward."""
 
     def forward_ms(self, sessions: int, rows: int, prompt_rows: int) -> float:
-        """One forward of this many sessions, their rows together, and rows of prompts."""
+        """Milliseconds of a forward. rows: of all sessions together. prompt_rows: additional rows of prompts."""
         ...
 
 
 class CurveTimes:
-    """As `specnav bench study batch` measured it; rows of a prompt count as rows of one session more."""
+    """Times measured by `specnav bench study batch`; rows of prompts count as rows of one more session."""
 
     def __init__(self, curve: BatchCurve) -> None:
         self._curve = curve
@@ -43,16 +42,17 @@ class CurveTimes:
 
 
 class RowTimes:
-    """From a time by rows, or one for all: an operating point's, or a pacing.
+    """Times from an operating point or a pacing, given by rows or as one time.
 
-    By rows: straight lines between what is given, the last one going on. One time: for as many rows as the device
-    computes while it reads the weights (knee), and in proportion beyond. Rows of prompts, of which no paper prints the
-    price, cost what computing takes: a one-row forward's time over the knee.
+    Times by rows are interpolated linearly, and the last line is extended. A single time holds up to the knee, the rows
+    that the device computes while it reads the weights; beyond, time grows in proportion. Rows of prompts, for which
+    no paper prints a time, cost their computation: the time of a one-row forward divided by the knee.
     """
 
     def __init__(self, ms: float, knee: float = KNEE_ROWS) -> None:
-        """ms: a number or a RowMs. knee: rows; infinite for a pacing, under which no row has a price. Raises
-        EvaluationError where a forward would take no time.
+        """ms: a number or a RowMs. knee: rows; infinite for a pacing, where additional rows cost nothing.
+
+        Raises EvaluationError unless times are positive.
         """
         if not ms > 0:
             raise EvaluationError("forward times must be more than 0 ms: give those of the GPU")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What robots ask of the fleet, and when."""
+"""The workload of a fleet: what the robots request, and when."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ ARRIVALS: tuple[Arrivals, ...] = ("poisson", "periodic", "after")
 
 @dataclass(frozen=True)
 class Workload:
-    """Decisions: a prompt with a picture goes up, an answer comes back. A robot has one in progress at a time; the next
-    waits for it on the robot, and that counts.
+    """Decisions: the robot sends a prompt with a picture and receives an answer.
 
-    rate: decisions a second of a robot. arrivals: "poisson"; "periodic", each robot with a phase of its own; "after":
-    the next begins an exponential pause of 1/rate seconds after the last one's end, at once where rate is infinite.
-    prompts, answers: tokens, of which each decision draws one evenly. picture_bytes: go up with each prompt.
-    picture_ms: what the verifier takes to prepare a picture, beside its forwards.
+    A robot has one decision in progress at a time. The next waits for it on the robot, and this wait counts.
+    rate: decisions per second and robot. arrivals: "poisson"; "periodic", each robot with its own phase; or "after",
+    where the next decision begins an exponential pause with mean 1/rate seconds after the previous one's end (at once
+    if rate is infinite). prompts, answers: lengths in tokens; each decision draws one uniformly. picture_bytes: sent
+    with each prompt. picture_ms: time for the verifier to prepare a picture, in addition to its forwards.
     """
 
     robots: int
@@ -35,7 +35,7 @@ class Workload:
     picture_ms: float = 0.0
 
     def __post_init__(self) -> None:
-        """Raises EvaluationError for what no robot does."""
+        """Check the values. Raises EvaluationError."""
         if self.robots < 1:
             raise EvaluationError("a fleet has at least one robot")
         if not self.rate > 0:
@@ -45,12 +45,12 @@ class Workload:
 
     @property
     def answer_mean(self) -> float:
-        """Tokens of an answer, on average."""
+        """Mean length of an answer in tokens."""
         return sum(self.answers) / len(self.answers)
 
 
 def arrivals_named(name: str) -> Arrivals:
-    """One of the kinds of arrivals. Raises EvaluationError."""
+    """The kind of arrivals of this name. Raises EvaluationError."""
     for kind in ARRIVALS:
         if kind == name:
             return kind
@@ -58,9 +58,9 @@ def arrivals_named(name: str) -> Arrivals:
 
 
 def arrivals_of(work: Workload, until_ms: float, seed: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """When decisions fall due before `until_ms`, in order, and whose they are; not for "after", while it is unknown.
+    """(times at which decisions are due before `until_ms`, sorted; their robots). Not for "after", which is unknown.
 
-    The same seed gives the same decisions, whatever method answers them.
+    The same seed gives the same decisions for every method.
     """
     drawn = np.random.default_rng(seed)
     if work.arrivals == "periodic":
@@ -71,7 +71,7 @@ def arrivals_of(work: Workload, until_ms: float, seed: int) -> tuple[NDArray[np.
         robots = np.repeat(np.arange(work.robots), count)
         kept = times < until_ms
         times, robots = times[kept], robots[kept]
-    else:  # decisions of many independent robots are one stream of which each is any client's
+    else:  # independent Poisson robots: one Poisson stream with robots drawn at random
         count = int(drawn.poisson(work.robots * work.rate * until_ms / 1e3))
         times = drawn.uniform(0.0, until_ms, count)
         robots = drawn.integers(0, work.robots, count)
