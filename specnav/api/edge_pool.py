@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the answers: each in a thread, with an edge of its own, all of them over one loaded draft model.
+"""Makes answers: each in a thread with its own edge, all over one loaded draft model.
 
-An edge is a decoder with its link; it serves one answer at a time and is kept for the next. Their draft forwards meet
-in the model (specdec.drafting.joint).
+An edge is a decoder with its link. It serves one answer at a time and is kept for later ones. Draft forward passes of
+several edges are joined (specdec.drafting.joint).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _FINISHES: dict[str, FinishReason] = {"eos": "stop", "stop": "stop", "length": "
 
 @dataclass(eq=False)
 class PooledEdge:
-    """A decoder and its link. owner: whose prompts its memory is of; prompt: the ids of the last one."""
+    """A decoder and its link. owner: whose prompts it remembers; prompt: token ids of the last one."""
 
     link: Link
     decoder: EdgeDecoder
@@ -50,7 +50,7 @@ class PooledEdge:
 
 
 class EdgePool:
-    """At most config.answers answers at a time: the caller sees to that."""
+    """A pool of edges for up to config.answers answers at a time; the caller enforces that bound."""
 
     def __init__(self, config: ApiConfig, draft: LoadedModel, log: EventLog) -> None:
         self._config = config
@@ -65,20 +65,20 @@ class EdgePool:
 
     @property
     def name(self) -> str:
-        """What the model is called here; "" before the verifier has reported it."""
+        """The model's name in this API; "" until the verifier has reported it."""
         if self._config.name or self._known is None:
             return self._config.name
         told = self._known.model
         return Path(told).name if told.startswith(("/", ".")) else told
 
     def is_called(self, model: str) -> bool:
-        """Whether the model answers to a name, whole or without whose it is; True before its name is known."""
+        """Whether `model` names our model, with or without its owner prefix; True while the name is unknown."""
         name = self.name
         return not name or model in (name, name.rpartition("/")[2])
 
     def knock(self) -> Welcome:
-        """Ask the verifier who it is. Raises LinkLost and what else EdgeDecoder raises, ModelError for a pair that
-        cannot work.
+        """Connect to the verifier and check its model. Raises LinkLost and other errors of EdgeDecoder, and ModelError
+        for a target and draft that do not match.
         """
         edge = self._take("", ())
         try:
@@ -90,7 +90,7 @@ class EdgePool:
         return welcome
 
     async def told_name(self) -> str:
-        """The model's name, which the verifier is asked for where it has not reported. Raises ApiError."""
+        """The model's name; asks the verifier if it is unknown. Raises ApiError."""
         if not self.name:
             try:
                 await asyncio.get_running_loop().run_in_executor(None, self.knock)
@@ -99,7 +99,7 @@ class EdgePool:
         return self.name
 
     def start(self, asked: ApiRequest, owner: str, done: Callable[[], None]) -> ApiAnswer:
-        """Begin an answer, in the event loop; `done` is called there when its thread has ended."""
+        """Start an answer; called in the event loop, which calls `done` when the answer's thread has ended."""
         loop = asyncio.get_running_loop()
         answer = ApiAnswer(loop)
         self._running.add(answer)
@@ -112,7 +112,7 @@ class EdgePool:
         return answer
 
     async def compiled(self, asked: ApiRequest, owner: str) -> None:
-        """Have the grammar of a request compiled, which may take a while, before it takes a place. Raises ApiError."""
+        """Compile a request's grammar before it takes a place, because that may take a while. Raises ApiError."""
         if not asked.options.grammar:
             return
         try:
@@ -132,16 +132,16 @@ class EdgePool:
             raise api_error(error) from error
 
     def stuck(self, seconds: float) -> str:
-        """Why answers do not go on for longer than so; "" where they do."""
+        """A message if a draft forward pass has run for longer than `seconds`; "" otherwise."""
         joint = self._draft.runner.joint
         began_s = None if joint is None else joint.began_s
         late_s = 0.0 if began_s is None else time.monotonic() - began_s
-        return f"a draft forward has not come to its end for {late_s:.0f} s" if late_s > seconds else ""
+        return f"a draft forward pass has been running for {late_s:.0f} s" if late_s > seconds else ""
 
     @contextlib.contextmanager
     def _charged(self, owner: str) -> Iterator[None]:
-        """What workers do meanwhile is charged to the holder of a key; without keys there are no clients to tell
-        apart.
+        """Charge the work of worker processes to the holder of a key. Without keys clients cannot be told apart, and
+        nothing is charged.
         """
         token = charged.set(self._accounts.account_of(owner.encode()) if owner else None)
         try:
@@ -155,7 +155,7 @@ class EdgePool:
             answer.cancel.set()
 
     def close(self) -> None:
-        """End every answer, and hang up."""
+        """End every answer and close the links."""
         self.cancel_all()
         self._threads.shutdown()
         with self._lock:
@@ -164,7 +164,7 @@ class EdgePool:
             self._idle.clear()
 
     def _make(self, asked: ApiRequest, owner: str, answer: ApiAnswer) -> None:
-        """In a thread: one answer from its beginning to its end."""
+        """Make one answer; runs in a thread."""
         try:
             with self._charged(owner):
                 outcome = self._outcome(asked, owner, answer)
@@ -202,14 +202,14 @@ class EdgePool:
                 answer.say(text.push(ids), ids)
             stats = edge.decoder.stats
             if self._known is None and stats.finish != "cancelled":
-                self._known = edge.link.ensure_connected()  # it is: the answer came from there
+                self._known = edge.link.ensure_connected()  # already connected: the answer came from there
         finally:
             self._give_back(edge)
         answer.say(text.finish(), [])
         return AnswerOutcome(_FINISHES.get(stats.finish), length, self._config.method, stats)
 
     def _check(self, ids: tuple[int, ...], length: int, asked: ApiRequest) -> int:
-        """What can be said without asking the verifier. Raises ApiError; returns the prompt's length."""
+        """Check what can be checked without the verifier; returns the prompt's length. Raises ApiError."""
         vocabulary = self._draft.vocab_size
         if max(ids) >= vocabulary or min(ids) < 0:
             raise wrong("prompt", f"the prompt has ids outside the vocabulary of {vocabulary}")
@@ -221,13 +221,14 @@ class EdgePool:
 
     @property
     def _limit(self) -> int:
-        """Tokens of a prompt and its answer; 0 before the verifier has reported it."""
+        """Most tokens of prompt and answer together; 0 until the verifier has reported it."""
         return 0 if self._known is None else self._known.context_limit
 
     def _take(self, owner: str, ids: tuple[int, ...]) -> PooledEdge:
-        """An idle edge: of the same owner the one whose last prompt begins most like this one, or a new one.
+        """An idle edge, or a new one. Among an owner's idle edges it is the one whose last prompt shares the longest
+        prefix with this one.
 
-        What an edge remembers of prompts shows in the time that the next one takes: no other client's is taken over.
+        What an edge remembers shows in the time that the next prompt takes, so nothing is kept for another owner.
         """
         with self._lock:
             mine = [edge for edge in self._idle if edge.owner == owner]
@@ -268,7 +269,7 @@ class EdgePool:
 
 
 def scope_of(owner: str) -> str:
-    """Within which the verifier shares caches: one of an API key's own, from which its name cannot be read."""
+    """The scope in which the verifier shares caches: one per API key, which does not reveal the key's name."""
     return blake2b(owner.encode(), digest_size=16, person=b"specnav-api").hexdigest() if owner else ""
 
 

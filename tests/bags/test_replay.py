@@ -188,7 +188,7 @@ def test_a_verifier_that_is_not_there_is_one_line(monkeypatch, capsys, tmp_path)
     ("arguments", "said"),
     [
         (["--out", "walk.bag", "--sim"], "does not end in .mcap"),
-        (["--out", ROOMS, "--sim"], "is there already; give another name, or --force"),
+        (["--out", ROOMS, "--sim"], "exists already; give another name, or --force"),
         (["--out", "x.mcap", "--sim", "/odom"], "--sim records its own topics"),
         (["--out", "x.mcap", "--sim", "--split", "moon"], "moon"),
     ],
