@@ -155,7 +155,7 @@ def test_what_a_damaged_bag_lost_is_in_the_terminal_the_results_and_the_report(
         ([ROOMS, "--robot-config", "/nowhere.yaml"], "cannot read /nowhere.yaml"),
         (
             [ROOMS, "--connect", "tcp://127.0.0.1:1", "--target-model", "x"],
-            "--target-model is the server's choice",
+            "with --connect the server chooses the target",
         ),
         ([ROOMS, "--connect", "udp://x", "--limit", "1"], "udp://x"),
         ([ROOMS, "--draft-model", "/nowhere/model"], "/nowhere/model"),
